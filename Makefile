@@ -1,0 +1,47 @@
+# Four words: setup, demo, test, check. Each makes .venv first when it is missing or older than what it is made from.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made
+MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml host/constraints.txt
+# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` chooses another.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check
+
+help:
+	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
+	@echo 'make test    run the tests'
+	@echo 'make check   lint, formatting, types, layers, generated code'
+	@echo 'make setup   make .venv, which the others do by themselves'
+
+setup: $(STAMP)
+
+demo: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo/demo.py
+
+test: $(STAMP)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+
+$(STAMP): $(MADE_FROM)
+	@test -n "$(PYTHON)" || { echo 'berth needs Python 3.11 or newer, and there is none on PATH:' \
+		'install it (Debian: apt-get install python3.11 python3.11-venv),' \
+		'or name it: make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'berth needs Python 3.11 or newer, and $(PYTHON) is not:' \
+		'make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
+	@# One that is there but broken (moved, or its Python is gone) is made anew.
+	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e ./plugins -e '.[dev]'
+	@touch $@
