@@ -1,0 +1,98 @@
+"""Contract sources -> generated Python, or descriptors. Called by `generate.py` and `tests/contract`.
+
+The only module that starts protoc. The generator comes from grpcio-tools, the stubs from mypy-protobuf,
+both pinned in the root `pyproject.toml` at the floor of what users may run.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+SOURCE_PREFIX = "berth/plugin"
+"""Where the contract's files lie below the proto root: their package, as a folder."""
+
+_OWN_IMPORT = re.compile(r"^from berth\.plugin\b", re.MULTILINE)
+_HAS_SERVICE = re.compile(r"^service\s", re.MULTILINE)
+_STUB_OPTIONS = "quiet,generate_concrete_servicer_stubs"
+
+
+class CompilerError(Exception):
+    """protoc or one of its plugins failed; the message holds what it printed and the cure."""
+
+
+def source_files(proto_root: Path) -> list[Path]:
+    """The contract's .proto files below `proto_root`, sorted. Raises CompilerError if there is none."""
+    files = sorted((proto_root / SOURCE_PREFIX).rglob("*.proto"))
+    if not files:
+        raise CompilerError(f"no .proto file under {proto_root / SOURCE_PREFIX}")
+    return files
+
+
+def generate(proto_root: Path) -> dict[str, str]:
+    """Compile every source; path below the SDK's package (`plugin/v1/x_pb2.py`) -> text."""
+    sources = source_files(proto_root)
+    with_services = [path for path in sources if _HAS_SERVICE.search(path.read_text("utf-8"))]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        _protoc(
+            proto_root,
+            sources,
+            [
+                f"--python_out={out}",
+                f"--plugin=protoc-gen-mypy={_tool('protoc-gen-mypy')}",
+                f"--mypy_out={_STUB_OPTIONS}:{out}",
+            ],
+        )
+        _protoc(
+            proto_root,
+            with_services,
+            [
+                f"--grpc_python_out={out}",
+                f"--plugin=protoc-gen-mypy_grpc={_tool('protoc-gen-mypy_grpc')}",
+                f"--mypy_grpc_out={_STUB_OPTIONS}:{out}",
+            ],
+        )
+        base = out / "berth"
+        return {
+            path.relative_to(base).as_posix(): _move_imports(path.read_text("utf-8"))
+            for path in sorted(base.rglob("*.py*"))
+        }
+
+
+def describe(proto_root: Path) -> FileDescriptorSet:
+    """Descriptors of the contract's own files, comments included, files in sorted order."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "contract.binpb"
+        _protoc(
+            proto_root,
+            source_files(proto_root),
+            [f"--descriptor_set_out={out}", "--include_source_info"],
+        )
+        return FileDescriptorSet.FromString(out.read_bytes())
+
+
+def _move_imports(text: str) -> str:
+    """Point imports at the package that ships the code: protoc only knows the proto package."""
+    return _OWN_IMPORT.sub("from berth_sdk.plugin", text)
+
+
+def _tool(name: str) -> Path:
+    tool = Path(sys.executable).parent / name
+    if not tool.exists():
+        raise CompilerError(f"{tool} is missing: install the root package with its extra `dev`")
+    return tool
+
+
+def _protoc(proto_root: Path, sources: Iterable[Path], options: Sequence[str]) -> None:
+    names = [path.relative_to(proto_root).as_posix() for path in sources]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{proto_root}", *options, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or "warning:" in done.stderr:
+        raise CompilerError(f"protoc refused the contract:\n{done.stderr.strip()}")
