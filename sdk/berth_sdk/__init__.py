@@ -1,0 +1,115 @@
+"""berth's SDK: write a Kubernetes scheduling plugin as one small class.
+
+Read `berth_sdk.extension_points` first: it names every extension point, what it is asked and what it
+answers. What an author writes with can be imported from here; `berth_sdk.server` serves it,
+`berth_sdk.testing` tests it. The SDK depends on grpcio, protobuf and numpy, and on nothing of the host.
+"""
+
+from berth_sdk import sort_keys
+from berth_sdk.cycle_state import Cloneable, CycleState, StateNotFoundError
+from berth_sdk.errors import (
+    BerthError,
+    HandleError,
+    ObjectError,
+    PluginAnswerError,
+    PluginArgsError,
+    PluginDefinitionError,
+    QuantityError,
+    SelectorError,
+    StaleStateError,
+)
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import (
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.handle import Handle, ObjectReader
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.needs import StateNeed
+from berth_sdk.node import Node, NodeImage, Taint
+from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
+from berth_sdk.results import (
+    BindResult,
+    Decision,
+    FilterResult,
+    NodeRejections,
+    ObjectPatch,
+    PatchOutcome,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
+    WaitingPod,
+)
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodTable
+
+__all__ = [
+    "MAX_NODE_SCORE",
+    "MIN_NODE_SCORE",
+    "BerthError",
+    "BindResult",
+    "Cloneable",
+    "ClusterEvent",
+    "Code",
+    "CycleState",
+    "Decision",
+    "EventInterest",
+    "ExtensionPoint",
+    "FilterResult",
+    "Handle",
+    "HandleError",
+    "Hint",
+    "HostPort",
+    "KubeObject",
+    "Node",
+    "NodeImage",
+    "NodeMode",
+    "NodeRejections",
+    "NodeTable",
+    "NodeUsage",
+    "NodeView",
+    "ObjectError",
+    "ObjectPatch",
+    "ObjectReader",
+    "ObjectRef",
+    "OwnerRef",
+    "PatchOutcome",
+    "PatchResult",
+    "PermitResult",
+    "Plugin",
+    "PluginAnswerError",
+    "PluginArgsError",
+    "PluginDefinitionError",
+    "Pod",
+    "PodNeed",
+    "PodSensitivity",
+    "PodTable",
+    "PostFilterResult",
+    "PreBindResult",
+    "PreFilterResult",
+    "PreFlightResult",
+    "QuantityError",
+    "QueuedPod",
+    "Scenario",
+    "Scenarios",
+    "ScoreNormalization",
+    "SelectorError",
+    "StaleStateError",
+    "StateNeed",
+    "StateNotFoundError",
+    "Status",
+    "Taint",
+    "Toleration",
+    "Verdicts",
+    "WaitingPod",
+    "sort_keys",
+]

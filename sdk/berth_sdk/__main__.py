@@ -1,0 +1,56 @@
+"""The command `berth-sdk`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib.metadata import version
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; answers its exit code."""
+    options = _parser().parse_args(arguments)
+    # Imported late: gRPC is not needed to print a help text.
+    if options.command == "serve":
+        from berth_sdk.cli.serve import serve
+
+        return serve(options)
+    from berth_sdk.cli.reflect import reflect
+
+    return reflect(options)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and look at servers.")
+    parser.add_argument("--version", action="version", version=f"berth-sdk {version('berth-sdk')}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve plugins over gRPC")
+    serve.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="an installed plugin (entry point of berth.plugins), or module:Class",
+    )
+    serve.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="unix:PATH or HOST:PORT (loopback); default: $BERTH_PLUGIN_ENDPOINT",
+    )
+    serve.add_argument(
+        "--grace",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="for open calls when stopping (default: 5)",
+    )
+    serve.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
+    )
+    reflect = commands.add_parser("reflect", help="list the services and methods of a server")
+    reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

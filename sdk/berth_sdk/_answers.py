@@ -1,0 +1,74 @@
+"""Steps that may have to wait -> a plain value, or one awaitable. Used by `_runtime`.
+
+A plugin's method may be `def` or `async def`. Code that goes on after such a method is written once,
+as a generator that yields each answer and gets back its value; `run` needs an event loop only when an
+answer really has to be awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from inspect import isawaitable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from berth_sdk import results
+from berth_sdk.status import Status, Verdicts
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Any, Any, T]
+# What methods answer nearly always; asking `isawaitable` costs more than all else a point does here.
+_PLAIN: Final = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        bytes,
+        np.ndarray,
+        Status,
+        Verdicts,
+        results.PreFilterResult,
+        results.FilterResult,
+        results.PostFilterResult,
+        results.PermitResult,
+        results.PreFlightResult,
+        results.PreBindResult,
+        results.BindResult,
+    }
+)
+
+
+def must_wait(answer: Any) -> bool:
+    """Whether an answer has to be awaited."""
+    return type(answer) not in _PLAIN and isawaitable(answer)
+
+
+def run(steps: Steps[T]) -> T | Awaitable[T]:
+    """Go through `steps`; the result itself if no answer was awaitable."""
+    value: Any = None
+    while True:
+        try:
+            answer = steps.send(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if must_wait(answer):
+            return _wait(steps, answer)
+        value = answer
+
+
+async def _wait(steps: Steps[T], answer: Awaitable[Any]) -> T:
+    while True:
+        try:
+            try:
+                value = await answer
+            except Exception as err:  # noqa: BLE001 (handed to the steps, as `yield from` would)
+                answer = steps.throw(err)
+            else:
+                answer = steps.send(value)
+            while not must_wait(answer):
+                answer = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result

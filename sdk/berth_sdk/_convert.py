@@ -1,0 +1,153 @@
+"""What a plugin's method answered -> the result type of its point. Used by `_runtime`.
+
+Applies the readings that `extension_points` promises: a bare Status stands for the point's result, and
+None reads as success where nothing is due. Anything else is a PluginAnswerError naming plugin and
+method, so that a slip such as `return True` is found at once, in process and remote alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.errors import PluginAnswerError
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+)
+from berth_sdk.sort_keys import MAX_KEY_BYTES
+from berth_sdk.status import SUCCESS, Status, Verdicts
+
+R = TypeVar("R", PermitResult, PreBindResult, BindResult)
+
+
+class Answers:
+    """The readings, for one plugin; its name goes into the errors."""
+
+    __slots__ = ("_plugin",)
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    def status(self, method: str, answer: Any) -> Status:
+        """None reads as success."""
+        if answer is None:
+            return SUCCESS
+        if isinstance(answer, Status):
+            return answer
+        raise self._wrong(method, answer, "a Status")
+
+    def decision(self, method: str, answer: Any) -> Status | None:
+        """None stays None: a decision was due."""
+        return None if answer is None else self.status(method, answer)
+
+    def pre_filter(self, answer: Any, count: int) -> PreFilterResult:
+        """A PreFilterResult for `count` candidates."""
+        if not isinstance(answer, PreFilterResult):
+            return PreFilterResult(self.status("pre_filter", answer))
+        if answer.eager_filter is not None:
+            self._check_count("pre_filter", len(answer.eager_filter), count)
+        return answer
+
+    def filter_nodes(self, answer: Any, count: int) -> FilterResult:
+        """A FilterResult for `count` candidates."""
+        if isinstance(answer, FilterResult):
+            self._check_count("filter_nodes", len(answer.verdicts), count)
+            if answer.eager_scores is None:
+                return answer
+            scores = self.scores("filter_nodes", answer.eager_scores, count)
+            return FilterResult(answer.verdicts, scores, answer.skip_score)
+        return FilterResult(self.verdicts("filter_nodes", answer, count))
+
+    def verdicts(self, method: str, answer: Any, count: int) -> Verdicts:
+        """Verdicts for `count` rows; a bare Status holds for all."""
+        if isinstance(answer, Verdicts):
+            self._check_count(method, len(answer), count)
+            return answer
+        if answer is None or isinstance(answer, Status):
+            return Verdicts.all(count, self.status(method, answer))
+        raise self._wrong(method, answer, "Verdicts or a Status")
+
+    def post_filter(self, answer: Any) -> PostFilterResult:
+        """None reads as no help."""
+        if isinstance(answer, PostFilterResult):
+            return answer
+        if answer is None:
+            return PostFilterResult(Status.unschedulable())
+        return PostFilterResult(self.status("post_filter", answer))
+
+    def pre_flight(self, answer: Any) -> PreFlightResult:
+        """None reads as success: PreBind is called."""
+        if isinstance(answer, PreFlightResult):
+            return answer
+        return PreFlightResult(self.status("pre_bind_pre_flight", answer))
+
+    def due(self, method: str, result_type: type[R]) -> Callable[[Any], R | None]:
+        """The reading of a point where a decision is due; None stays None."""
+
+        def read(answer: Any) -> R | None:
+            if answer is None or isinstance(answer, result_type):
+                return answer
+            if isinstance(answer, Status):
+                return result_type(answer)
+            raise self._wrong(method, answer, f"a Status or a {result_type.__name__}")
+
+        return read
+
+    def scores(self, method: str, answer: Any, count: int) -> NDArray[np.int64]:
+        """int64[count]; fractions are refused, not cut."""
+        if not isinstance(answer, np.ndarray):
+            if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
+                raise self._wrong(method, answer, f"an array of {count} integers")
+            answer = np.asarray(answer, dtype=None if len(answer) else np.int64)
+        if answer.ndim != 1 or answer.dtype.kind not in "iu":
+            raise PluginAnswerError(
+                f"{self._plugin}.{method} answered an array of {answer.dtype} with {answer.ndim} dimensions:"
+                " scores are one row of integers; round them as the formula demands"
+            )
+        self._check_count(method, len(answer), count)
+        scores: NDArray[np.int64] = answer.astype(np.int64, copy=False)
+        return scores
+
+    def score(self, answer: Any) -> int:
+        """One score."""
+        if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
+            return int(answer)
+        raise self._wrong("score", answer, "an integer; round it as the formula demands")
+
+    def sort_key(self, answer: Any) -> bytes:
+        """At most 256 bytes."""
+        if not isinstance(answer, bytes):
+            raise self._wrong("sort_key", answer, "bytes, as berth_sdk.sort_keys makes them")
+        if len(answer) > MAX_KEY_BYTES:
+            raise PluginAnswerError(
+                f"{self._plugin}.sort_key answered {len(answer)} bytes, {MAX_KEY_BYTES} is the limit:"
+                " build it with berth_sdk.sort_keys.join"
+            )
+        return answer
+
+    def flag(self, method: str, answer: Any) -> bool:
+        """True or False."""
+        if isinstance(answer, (bool, np.bool_)):
+            return bool(answer)
+        raise self._wrong(method, answer, "True or False")
+
+    def _check_count(self, method: str, got: int, want: int) -> None:
+        if got != want:
+            raise PluginAnswerError(
+                f"{self._plugin}.{method} answered for {got} nodes and was asked about {want}:"
+                " answer one entry per row of the table"
+            )
+
+    def _wrong(self, method: str, answer: Any, wanted: str) -> PluginAnswerError:
+        return PluginAnswerError(
+            f"{self._plugin}.{method} answered {type(answer).__name__} {answer!r:.80}: answer {wanted}"
+        )

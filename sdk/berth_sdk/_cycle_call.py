@@ -1,0 +1,174 @@
+"""The envelope around every call of a cycle: what must be known before the plugin is asked, and the reply.
+
+`cycle_call` wraps a servicer's method: releases ended cycles, brings the copy to the version asked for,
+finds the cycle, waits for the plugin's turn, and adds token and published values to the reply. What is
+missing is answered with `needs`, and then nothing is executed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import grpc
+import numpy as np
+
+from berth_sdk import _wire
+from berth_sdk._calls import CallRefusedError, ask
+from berth_sdk._cycles import PluginCycle, memory_is_lost, token_to_send
+from berth_sdk._instance import Instance
+from berth_sdk._runtime import PluginRuntime
+from berth_sdk._served import ServedPlugin
+from berth_sdk._wire_requests import decode_call_pod
+from berth_sdk._wire_results import encode_published, encode_status
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import HandleError, PluginAnswerError
+from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
+
+R = TypeVar("R")
+Method: TypeAlias = Callable[[Any, Any, grpc.ServicerContext], R]
+_BOUND: Final = pb.CycleEnd.OUTCOME_BOUND
+
+
+class CycleCall:
+    """One call of one cycle, ready to be put to the plugin."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        served: ServedPlugin,
+        part: PluginCycle,
+        method: str,
+        context: grpc.ServicerContext,
+    ) -> None:
+        self.instance = instance
+        self.served = served
+        self.part = part
+        self._method = method
+        self._context = context
+
+    @property
+    def runtime(self) -> PluginRuntime:
+        """The plugin."""
+        return self.served.runtime
+
+    @property
+    def state(self) -> CycleState:
+        """The plugin's store of this cycle."""
+        return self.part.state
+
+    @property
+    def pod(self) -> Pod:
+        """The cycle's pod."""
+        return self.part.pod
+
+    @property
+    def mode(self) -> NodeMode:
+        """How the plugin names nodes."""
+        return self.runtime.descriptor.node_mode
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """Put the call to the plugin. Raises CallRefusedError for what it raises."""
+        return ask(self.served, self._method, self.instance.loop, self._context, call)
+
+    def reply(self, status: Status | None = None) -> pb.ReplyContext:
+        """The reply's context; None: no code is set."""
+        return pb.ReplyContext() if status is None else pb.ReplyContext(status=encode_status(status))
+
+    def snapshot(self, names: list[str]) -> NodeTable:
+        """Every node; in NAMES mode those that the request names."""
+        if self.mode is NodeMode.NAMES:
+            return self.instance.named_nodes(names)
+        try:
+            return self.instance.copy.nodes()
+        except HandleError as err:
+            text = f"no snapshot is held and the call names no version: {err}"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
+
+    def candidates(self, message: pb.NodeSet) -> NodeTable:
+        """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
+        if self.mode is NodeMode.NAMES:
+            return self.instance.named_nodes(list(message.names))
+        nodes = self.snapshot([])
+        if message.complement and not message.bitmap and not message.names:
+            return nodes
+        try:
+            rows = _wire.decode_rows(message, nodes.rows, {})
+        except _wire.UnknownNodeError as err:
+            text = f"node {err.node} is not in the snapshot"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
+        return nodes.take(np.searchsorted(nodes.rows, rows))
+
+
+def cycle_call(
+    method: str, response_type: Callable[..., R]
+) -> Callable[[Callable[[Any, Any, CycleCall], R]], Method[R]]:
+    """Serve `method` of a plugin; the decorated function gets the request and a `CycleCall`."""
+
+    def decorate(answer: Callable[[Any, Any, CycleCall], R]) -> Method[R]:
+        @functools.wraps(answer)
+        def call(self: Any, request: Any, context: grpc.ServicerContext) -> R:
+            instance: Instance = self.instance
+            ctx: pb.CallContext = request.ctx
+            served = instance.served(ctx.plugin, ctx.profile)
+            for ended in ctx.ended:
+                instance.cycles.end(served.name, ended.cycle_id, bound=ended.outcome == _BOUND)
+            part, missing = _prepared(instance, served, ctx)
+            if part is None:
+                return response_type(ctx=missing)
+            cycle = CycleCall(instance, served, part, method, context)
+            with served.turn(method, context):
+                return _completed(answer(self, request, cycle), part, ctx)
+
+        return call
+
+    return decorate
+
+
+def _prepared(
+    instance: Instance, served: ServedPlugin, ctx: pb.CallContext
+) -> tuple[PluginCycle | None, pb.ReplyContext]:
+    """The plugin's part of the cycle; or None and what is missing."""
+    missing = pb.ReplyContext()
+    if ctx.HasField("version"):
+        have = instance.copy.bring_to(ctx.delta if ctx.HasField("delta") else None)
+        if have != _wire.decode_version(ctx.version):
+            missing.needs.append(pb.NEED_STATE)
+            if have is not None:
+                missing.have.CopyFrom(_wire.encode_version(have))
+    known, pod = instance.cycles.look(served.name, ctx.cycle_id, decode_call_pod(ctx))
+    if memory_is_lost(known, ctx.plugin_token):
+        missing.needs.append(pb.NEED_CYCLE_RESTART)
+    if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):
+        missing.needs.append(pb.NEED_POD)
+    if missing.needs or pod is None:
+        return None, missing
+    part = known
+    if part is None or part.served is not served or part.pod is not pod:
+        part = instance.cycles.open(served, ctx.cycle_id, pod)
+    if known is None and ctx.plugin_token:
+        part.state.token = ctx.plugin_token
+    for entry in ctx.shared:
+        if entry.deleted:
+            part.shared.values.pop(entry.key, None)
+        else:
+            part.shared.values[entry.key] = entry.value
+    return part, missing
+
+
+def _completed(reply: R, part: PluginCycle, ctx: pb.CallContext) -> R:
+    """The reply with what the plugin left in the cycle."""
+    message: Any = reply
+    try:
+        token = token_to_send(part.served.name, part.state, ctx.plugin_token)
+    except PluginAnswerError as err:
+        raise CallRefusedError(grpc.StatusCode.INTERNAL, str(err)) from err
+    if token is not None:
+        message.ctx.plugin_token = token
+    message.ctx.publish.extend(encode_published(part.state))
+    return reply

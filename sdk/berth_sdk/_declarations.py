@@ -1,0 +1,203 @@
+"""Checks of a plugin class before it is used: attribute types, event names, method signatures.
+
+Called by `descriptor.describe`. Each error names the plugin, what is wrong, and the cure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import (
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.needs import NeedKind, StateNeed
+
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pre_enqueue": ("pod",),
+    "sort_key": ("pod",),
+    "less": ("first", "second"),
+    "queueing_hint": ("event", "pod"),
+    "pre_filter": ("state", "pod", "nodes"),
+    "add_pod": ("state", "pod", "added", "node"),
+    "remove_pod": ("state", "pod", "removed", "node"),
+    "filter": ("state", "pod", "node"),
+    "filter_nodes": ("state", "pod", "nodes"),
+    "filter_scenarios": ("state", "pod", "scenarios"),
+    "post_filter": ("state", "pod", "rejections"),
+    "pre_score": ("state", "pod", "nodes"),
+    "score": ("state", "pod", "node"),
+    "score_nodes": ("state", "pod", "nodes"),
+    "normalize": ("state", "pod", "scores", "nodes"),
+    "reserve": ("state", "pod", "node_name"),
+    "unreserve": ("state", "pod", "node_name"),
+    "permit": ("state", "pod", "node_name"),
+    "pre_bind_pre_flight": ("state", "pod", "node_name"),
+    "pre_bind": ("state", "pod", "node_name", "patched"),
+    "bind": ("state", "pod", "node_name"),
+    "post_bind": ("state", "pod", "node_name"),
+}
+"""What each method of a plugin is called with, by position."""
+
+# Methods that mean nothing without another one.
+_BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "normalize": ("score_nodes", "score"),
+    "filter_scenarios": ("filter_nodes", "filter"),
+    "add_pod": ("filter_nodes", "filter"),
+    "pre_bind_pre_flight": ("pre_bind",),
+    "unreserve": ("reserve",),
+}
+_TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    "version": (str, "a string"),
+    "node_mode": (NodeMode, "a NodeMode"),
+    "pod_need": (PodNeed, "a PodNeed"),
+    "pod_sensitivity": (PodSensitivity, "a PodSensitivity"),
+    "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
+    "max_concurrency": (int, "a number of calls"),
+    "pure": (bool, "True or False"),
+}
+_LISTS: Final[Mapping[str, tuple[type, str]]] = {
+    "state_needs": (StateNeed, "StateNeed, as StateNeed.nodes()"),
+    "reads_shared": (str, "keys, as 'OtherPlugin/key'"),
+    "events": (EventInterest, "EventInterest"),
+}
+_EVENT_RESOURCES: Final = (
+    "*",
+    "Pod",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "storage.k8s.io/CSINode",
+    "storage.k8s.io/CSIDriver",
+    "storage.k8s.io/VolumeAttachment",
+    "storage.k8s.io/CSIStorageCapacity",
+    "storage.k8s.io/StorageClass",
+    "resource.k8s.io/ResourceClaim",
+    "resource.k8s.io/ResourceSlice",
+    "resource.k8s.io/DeviceClass",
+    "scheduling.k8s.io/PodGroup",
+)
+
+
+def check_methods(title: str, cls: type) -> None:
+    """Every method of a point can be called the way the host calls it. Raises PluginDefinitionError."""
+    for method, parameters in PARAMETERS.items():
+        function = getattr(cls, method, None)
+        if not callable(function):
+            if function is not None:
+                raise PluginDefinitionError(f"{title}.{method} is not a method: rename the attribute")
+            continue
+        bound = inspect.getattr_static(cls, method)
+        own = () if isinstance(bound, (staticmethod, classmethod)) else ("self",)
+        try:
+            inspect.signature(function).bind(*own, *parameters)
+        except TypeError as err:
+            wanted = ", ".join(("self", *parameters))
+            raise PluginDefinitionError(
+                f"{title}.{method} cannot be called ({err}): write it as `def {method}({wanted})`"
+            ) from err
+    if cls.__init__ is not object.__init__:  # type: ignore[misc]  # compared, not called
+        try:
+            inspect.signature(cls).bind("args", "handle")
+        except TypeError as err:
+            raise PluginDefinitionError(
+                f"{title} cannot be made ({err}): write it as `def __init__(self, args, handle)`"
+            ) from err
+    for method, partners in _BESIDE.items():
+        if _has(cls, method) and not any(_has(cls, partner) for partner in partners):
+            raise PluginDefinitionError(
+                f"{title} has `{method}` without {' or '.join(f'`{partner}`' for partner in partners)},"
+                " so it would never be called: add the one or remove the other"
+            )
+    if _has(cls, "add_pod") != _has(cls, "remove_pod"):
+        raise PluginDefinitionError(f"{title} has only one of `add_pod` and `remove_pod`: write both")
+
+
+def check_declarations(title: str, cls: type) -> None:
+    """The class attributes have the right types and name things that exist."""
+    for attribute, (types, wanted) in _TYPES.items():
+        value = getattr(cls, attribute, getattr(Plugin, attribute))
+        if not isinstance(value, types) or (types is int and isinstance(value, bool)):
+            raise PluginDefinitionError(f"{title}.{attribute} is {value!r}: it must be {wanted}")
+    if getattr(cls, "max_concurrency", 0) < 0:
+        raise PluginDefinitionError(f"{title}.max_concurrency is negative: 0 leaves it to the host")
+    for attribute, (item_type, wanted) in _LISTS.items():
+        _check_list(title, cls, attribute, item_type, wanted)
+    for key in getattr(cls, "reads_shared", ()):
+        if "/" not in key:
+            raise PluginDefinitionError(
+                f"{title}.reads_shared has {key!r}: write the key as '<plugin that publishes it>/<key>'"
+            )
+    for interest in getattr(cls, "events", None) or ():
+        _check_interest(title, interest)
+    for need in getattr(cls, "state_needs", ()):
+        _check_need(title, need)
+    _check_deadlines(title, getattr(cls, "deadlines", {}))
+
+
+def _check_list(title: str, cls: type, attribute: str, item_type: type, wanted: str) -> None:
+    default = getattr(Plugin, attribute)
+    value = getattr(cls, attribute, default)
+    if value is None and default is None:
+        return
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, item_type) for item in value):
+        raise PluginDefinitionError(f"{title}.{attribute} is {value!r}: it must be a list of {wanted}")
+
+
+def _check_interest(title: str, interest: EventInterest) -> None:
+    resource = interest.resource
+    # Two dots: a custom resource, <plural>.<version>.<group>.
+    if resource not in _EVENT_RESOURCES and resource.count(".") < 2:
+        raise PluginDefinitionError(
+            f"{title}.events names the unknown resource {resource!r}: "
+            + _nearest(resource, _EVENT_RESOURCES)
+            + "; a custom resource is written <plural>.<version>.<group>"
+        )
+    _ = interest.action  # raises for an unknown word
+
+
+def _check_need(title: str, need: StateNeed) -> None:
+    if need.kind is not NeedKind.OBJECT:
+        return
+    if not need.resource:
+        raise PluginDefinitionError(
+            f"{title}.state_needs has objects without a resource: name it, as 'persistentvolumeclaims'"
+        )
+    if need.resource in ("pods", "nodes"):
+        cure = "StateNeed.pod_objects()" if need.resource == "pods" else "StateNeed.node_objects()"
+        raise PluginDefinitionError(f"{title}.state_needs asks for objects of {need.resource}: use {cure}")
+
+
+def _check_deadlines(title: str, deadlines: Any) -> None:
+    known = [point.config_name for point in ExtensionPoint]
+    if not isinstance(deadlines, Mapping):
+        raise PluginDefinitionError(
+            f"{title}.deadlines is {deadlines!r}: it must map points to seconds, as {{'preBind': 30.0}}"
+        )
+    for point, seconds in deadlines.items():
+        if point not in known:
+            raise PluginDefinitionError(
+                f"{title}.deadlines names the unknown point {point!r}: {_nearest(str(point), known)}"
+            )
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+            raise PluginDefinitionError(
+                f"{title}.deadlines[{point!r}] is {seconds!r}: it must be a number of seconds above 0"
+            )
+
+
+def _nearest(text: str, known: tuple[str, ...] | list[str]) -> str:
+    found = get_close_matches(text, known, n=1, cutoff=0.5)
+    return f"did you mean {found[0]!r}?" if found else "use one of " + ", ".join(known)
+
+
+def _has(cls: type, method: str) -> bool:
+    return callable(getattr(cls, method, None))

@@ -1,0 +1,187 @@
+"""`Handle` of a served plugin: short calls to the host's HandleService, and reads of the local copy.
+
+Made by the server, one per plugin and profile; the way to the host comes with Configure and changes
+with every attachment. A plain method that waits here lets the host in again, so that SimulateFilter can
+answer while PostFilter asks; an `async def` wraps these calls in `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+import grpc
+
+from berth_sdk import _wire
+from berth_sdk._lanes import waiting_for_host
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.errors import HandleError
+from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import NeedKind
+from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
+from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
+from berth_sdk.pod import Pod
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+
+CALL_DEADLINE_S: Final = 5.0
+_DECISIONS: Final = {decision.value: decision for decision in Decision}
+
+
+class LocalCopy(Protocol):
+    """The synchronised copy, as far as the handle reads it."""
+
+    def nodes(self) -> NodeTable:
+        """Every node."""
+        ...
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a declared resource."""
+        ...
+
+
+class HandleConnection:
+    """The way back to the host, shared by all plugins of the process.
+
+    none -use-> granted -use-> granted to another attachment -use(None)-> none
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._endpoint: identity_pb2.HandleEndpoint | None = None
+        self._channel: grpc.Channel | None = None
+
+    def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
+        """Take up the endpoint of a new attachment; the old token is forgotten."""
+        with self._lock:
+            old, self._channel = self._channel, None
+            self._endpoint = endpoint
+        if old is not None:
+            old.close()
+
+    def open(self) -> tuple[HandleServiceStub, tuple[tuple[str, str], ...]]:
+        """The stub and the metadata of every call. Raises HandleError when nothing was granted."""
+        with self._lock:
+            if self._endpoint is None:
+                raise HandleError("the host has granted no way back: wait until it has configured the plugin")
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self._endpoint.target)
+            return HandleServiceStub(self._channel), (("authorization", f"Bearer {self._endpoint.token}"),)
+
+
+class HandleClient:
+    """What one plugin may ask of the host. Safe to use from any thread."""
+
+    def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
+        self._plugin = descriptor.name
+        self._with_objects = descriptor.pod_need is PodNeed.OBJECT
+        self._has_snapshot = descriptor.node_mode is NodeMode.SNAPSHOT
+        self._resources = frozenset(
+            need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT
+        )
+        self._connection = connection
+        self._copy = copy
+
+    def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
+        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        request = handle_pb2.ListWaitingPodsRequest(
+            plugin=self._plugin, only_mine=only_mine, with_objects=self._with_objects
+        )
+        reply = self._call("ListWaitingPods", request)
+        return [_waiting_pod(item) for item in reply.pods]
+
+    def allow(self, waiting: WaitingPod) -> Decision:
+        """Withdraw this plugin's Wait."""
+        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_ALLOW, "")
+
+    def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
+        """Send the pod back to the queue, whoever holds it."""
+        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_REJECT, message)
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a declared resource. Raises HandleError for others."""
+        if resource not in self._resources:
+            raise HandleError(
+                f"{self._plugin} has not declared {resource!r}: add StateNeed.objects({resource!r})"
+                " to `state_needs`"
+            )
+        return self._copy.objects(resource)
+
+    def snapshot(self) -> NodeTable:
+        """Every node as the current cycle sees it. Raises HandleError in NAMES mode."""
+        if not self._has_snapshot:
+            raise HandleError(f"{self._plugin} is in NAMES mode and has no snapshot: use NodeMode.SNAPSHOT")
+        return self._copy.nodes()
+
+    def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
+        """Try these pods again; none given: all that this plugin rejected. Answers how many moved."""
+        uids = [pod.uid for pod in pods]
+        request = handle_pb2.RequeueRequest(
+            plugin=self._plugin,
+            pod_uids=uids,
+            all_rejected_by_me=not uids,
+            reason=reason,
+            skip_backoff=skip_backoff,
+        )
+        return int(self._call("Requeue", request).moved)
+
+    def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
+        """The keys given to these pods are stale; none given: all keys."""
+        uids = [pod.uid for pod in pods]
+        request = handle_pb2.InvalidateSortKeysRequest(plugin=self._plugin, pod_uids=uids, all=not uids)
+        self._call("InvalidateSortKeys", request)
+
+    def record_event(
+        self,
+        regarding: ObjectRef,
+        reason: str,
+        note: str,
+        *,
+        action: str = "",
+        type: str = "Normal",
+    ) -> None:
+        """Write a Kubernetes event about a pod."""
+        event = handle_pb2.EventRecord(
+            regarding=_wire.encode_ref(regarding), type=type, reason=reason, action=action, note=note
+        )
+        self._call("RecordEvents", handle_pb2.RecordEventsRequest(plugin=self._plugin, events=[event]))
+
+    def _decide(
+        self, waiting: WaitingPod, verdict: handle_pb2.WaitDecision.Verdict.ValueType, message: str
+    ) -> Decision:
+        decision = handle_pb2.WaitDecision(
+            pod_uid=waiting.pod.uid, cycle_id=waiting.cycle_id, verdict=verdict, message=message
+        )
+        request = handle_pb2.DecideWaitingPodsRequest(plugin=self._plugin, decisions=[decision])
+        reply = self._call("DecideWaitingPods", request)
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one decision")
+        # A result that is not known here: nothing changed.
+        return _DECISIONS.get(reply.results[0], Decision.NOT_PERMITTED)
+
+    def _call(self, method: str, request: Any) -> Any:
+        stub, metadata = self._connection.open()
+        call: Callable[..., Any] = getattr(stub, method)
+        try:
+            with waiting_for_host():
+                return call(request, metadata=metadata, timeout=CALL_DEADLINE_S)
+        except grpc.RpcError as err:
+            # Every error of a unary call is also the call that failed.
+            failed: Any = err
+            raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
+        except ValueError as err:
+            raise HandleError(f"{method} failed: the attachment ended meanwhile") from err
+
+
+def _waiting_pod(message: handle_pb2.WaitingPod) -> WaitingPod:
+    item = _wire.decode_object(message.object) if message.HasField("object") else None
+    return WaitingPod(
+        pod=_wire.decode_pod(message.pod, item=item),
+        cycle_id=message.cycle_id,
+        node_name=message.node_name,
+        pending_plugins=tuple(message.pending_plugins),
+        deadline_s=_wire.decode_time(message.deadline) if message.HasField("deadline") else float("inf"),
+    )

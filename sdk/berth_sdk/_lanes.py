@@ -1,0 +1,210 @@
+"""Which of a plugin's calls may run beside each other in the server, and on which thread.
+
+The promise to authors: plain `def` calls of the scheduling cycle (and of the queue) run one at a time
+per plugin; those of the binding cycle in up to `max_concurrency` threads; `async def` runs on the one
+event-loop thread. A call that was cancelled before its turn came is not executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+_POLL_S: Final = 0.02
+"""How soon a call that waits for its turn notices that it was cancelled."""
+
+
+_STOP_S: Final = 0.5
+"""How long a coroutine may take to end once it is cancelled."""
+
+
+class CallContext(Protocol):
+    """What is needed of `grpc.ServicerContext`."""
+
+    def is_active(self) -> bool:
+        """False once the call is over: answered, cancelled, or past its deadline."""
+        ...
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Call back when the call is over; False if it is already."""
+        ...
+
+
+class CallCancelledError(Exception):
+    """The caller does not wait for the answer any more."""
+
+
+class LaneFullError(Exception):
+    """Too many calls wait already; one more would take the last threads."""
+
+
+class SchedulingLane:
+    """One call at a time. While its holder waits for the host, the next one is let in.
+
+    free -entered-> held -waiting_for_host-> free -answered-> held -> free. What comes in meanwhile is
+    the host's SimulateFilter for this plugin's own PostFilter.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def entered(self, context: CallContext) -> Iterator[None]:
+        """Wait for a turn and keep it for the block. Raises CallCancelledError."""
+        _acquire(self._lock.acquire, context)
+        turn = _Turn(self._lock)
+        token = _TURN.set(turn)
+        try:
+            yield
+        finally:
+            _TURN.reset(token)
+            turn.end()
+
+
+class _Turn:
+    """One holder's time in a lane. Tasks and threads that the plugin started may pause it as well, also at
+    the same time, and may outlive it.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._mutex = threading.Lock()
+        self._pauses = 0
+        self._over = False
+
+    def pause(self) -> None:
+        with self._mutex:
+            self._pauses += 1
+            if self._pauses == 1 and not self._over:
+                self._lock.release()
+
+    def resume(self) -> None:
+        with self._mutex:
+            self._pauses -= 1
+            if self._pauses == 0 and not self._over:
+                self._lock.acquire()
+
+    def end(self) -> None:
+        with self._mutex:
+            self._over = True
+            if self._pauses == 0:
+                self._lock.release()
+
+
+# The turn that the code running here belongs to; tasks and `asyncio.to_thread` inherit it.
+_TURN: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+
+
+@contextmanager
+def waiting_for_host() -> Iterator[None]:
+    """Around a call back to the host: the plugin's lane is free meanwhile."""
+    turn = _TURN.get()
+    if turn is None:
+        yield
+        return
+    turn.pause()
+    try:
+        yield
+    finally:
+        turn.resume()
+
+
+class BindingLane:
+    """Up to `limit` calls at once."""
+
+    def __init__(self, limit: int) -> None:
+        self._turns = threading.BoundedSemaphore(limit)
+
+    @contextmanager
+    def entered(self, context: CallContext) -> Iterator[None]:
+        """Wait for a turn and keep it for the block. Raises CallCancelledError."""
+        _acquire(self._turns.acquire, context)
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+def _acquire(acquire: Callable[..., bool], context: CallContext) -> None:
+    if acquire(blocking=False):
+        return
+    while not acquire(timeout=_POLL_S):
+        if not context.is_active():
+            raise CallCancelledError
+
+
+class EventLoopThread:
+    """The one loop on which `async def` methods run; started at the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def wait_for(self, answer: Awaitable[T], context: CallContext) -> T:
+        """Run `answer` to its end. Cancelled with the call: raises CallCancelledError."""
+        future = asyncio.run_coroutine_threadsafe(_awaited(answer), self._running_loop())
+        if not context.add_callback(lambda: _cancel(future)):
+            future.cancel()
+        try:
+            return future.result()
+        except CancelledError:
+            raise CallCancelledError from None
+
+    def stop(self) -> None:
+        """End the loop and its thread; what still runs on it is cancelled, and left behind if it will not
+        end: the thread is a daemon.
+        """
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        try:
+            ended = asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(2 * _STOP_S)
+        except TimeoutError:
+            ended = False
+        if not ended:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="berth-async-plugins", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _cancel(future: Future[Any]) -> None:
+    future.cancel()
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except SystemExit as err:
+        # It would end the loop, and every later call would wait for ever.
+        raise RuntimeError(f"SystemExit: {err}") from err
+
+
+async def _cancel_all() -> bool:
+    """False: something does not let itself be cancelled."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    if not others:
+        return True
+    _, running = await asyncio.wait(others, timeout=_STOP_S)
+    return not running

@@ -1,0 +1,63 @@
+"""A servicer -> gRPC handlers: each method counted, refused where it refuses, its answer of the agreed size.
+
+In place of the generated registration, so that an answer is encoded once and its size is known before it
+is sent. Called by `server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from berth_sdk._calls import CallRefusedError
+from berth_sdk._instance import Instance
+from berth_sdk._lanes import CallCancelledError, LaneFullError
+
+
+class Servicer(Protocol):
+    """One of our servicers."""
+
+    instance: Instance
+
+
+def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
+    """Handlers for every method of a service's descriptor."""
+    return grpc.method_handlers_generic_handler(
+        service.full_name, {method.name: _handler(method, servicer) for method in service.methods}
+    )
+
+
+def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]:
+    make = (
+        grpc.stream_unary_rpc_method_handler
+        if method.client_streaming
+        else grpc.unary_unary_rpc_method_handler
+    )
+    request_type = GetMessageClass(method.input_type)
+    return make(
+        _answered(getattr(servicer, method.name), servicer.instance),
+        request_deserializer=request_type.FromString,
+        response_serializer=None,
+    )
+
+
+def _answered(
+    method: Callable[[Any, grpc.ServicerContext], Any], instance: Instance
+) -> Callable[[Any, grpc.ServicerContext], bytes]:
+    def call(request: Any, context: grpc.ServicerContext) -> bytes:
+        with instance.in_flight:
+            try:
+                answer: bytes = method(request, context).SerializeToString()
+                instance.check_size(answer)
+            except CallRefusedError as err:
+                context.abort(err.code, err.text)
+            except CallCancelledError:
+                context.abort(grpc.StatusCode.CANCELLED, "the call was cancelled")
+            except LaneFullError:
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of binding cycles are open")
+            return answer
+
+    return call

@@ -1,0 +1,120 @@
+"""What comes after a decision: Unreserve, PostBind, and the truth of Reconcile. Used by the servicers.
+
+All of it may arrive twice, late, or for a cycle that this process never saw: a plugin whose process was
+restarted is asked with what is known, the pod's ref and the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from berth_sdk._calls import CallRefusedError, ask
+from berth_sdk._cycle_call import CycleCall
+from berth_sdk._cycles import MEMORY_TOKEN, PluginCycle
+from berth_sdk._instance import Instance
+from berth_sdk._lanes import CallContext
+from berth_sdk._served import ServedPlugin
+from berth_sdk._wire_requests import decode_bare_pod
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
+from berth_sdk.pod import Pod
+
+
+class Reservations:
+    """The end of cycles, for all plugins of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._cycles = instance.cycles
+
+    def is_undone(self, call: CycleCall) -> bool:
+        """Whether a Reserve comes too late; its cycle is forgotten then."""
+        name, cycle_id = call.served.name, call.state.cycle_id
+        if not self._cycles.is_undone(name, cycle_id):
+            return False
+        self._cycles.release(name, cycle_id)
+        return True
+
+    def undo(self, plugin: str, item: scheduling_pb2.UnreserveItem, context: CallContext) -> bool:
+        """Unreserve one cycle. False: the plugin failed, it has to be asked again."""
+        part = self._cycles.find(plugin, item.cycle_id)
+        if not self._cycles.undo_begins(plugin, item.cycle_id):
+            return True
+        if not self._tell("unreserve", plugin, part, item, context):
+            return False
+        self._cycles.undo_ended(plugin, item.cycle_id)
+        return True
+
+    def bound(self, plugin: str, item: scheduling_pb2.PostBindItem, context: CallContext) -> None:
+        """PostBind of one cycle, which ends it."""
+        self._tell("post_bind", plugin, self._cycles.find(plugin, item.cycle_id), item, context)
+        self._cycles.release(plugin, item.cycle_id)
+
+    def reconcile(
+        self, request: state_pb2.ReconcileRequest, context: CallContext
+    ) -> state_pb2.ReconcileResponse:
+        """Give back every reservation that is not listed; take up those that are. Raises CallRefusedError."""
+        profiles = self._instance.profiles_of(request.plugin)
+        held = self._cycles.reservations(request.plugin)
+        live = {item.cycle_id: item for item in request.live}
+        for cycle_id in held.keys() - live.keys():
+            self._give_back(request.plugin, cycle_id, held[cycle_id], context)
+        unknown: list[str] = []
+        for cycle_id in live.keys() - held.keys():
+            item = live[cycle_id]
+            if self._cycles.find(request.plugin, cycle_id) is None and item.plugin_token in (
+                b"",
+                MEMORY_TOKEN,
+            ):
+                unknown.append(cycle_id)
+                continue
+            served = next(iter(profiles.values()))
+            part = self._cycles.open(served, cycle_id, decode_bare_pod(item.pod))
+            part.state.token = part.state.token if part.state.token is not None else item.plugin_token
+            part.node_name = item.node_name
+            part.reserved = True
+        return state_pb2.ReconcileResponse(unknown_cycle_ids=sorted(unknown))
+
+    def _give_back(self, plugin: str, cycle_id: str, part: PluginCycle, context: CallContext) -> None:
+        item = scheduling_pb2.UnreserveItem(cycle_id=cycle_id, node_name=part.node_name)
+        if self._cycles.undo_begins(plugin, cycle_id):
+            # A fault is logged and must not keep the attachment from becoming active.
+            self._tell("unreserve", plugin, part, item, context)
+        self._cycles.undo_ended(plugin, cycle_id)
+
+    def _tell(
+        self,
+        method: str,
+        plugin: str,
+        part: PluginCycle | None,
+        item: scheduling_pb2.UnreserveItem | scheduling_pb2.PostBindItem,
+        context: CallContext,
+    ) -> bool:
+        """Call a method that answers nothing. False: it raised, which is logged."""
+        if part is not None:
+            return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
+        # No profile is named, and who made the reservation is not remembered: every one is told.
+        told = True
+        for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
+            state = CycleState(item.cycle_id, plugin=plugin)
+            state.token = item.plugin_token if item.plugin_token not in (b"", MEMORY_TOKEN) else None
+            told &= self._told(
+                runtime_of, method, (state, decode_bare_pod(item.pod), item.node_name), context
+            )
+        return told
+
+    def _told(
+        self, served: ServedPlugin, method: str, args: tuple[CycleState, Pod, str], context: CallContext
+    ) -> bool:
+        call: Callable[..., Any] = getattr(served.runtime, method)
+        try:
+            with served.turn(method, context):
+                ask(served, method, self._instance.loop, context, lambda: call(*args))
+        except CallRefusedError:
+            return False
+        return True
+
+
+def _distinct(served: Any) -> list[ServedPlugin]:
+    return list({id(one.runtime): one for one in served}.values())

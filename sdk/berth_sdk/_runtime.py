@@ -1,0 +1,318 @@
+"""One plugin instance, called uniformly at every point. Used by both transports and by `testing`.
+
+Plain and `async def` methods, per-node and table style, bare statuses and full results: here they all
+become one interface. Each method answers its result, or an awaitable of it when the plugin's method
+has to be awaited. What the plugin raises passes through; the transports name the plugin and apply the
+policy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk._answers import Steps, must_wait, run
+from berth_sdk._convert import Answers
+from berth_sdk._declarations import PARAMETERS
+from berth_sdk._memo import Memo
+from berth_sdk._what_if import scenario_verdict
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.descriptor import EAGER, Descriptor, describe
+from berth_sdk.errors import PluginAnswerError
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Answer
+from berth_sdk.handle import Handle
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
+)
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import signature
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+
+T = TypeVar("T")
+_LOG: Final = logging.getLogger("berth_sdk.plugin")
+
+
+class PluginRuntime:
+    """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
+
+    def __init__(self, plugin: object, *, name: str = "") -> None:
+        """Raises PluginDefinitionError for an instance of a class that cannot be called."""
+        self.plugin = plugin
+        self.descriptor: Descriptor = describe(type(plugin), name)
+        self._read = Answers(self.descriptor.name)
+        self._methods: dict[str, Callable[..., Any]] = {
+            method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
+        }
+        self._verdict_memo = Memo()
+        self._score_memo = Memo()
+
+    # --- the queue ---------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: QueuedPod) -> Answer[Status]:
+        """May the pod enter the queue? A plugin without the point lets it in."""
+        if not self._has("pre_enqueue"):
+            return SUCCESS
+        return self._ask("pre_enqueue", lambda answer: self._read.status("pre_enqueue", answer), pod)
+
+    def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
+        """The key, empty for a plugin that has only `less`."""
+        if not self._has("sort_key"):
+            return b""
+        return self._ask("sort_key", self._read.sort_key, pod)
+
+    def less(self, first: QueuedPod, second: QueuedPod) -> bool:
+        """Whether `first` comes before `second`; in process only."""
+        return self._read.flag("less", self._method("less")(first, second))
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
+        """May the event help the pod? True for a plugin that does not say."""
+        if not self._has("queueing_hint"):
+            return True
+        return self._ask("queueing_hint", lambda answer: self._read.flag("queueing_hint", answer), event, pod)
+
+    # --- the scheduling cycle ----------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult]:
+        """PreFilter over all nodes."""
+        return self._ask(
+            "pre_filter", lambda answer: self._read.pre_filter(answer, len(nodes)), state, pod, nodes
+        )
+
+    def filter(
+        self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True
+    ) -> Answer[FilterResult]:
+        """Verdicts over the candidates. With `eager` scores come along where the descriptor says so."""
+        return run(self._filter(state, pod, nodes, eager and self.descriptor.eager))
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
+        """One verdict per scenario, by the plugin's own method or derived from its Filter."""
+        return run(self._filter_scenarios(state, pod, scenarios))
+
+    def post_filter(
+        self, state: CycleState, pod: Pod, rejections: NodeRejections
+    ) -> Answer[PostFilterResult]:
+        """No node is left: can something be done?"""
+        return self._ask("post_filter", self._read.post_filter, state, pod, rejections)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
+        """PreScore over the feasible nodes; success for a plugin without it."""
+        if not self._has("pre_score"):
+            return SUCCESS
+        return self._ask(
+            "pre_score", lambda answer: self._read.status("pre_score", answer), state, pod, nodes
+        )
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
+        """Raw scores, int64[n]."""
+        return run(self._score(state, pod, nodes))
+
+    def normalize(
+        self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
+    ) -> Answer[NDArray[np.int64]]:
+        """The plugin's own normalisation, int64[n]. The plugin gets a copy that it may write to."""
+        return self._ask(
+            "normalize",
+            lambda answer: self._read.scores("normalize", answer, len(nodes)),
+            state,
+            pod,
+            scores.copy(),
+            nodes,
+        )
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status | None]:
+        """None when the plugin did not decide."""
+        return self._decide("reserve", state, pod, node_name)
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
+        """Give back what reserve took; nothing for a plugin that only reserves."""
+        if not self._has("unreserve"):
+            return None
+        return self._ask("unreserve", _nothing, state, pod, node_name)
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | None]:
+        """None when the plugin did not decide."""
+        return self._ask("permit", self._read.due("permit", PermitResult), state, pod, node_name)
+
+    # --- the binding cycle -------------------------------------------------------------------
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PreFlightResult]:
+        """Will PreBind do anything? Yes for a plugin that does not say."""
+        if not self._has("pre_bind_pre_flight"):
+            return PreFlightResult(SUCCESS)
+        return self._ask("pre_bind_pre_flight", self._read.pre_flight, state, pod, node_name)
+
+    def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult] = ()
+    ) -> Answer[PreBindResult | None]:
+        """One round; None when the plugin did not decide."""
+        read = self._read.due("pre_bind", PreBindResult)
+        return self._ask("pre_bind", read, state, pod, node_name, patched)
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[BindResult | None]:
+        """None when the plugin did not decide."""
+        return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
+        """For information."""
+        return self._ask("post_bind", _nothing, state, pod, node_name)
+
+    # --- how it is done ----------------------------------------------------------------------
+
+    def _has(self, method: str) -> bool:
+        return method in self._methods
+
+    def _method(self, method: str) -> Callable[..., Any]:
+        function = self._methods.get(method)
+        if function is None:
+            raise PluginAnswerError(
+                f"{self.descriptor.name} has no method `{method}`: it does not take part in that point"
+            )
+        return function
+
+    def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]:
+        answer = self._method(method)(*args)
+        return _read_later(read, answer) if must_wait(answer) else read(answer)
+
+    def _decide(self, method: str, *args: Any) -> Answer[Status | None]:
+        return self._ask(method, lambda answer: self._read.decision(method, answer), *args)
+
+    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
+        if self._has("filter_nodes"):
+            answer = yield self._method("filter_nodes")(state, pod, nodes)
+            result = self._read.filter_nodes(answer, len(nodes))
+            self._check_eager(result)
+        else:
+            result = FilterResult((yield from self._filter_each(state, pod, nodes)))
+        if eager and result.eager_scores is None and not result.skip_score:
+            result = yield from self._with_scores(state, pod, nodes, result)
+        return result
+
+    def _check_eager(self, result: FilterResult) -> None:
+        if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
+            raise PluginAnswerError(
+                f"{self.descriptor.name}.filter_nodes answered eager scores with normalization"
+                f" {self.descriptor.normalization.name}: declare HOST_MAX, HOST_MAX_REVERSED, HOST_MIN_MAX or"
+                " NONE if a score does not depend on the other candidates, else leave them out"
+            )
+
+    def _with_scores(
+        self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
+    ) -> Steps[FilterResult]:
+        passed = result.verdicts.passed
+        if not passed.any():
+            return result
+        feasible = nodes if passed.all() else nodes.take(passed)
+        try:
+            status = yield self.pre_score(state, pod, feasible)
+            if status.code is Code.SKIP:
+                return FilterResult(result.verdicts, skip_score=True)
+            if not status.is_success:
+                return result
+            scores = yield self.score(state, pod, feasible)
+        except Exception:  # noqa: BLE001 (the host meets the fault again, see below)
+            # A fault in scoring must not fail Filter: without eager scores the host asks PreScore and
+            # Score, meets the same fault there, and applies the policy of those points.
+            _LOG.debug("%s: no eager scores", self.descriptor.name, exc_info=True)
+            return result
+        dense = np.zeros(len(nodes), dtype=np.int64)
+        dense[passed] = scores
+        return FilterResult(result.verdicts, dense)
+
+    def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Steps[Verdicts]:
+        if self._has("filter_scenarios"):
+            answer = yield self._method("filter_scenarios")(state, pod, scenarios)
+            return self._read.verdicts("filter_scenarios", answer, len(scenarios))
+        if self._has("filter_nodes") and not self.descriptor.has_add_remove:
+            answer = yield self._method("filter_nodes")(state, pod, scenarios.nodes)
+            return self._read.filter_nodes(answer, len(scenarios)).verdicts
+        statuses = []
+        for i in range(len(scenarios)):
+            statuses.append(
+                (yield from scenario_verdict(self.plugin, self._read, state, pod, (scenarios, i)))
+            )
+        return Verdicts.of(statuses)
+
+    def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        if self._has("score_nodes"):
+            answer = yield self._method("score_nodes")(state, pod, nodes)
+            return self._read.scores("score_nodes", answer, len(nodes))
+        return (yield from self._score_each(state, pod, nodes))
+
+    def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[Verdicts]:
+        """One verdict per row, remembered ones for a pure plugin."""
+        function = self._method("filter")
+        read = self._read.status
+        if not self.descriptor.pure:
+            statuses: list[Status] = []
+            for node in nodes:
+                answer = function(state, pod, node)
+                statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+            return _grouped(statuses)
+        column = self._verdict_memo.column(signature(pod), nodes)
+        codes, missing = column.find(nodes)
+        for position in missing.tolist():
+            status = read("filter", (yield function(state, pod, nodes.node(position))))
+            codes[position] = column.encode(status)
+        column.keep(nodes, codes, missing)
+        return Verdicts(codes.astype(np.int32), tuple(column.statuses))
+
+    def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        """One score per row, remembered ones for a pure plugin."""
+        function = self._method("score")
+        if not self.descriptor.pure:
+            scores: list[int] = []
+            for node in nodes:
+                answer = function(state, pod, node)
+                scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
+            return np.asarray(scores, dtype=np.int64)
+        column = self._score_memo.column(signature(pod), nodes)
+        numbers, missing = column.find(nodes)
+        for position in missing.tolist():
+            numbers[position] = self._read.score((yield function(state, pod, nodes.node(position))))
+        column.keep(nodes, numbers, missing)
+        return numbers
+
+
+def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle) -> object:
+    """A new instance. A class without an `__init__` of its own needs neither arguments nor handle.
+
+    Raises what the class raises: PluginArgsError for arguments that it refuses.
+    """
+    return cls() if cls.__init__ is object.__init__ else cls(args, handle)  # type: ignore[misc]  # compared, not called
+
+
+async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:
+    return read(await answer)
+
+
+def _grouped(statuses: Sequence[Status]) -> Verdicts:
+    """`Verdicts.of`, without hashing the same object again and again."""
+    seen: dict[Status, int] = {SUCCESS: 0}
+    by_id: dict[int, int] = {}
+    groups = np.zeros(len(statuses), dtype=np.int32)
+    for row, status in enumerate(statuses):
+        group = by_id.get(id(status))
+        if group is None:
+            group = by_id[id(status)] = seen.setdefault(status, len(seen))
+        groups[row] = group
+    return Verdicts(groups, tuple(seen))
+
+
+def _nothing(_answer: Any) -> None:
+    return None

@@ -1,0 +1,262 @@
+"""SchedulingService: the calls of one attempt to schedule one pod -> the methods of a plugin."""
+
+# ruff: noqa: N802  (the methods have the contract's names)
+
+from __future__ import annotations
+
+import grpc
+
+from berth_sdk._calls import CallRefusedError
+from berth_sdk._cycle_call import CycleCall, cycle_call
+from berth_sdk._instance import Instance
+from berth_sdk._reservations import Reservations
+from berth_sdk._wire import encode_ref
+from berth_sdk._wire_requests import (
+    decode_patched,
+    decode_rejections,
+    decode_scenario,
+    decode_scores,
+)
+from berth_sdk._wire_results import (
+    encode_duration,
+    encode_eligible,
+    encode_patch,
+    encode_status,
+    encode_verdicts,
+    put_scores,
+)
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.plugin.v1.scheduling_pb2_grpc import SchedulingServiceServicer
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+)
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import Code, Status, Verdicts
+
+
+class SchedulingServicer(SchedulingServiceServicer):
+    """Each call: decode, ask, encode; the envelope around it is `cycle_call`."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._reservations = Reservations(instance)
+
+    # --- the scheduling cycle ------------------------------------------------------------------
+
+    @cycle_call("pre_filter", spb.PreFilterResponse)
+    def PreFilter(self, request: spb.PreFilterRequest, call: CycleCall) -> spb.PreFilterResponse:
+        """Over all nodes of the snapshot."""
+        nodes = call.candidates(request.candidates)
+        result: PreFilterResult = call.ask(lambda: call.runtime.pre_filter(call.state, call.pod, nodes))
+        reply = spb.PreFilterResponse(ctx=call.reply(result.status))
+        # Set and empty says something here: no node, all nodes.
+        if result.eligible is not None:
+            reply.eligible.SetInParent()
+            reply.eligible.MergeFrom(encode_eligible(result.eligible, nodes, call.mode))
+        if result.eager_filter is not None:
+            reply.eager_filter.SetInParent()
+            reply.eager_filter.MergeFrom(encode_verdicts(result.eager_filter, nodes, call.mode))
+        return reply
+
+    @cycle_call("filter", spb.FilterResponse)
+    def Filter(self, request: spb.FilterRequest, call: CycleCall) -> spb.FilterResponse:
+        """Over the nodes still alive, with scores where they are of use."""
+        nodes = call.candidates(request.candidates)
+        result: FilterResult = call.ask(
+            lambda: call.runtime.filter(call.state, call.pod, nodes, eager=call.served.eager)
+        )
+        reply = spb.FilterResponse(ctx=call.reply(), skip_score=result.skip_score)
+        if not result.verdicts.all_passed:
+            reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
+        if result.eager_scores is not None and not result.skip_score:
+            put_scores(reply.eager_scores, result.eager_scores)
+        return reply
+
+    @cycle_call("filter_scenarios", spb.SimulateFilterResponse)
+    def SimulateFilter(
+        self, request: spb.SimulateFilterRequest, call: CycleCall
+    ) -> spb.SimulateFilterResponse:
+        """Filter under assumptions."""
+        nodes = call.snapshot([scenario.node_name for scenario in request.scenarios])
+        try:
+            items = [decode_scenario(scenario, nodes) for scenario in request.scenarios]
+            scenarios = Scenarios(nodes, items)
+        except KeyError as err:
+            raise _unknown_node(err) from err
+        verdicts: Verdicts = call.ask(lambda: call.runtime.filter_scenarios(call.state, call.pod, scenarios))
+        statuses = [encode_status(status) for status in verdicts.to_list()]
+        return spb.SimulateFilterResponse(ctx=call.reply(), statuses=statuses)
+
+    @cycle_call("post_filter", spb.PostFilterResponse)
+    def PostFilter(self, request: spb.PostFilterRequest, call: CycleCall) -> spb.PostFilterResponse:
+        """No node is left."""
+        nodes = call.snapshot([])
+        try:
+            rejections = decode_rejections(request.rejected, request.rejected_by, nodes)
+        except ValueError as err:
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
+        result: PostFilterResult = call.ask(
+            lambda: call.runtime.post_filter(call.state, call.pod, rejections)
+        )
+        return spb.PostFilterResponse(
+            ctx=call.reply(result.status),
+            nominated_node=result.nominated_node,
+            clear_nomination=result.clear_nomination,
+            victims=[encode_ref(victim) for victim in result.victims],
+        )
+
+    @cycle_call("pre_score", spb.PreScoreResponse)
+    def PreScore(self, request: spb.PreScoreRequest, call: CycleCall) -> spb.PreScoreResponse:
+        """Over the feasible nodes."""
+        nodes = call.candidates(request.candidates)
+        status: Status = call.ask(lambda: call.runtime.pre_score(call.state, call.pod, nodes))
+        return spb.PreScoreResponse(ctx=call.reply(status))
+
+    @cycle_call("score", spb.ScoreResponse)
+    def Score(self, request: spb.ScoreRequest, call: CycleCall) -> spb.ScoreResponse:
+        """Over the feasible nodes."""
+        nodes = call.candidates(request.candidates)
+        scores = call.ask(lambda: call.runtime.score(call.state, call.pod, nodes))
+        reply = spb.ScoreResponse(ctx=call.reply())
+        put_scores(reply.scores, scores)
+        return reply
+
+    @cycle_call("normalize", spb.NormalizeScoreResponse)
+    def NormalizeScore(
+        self, request: spb.NormalizeScoreRequest, call: CycleCall
+    ) -> spb.NormalizeScoreResponse:
+        """The plugin's second step."""
+        nodes = call.candidates(request.candidates)
+        try:
+            raw = decode_scores(request.scores, nodes)
+        except (KeyError, ValueError) as err:
+            text = f"the scores to normalise do not fit the candidates: {err}"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
+        scores = call.ask(lambda: call.runtime.normalize(call.state, call.pod, raw, nodes))
+        reply = spb.NormalizeScoreResponse(ctx=call.reply())
+        put_scores(reply.scores, scores)
+        return reply
+
+    @cycle_call("reserve", spb.ReserveResponse)
+    def Reserve(self, request: spb.ReserveRequest, call: CycleCall) -> spb.ReserveResponse:
+        """Once per cycle: a duplicate gets the first answer, one after Unreserve is refused."""
+        if self._reservations.is_undone(call):
+            return spb.ReserveResponse(ctx=call.reply(Status.error("the cycle has been unreserved already")))
+        first = call.part.first_replies.get(ExtensionPoint.RESERVE)
+        if first is None:
+            call.part.reserved = True
+            call.part.node_name = request.node_name
+            status: Status | None = call.ask(
+                lambda: call.runtime.reserve(call.state, call.pod, request.node_name)
+            )
+            first = spb.ReserveResponse(ctx=call.reply(status))
+            call.part.first_replies[ExtensionPoint.RESERVE] = first
+        reply = spb.ReserveResponse()
+        reply.CopyFrom(first)
+        return reply
+
+    @cycle_call("permit", spb.PermitResponse)
+    def Permit(self, request: spb.PermitRequest, call: CycleCall) -> spb.PermitResponse:
+        """Once per cycle: a duplicate gets the first answer."""
+        first = call.part.first_replies.get(ExtensionPoint.PERMIT)
+        if first is None:
+            call.part.node_name = request.node_name
+            result: PermitResult | None = call.ask(
+                lambda: call.runtime.permit(call.state, call.pod, request.node_name)
+            )
+            first = spb.PermitResponse(ctx=call.reply(None if result is None else result.status))
+            if result is not None and result.status.code is Code.WAIT:
+                call.part.reserved = True
+                if result.wait_timeout_s is not None:
+                    first.wait_timeout.CopyFrom(encode_duration(result.wait_timeout_s))
+            call.part.first_replies[ExtensionPoint.PERMIT] = first
+        reply = spb.PermitResponse()
+        reply.CopyFrom(first)
+        return reply
+
+    # --- the binding cycle ---------------------------------------------------------------------
+
+    @cycle_call("pre_bind_pre_flight", spb.PreBindPreFlightResponse)
+    def PreBindPreFlight(
+        self, request: spb.PreBindPreFlightRequest, call: CycleCall
+    ) -> spb.PreBindPreFlightResponse:
+        """Will PreBind do anything?"""
+        result: PreFlightResult = call.ask(
+            lambda: call.runtime.pre_bind_pre_flight(call.state, call.pod, request.node_name)
+        )
+        return spb.PreBindPreFlightResponse(
+            ctx=call.reply(result.status), allow_parallel=result.allow_parallel
+        )
+
+    @cycle_call("pre_bind", spb.PreBindResponse)
+    def PreBind(self, request: spb.PreBindRequest, call: CycleCall) -> spb.PreBindResponse:
+        """One round."""
+        patched = decode_patched(request.patched)
+        result: PreBindResult | None = call.ask(
+            lambda: call.runtime.pre_bind(call.state, call.pod, request.node_name, patched)
+        )
+        if result is None:
+            return spb.PreBindResponse(ctx=call.reply())
+        try:
+            patches = [encode_patch(patch) for patch in result.patches]
+        except (TypeError, ValueError) as err:
+            text = f"{call.served.name}.pre_bind answered a patch that is no JSON: {err}"
+            raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
+        reply = spb.PreBindResponse(ctx=call.reply(result.status), patches=patches)
+        if result.ask_again_after_s is not None:
+            reply.ask_again_after.CopyFrom(encode_duration(result.ask_again_after_s))
+        return reply
+
+    @cycle_call("bind", spb.BindResponse)
+    def Bind(self, request: spb.BindRequest, call: CycleCall) -> spb.BindResponse:
+        """Bind the pod, or let the host do it."""
+        result: BindResult | None = call.ask(
+            lambda: call.runtime.bind(call.state, call.pod, request.node_name)
+        )
+        if result is None:
+            return spb.BindResponse(ctx=call.reply())
+        return spb.BindResponse(ctx=call.reply(result.status), host_binds=result.host_binds)
+
+    # --- batches: what is over -----------------------------------------------------------------
+
+    def Unreserve(
+        self, request: spb.UnreserveRequest, context: grpc.ServicerContext
+    ) -> spb.UnreserveResponse:
+        """Give back; what a plugin could not give back is not listed, and comes again."""
+        self.instance.profiles_of(request.plugin)
+        done = [
+            item.cycle_id for item in request.items if self._reservations.undo(request.plugin, item, context)
+        ]
+        return spb.UnreserveResponse(done_cycle_ids=done)
+
+    def PostBind(self, request: spb.PostBindRequest, context: grpc.ServicerContext) -> spb.PostBindResponse:
+        """For information: a fault is logged."""
+        self.instance.profiles_of(request.plugin)
+        for item in request.items:
+            self._reservations.bound(request.plugin, item, context)
+        return spb.PostBindResponse()
+
+    def EndCycles(
+        self, request: spb.EndCyclesRequest, context: grpc.ServicerContext
+    ) -> spb.EndCyclesResponse:
+        """Drop what is held for these cycles."""
+        self.instance.profiles_of(request.plugin)
+        for ended in request.ended:
+            bound = ended.outcome == pb.CycleEnd.OUTCOME_BOUND
+            self.instance.cycles.end(request.plugin, ended.cycle_id, bound=bound)
+        return spb.EndCyclesResponse()
+
+
+def _unknown_node(err: KeyError) -> CallRefusedError:
+    return CallRefusedError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f"a scenario is about node {err.args[0]!r}, which is not in the snapshot",
+    )

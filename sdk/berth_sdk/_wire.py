@@ -1,0 +1,333 @@
+"""Records <-> contract messages, both directions. Used by the SDK's server and by the host's codec.
+
+What a message cannot carry is not invented: a decoded Pod or Node has the fields of its summary, and
+`object` only where the JSON came along. Source: the contract's common.proto and identity.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from google.protobuf.timestamp_pb2 import Timestamp
+from numpy.typing import NDArray
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.node import Node, NodeImage, Taint
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toleration
+from berth_sdk.tables import NodeUsage, StateVersion
+
+_NANOS: Final = 10**9
+Rows = NDArray[np.intp]
+
+
+# --- small pieces ----------------------------------------------------------------------------------
+
+
+def encode_ref(ref: ObjectRef) -> pb.ObjectRef:
+    """ObjectRef -> message."""
+    return pb.ObjectRef(
+        namespace=ref.namespace, name=ref.name, uid=ref.uid, resource_version=ref.resource_version
+    )
+
+
+def decode_ref(message: pb.ObjectRef) -> ObjectRef:
+    """Message -> ObjectRef."""
+    return ObjectRef(
+        namespace=message.namespace,
+        name=message.name,
+        uid=message.uid,
+        resource_version=message.resource_version,
+    )
+
+
+def encode_version(version: tuple[int, int]) -> pb.StateVersion:
+    """(epoch, generation) -> message."""
+    return pb.StateVersion(epoch=version[0], generation=version[1])
+
+
+def decode_version(message: pb.StateVersion) -> StateVersion:
+    """Message -> StateVersion."""
+    return StateVersion(message.epoch, message.generation)
+
+
+def encode_time(time_s: float) -> Timestamp:
+    """Unix seconds -> Timestamp, to the microsecond, which is as fine as Kubernetes writes times."""
+    microseconds = round(time_s * 10**6)
+    return Timestamp(seconds=microseconds // 10**6, nanos=microseconds % 10**6 * 1000)
+
+
+def decode_time(message: Timestamp) -> float:
+    """Timestamp -> Unix seconds."""
+    return (message.seconds * _NANOS + message.nanos) / _NANOS
+
+
+def encode_object(item: KubeObject) -> pb.KubeObject:
+    """KubeObject -> message, as JSON."""
+    return pb.KubeObject(
+        encoding=pb.KubeObject.ENCODING_JSON, api_version=item.api_version, kind=item.kind, raw=item.raw
+    )
+
+
+def decode_object(message: pb.KubeObject) -> KubeObject | None:
+    """Message -> KubeObject; None for an encoding that is not known here: the object counts as missing."""
+    if message.encoding not in (pb.KubeObject.ENCODING_UNSPECIFIED, pb.KubeObject.ENCODING_JSON):
+        return None
+    return KubeObject(message.api_version, message.kind, raw=message.raw)
+
+
+def encode_need(need: StateNeed) -> identity_pb2.StateNeed:
+    """StateNeed -> message."""
+    return identity_pb2.StateNeed(
+        kind=identity_pb2.StateNeed.Kind.ValueType(need.kind.value),
+        drop_fields=need.drop_fields,
+        label_prefixes=need.label_prefixes,
+        resource=need.resource,
+        annotation_prefixes=need.annotation_prefixes,
+        images=need.images,
+    )
+
+
+def decode_need(message: identity_pb2.StateNeed) -> StateNeed:
+    """Message -> StateNeed. Raises ValueError for an unspecified or unknown kind."""
+    return StateNeed(
+        kind=NeedKind(message.kind),
+        resource=message.resource,
+        drop_fields=tuple(message.drop_fields),
+        label_prefixes=tuple(message.label_prefixes),
+        annotation_prefixes=tuple(message.annotation_prefixes),
+        images=message.images,
+    )
+
+
+def _encode_ports(ports: Iterable[HostPort]) -> list[pb.HostPort]:
+    return [pb.HostPort(ip=port.ip, protocol=port.protocol, port=port.port) for port in ports]
+
+
+def _decode_port(message: pb.HostPort) -> HostPort:
+    return HostPort(message.ip, message.protocol, message.port)
+
+
+# --- pods ------------------------------------------------------------------------------------------
+
+
+def encode_pod(
+    pod: Pod,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    in_state: bool = False,
+) -> pb.PodSummary:
+    """Pod -> summary. `labels`, `annotations`: those to send instead of the pod's own.
+
+    `in_state`: the pod is on a node, and what carries the summary says which one.
+    """
+    message = pb.PodSummary(
+        ref=encode_ref(pod.ref),
+        labels=pod.labels if labels is None else labels,
+        annotations=pod.annotations if annotations is None else annotations,
+        priority=pod.priority,
+        requests=pod.requests,
+        non_zero_requests=pod.non_zero_requests,
+        node_selector=pod.node_selector,
+        scheduler_name=pod.scheduler_name,
+        required_node="" if in_state else pod.node_name,
+        nominated_node=pod.nominated_node,
+        scheduling_gates=pod.scheduling_gates,
+        images=pod.images,
+        claims=pod.claims,
+        never_preempts=pod.never_preempts,
+        terminating=pod.terminating,
+    )
+    if pod.tolerations:
+        message.tolerations.extend(
+            pb.Toleration(key=item.key, operator=item.operator, value=item.value, effect=item.effect)
+            for item in pod.tolerations
+        )
+    if pod.host_ports:
+        message.host_ports.extend(_encode_ports(pod.host_ports))
+    if pod.owner is not None:
+        owner = pod.owner
+        message.owner.CopyFrom(
+            pb.OwnerRef(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)
+        )
+    if pod.created_at_s is not None:
+        message.created_at.CopyFrom(encode_time(pod.created_at_s))
+    if pod.started_at_s is not None:
+        message.started_at.CopyFrom(encode_time(pod.started_at_s))
+    if pod.score_requests != {**pod.requests, **pod.non_zero_requests}:
+        message.score_requests.update(pod.score_requests)
+    return message
+
+
+def decode_pod(
+    message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None
+) -> Pod:
+    """Summary -> Pod. `node_name`: where the pod is, else the node that it requires. `item`: its JSON."""
+    requests = dict(message.requests)
+    non_zero = dict(message.non_zero_requests)
+    return Pod(
+        name=message.ref.name,
+        namespace=message.ref.namespace,
+        uid=message.ref.uid,
+        resource_version=message.ref.resource_version,
+        labels=dict(message.labels),
+        annotations=dict(message.annotations),
+        priority=message.priority,
+        requests=requests,
+        non_zero_requests=non_zero,
+        score_requests=dict(message.score_requests) or {**requests, **non_zero},
+        node_selector=dict(message.node_selector),
+        tolerations=tuple(
+            Toleration(entry.key, entry.operator, entry.value, entry.effect) for entry in message.tolerations
+        ),
+        owner=_decode_owner(message.owner) if message.HasField("owner") else None,
+        scheduler_name=message.scheduler_name or DEFAULT_SCHEDULER_NAME,
+        node_name=message.required_node if node_name is None else node_name,
+        nominated_node=message.nominated_node,
+        scheduling_gates=tuple(message.scheduling_gates),
+        host_ports=tuple(_decode_port(port) for port in message.host_ports),
+        images=tuple(message.images),
+        claims=tuple(message.claims),
+        never_preempts=message.never_preempts,
+        terminating=message.terminating,
+        created_at_s=decode_time(message.created_at) if message.HasField("created_at") else None,
+        started_at_s=decode_time(message.started_at) if message.HasField("started_at") else None,
+        object=item,
+    )
+
+
+def _decode_owner(message: pb.OwnerRef) -> OwnerRef:
+    return OwnerRef(message.api_version, message.kind, message.name, message.uid)
+
+
+# --- nodes -----------------------------------------------------------------------------------------
+
+
+def encode_node(
+    node: Node,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    images: bool = True,
+) -> pb.NodeSummary:
+    """Node -> summary. `labels`, `annotations`: those to send instead of the node's own."""
+    message = pb.NodeSummary(
+        labels=node.labels if labels is None else labels,
+        annotations=node.annotations if annotations is None else annotations,
+        unschedulable=node.unschedulable,
+        allocatable=node.allocatable,
+        declared_features=node.declared_features,
+    )
+    if node.taints:
+        message.taints.extend(
+            pb.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in node.taints
+        )
+    if images and node.images:
+        message.images.extend(
+            pb.NodeImage(names=image.names, size_bytes=image.size_bytes) for image in node.images
+        )
+    return message
+
+
+def decode_node(name: str, message: pb.NodeSummary, *, item: KubeObject | None = None) -> Node:
+    """Summary -> Node. `item`: the node's JSON."""
+    return Node(
+        name=name,
+        labels=dict(message.labels),
+        annotations=dict(message.annotations),
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in message.taints),
+        unschedulable=message.unschedulable,
+        allocatable=dict(message.allocatable),
+        images=tuple(NodeImage(tuple(image.names), image.size_bytes) for image in message.images),
+        declared_features=tuple(message.declared_features),
+        object=item,
+    )
+
+
+def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
+    """NodeUsage -> message."""
+    return pb.NodeUsage(
+        requested=usage.requested,
+        non_zero_requested=usage.non_zero_requested,
+        pod_count=usage.pod_count,
+        host_ports=_encode_ports(usage.host_ports),
+    )
+
+
+def decode_usage(message: pb.NodeUsage) -> NodeUsage:
+    """Message -> NodeUsage."""
+    return NodeUsage(
+        requested=dict(message.requested),
+        non_zero_requested=dict(message.non_zero_requested),
+        pod_count=message.pod_count,
+        host_ports=frozenset(_decode_port(port) for port in message.host_ports),
+    )
+
+
+# --- sets of nodes ---------------------------------------------------------------------------------
+
+
+def encode_bitmap(rows: Rows | Sequence[int]) -> bytes:
+    """Slots -> bitmap: bit i is bit i mod 8, from the least significant, of byte i div 8."""
+    chosen = np.asarray(rows, dtype=np.intp)
+    if not len(chosen):
+        return b""
+    mask = np.zeros(int(chosen.max()) + 1, dtype=np.bool_)
+    mask[chosen] = True
+    return np.packbits(mask, bitorder="little").tobytes()
+
+
+def decode_bitmap(bitmap: bytes) -> Rows:
+    """Bitmap -> slots, ascending (intp)."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little"))
+
+
+def encode_rows(rows: Rows, within: Rows) -> pb.NodeSet:
+    """Slots, all of them from `within`, as a bitmap; "all but none" when they are all of it."""
+    if len(rows) == len(within):
+        return pb.NodeSet(complement=True)
+    return pb.NodeSet(bitmap=encode_bitmap(rows))
+
+
+def decode_rows(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> Rows:
+    """NodeSet -> slots out of `within`, in its order. `index_of`: the slots of known names.
+
+    Raises UnknownNodeError when it lists a node that is not in `within`.
+    """
+    listed = _listed(message, index_of)
+    size = 1 + max(int(within.max()) if len(within) else -1, int(listed.max()) if len(listed) else -1)
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[listed] = True
+    chosen = mask[within]
+    if np.count_nonzero(chosen) != np.count_nonzero(mask):
+        raise UnknownNodeError(_stranger(listed, within, index_of))
+    return within[~chosen] if message.complement else within[chosen]
+
+
+class UnknownNodeError(ValueError):
+    """A node set lists a node that was not asked about. Attribute: node, its name or index."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        super().__init__(f"the answer lists node {node}, which is not among the candidates")
+
+
+def _listed(message: pb.NodeSet, index_of: Mapping[str, int]) -> Rows:
+    rows = decode_bitmap(message.bitmap)
+    if not message.names:
+        return rows
+    unknown = next((name for name in message.names if name not in index_of), None)
+    if unknown is not None:
+        raise UnknownNodeError(repr(unknown))
+    named = np.fromiter((index_of[name] for name in message.names), dtype=np.intp)
+    return np.union1d(rows, named)
+
+
+def _stranger(listed: Rows, within: Rows, index_of: Mapping[str, int]) -> str:
+    slot = int(np.setdiff1d(listed, within)[0])
+    return next((repr(name) for name, index in index_of.items() if index == slot), f"index {slot}")

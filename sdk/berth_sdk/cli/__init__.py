@@ -1,0 +1,1 @@
+"""`berth-sdk`: serve plugins, and look at a server."""

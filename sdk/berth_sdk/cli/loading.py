@@ -1,0 +1,62 @@
+"""NAME on the command line -> a plugin class: an entry point of `berth.plugins`, or `module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Final
+
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.extension_points import name_of
+
+GROUP: Final = "berth.plugins"
+
+
+def load_plugins(names: Iterable[str]) -> dict[str, type]:
+    """The classes by the name they are served under. Raises PluginDefinitionError."""
+    classes: dict[str, type] = {}
+    for name in names:
+        title, cls = _from_module(name) if ":" in name else (name, _from_entry_point(name))
+        if title in classes:
+            raise PluginDefinitionError(f"two plugins are named {title}: give one of them another `name`")
+        classes[title] = cls
+    return classes
+
+
+def _from_entry_point(name: str) -> type:
+    known = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = known.get(name)
+    if entry is None:
+        near = get_close_matches(name, known, n=1)
+        cure = f"did you mean {near[0]}?" if near else f"installed are: {', '.join(sorted(known)) or 'none'}"
+        raise PluginDefinitionError(
+            f"no installed plugin is named {name}: {cure} A class is named as module:Class"
+        )
+    try:
+        return _checked(name, entry.load())
+    except (ImportError, AttributeError) as err:
+        raise PluginDefinitionError(f"plugin {name} ({entry.value}) cannot be loaded: {err}") from err
+
+
+def _from_module(where: str) -> tuple[str, type]:
+    module_name, _, attribute = where.partition(":")
+    # As with `python -m`: what lies in the working folder can be named.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        loaded = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as err:
+        raise PluginDefinitionError(f"{where} cannot be loaded: {err}") from err
+    cls = _checked(where, loaded)
+    return name_of(cls), cls
+
+
+def _checked(where: str, loaded: object) -> type:
+    if not isinstance(loaded, type):
+        raise PluginDefinitionError(
+            f"{where} is a {type(loaded).__name__}, not a class: name the plugin's class"
+        )
+    return loaded

@@ -1,0 +1,83 @@
+"""`berth-sdk serve`: plugins in a process of their own, until a signal or the host ends it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from argparse import Namespace
+from typing import Final
+
+from berth_sdk._child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
+from berth_sdk.cli.loading import load_plugins
+from berth_sdk.errors import BerthError
+from berth_sdk.server import PluginServer
+
+LOG: Final = logging.getLogger("berth_sdk.server")
+_BAD_INPUT: Final = 2
+
+
+def serve(options: Namespace) -> int:
+    """Run until told to stop. 0: stopped cleanly; 1: the host is gone; 2: bad input."""
+    child = ChildDuties.from_environment(os.environ)
+    output = StandardOutput() if child else None
+    _log_to_standard_error(as_json=child is not None, level=options.log_level)
+    endpoint = options.listen or os.environ.get(ENDPOINT)
+    if not endpoint:
+        return _refused(f"say where to listen: --listen unix:PATH, --listen HOST:PORT, or {ENDPOINT}")
+    stop = threading.Event()
+    try:
+        if child is not None:
+            child.tie_to_host()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        server = PluginServer(load_plugins(options.names))
+        address = server.listen(endpoint)
+    except OrphanError as err:
+        LOG.error("%s", err)
+        return 1
+    except BerthError as err:
+        return _refused(str(err))
+    LOG.info("serving %s at %s", ", ".join(server.instance.classes), address)
+    if child is not None and output is not None:
+        output.say(child.handshake_line(address, server.instance.instance_id))
+        child.watch_standard_input(stop.set)
+    stop.wait()
+    LOG.info("stopping")
+    if not server.stop(options.grace):
+        LOG.warning("%d calls had not ended after %s s", server.instance.in_flight.count, options.grace)
+        # Their threads cannot be interrupted, and the interpreter would wait for them.
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+def _refused(text: str) -> int:
+    print(f"berth-sdk serve: {text}", file=sys.stderr)
+    return _BAD_INPUT
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line, which the host reads from standard error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "timestamp": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def _log_to_standard_error(*, as_json: bool, level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

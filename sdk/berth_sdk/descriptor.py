@@ -1,0 +1,180 @@
+"""A plugin class -> `Descriptor`: what the host must know of a plugin, whichever way it is called.
+
+`describe` derives it from the methods that the class has and from its attributes; the host's relay
+makes the same record from a served plugin's `PluginDescriptor`. Called when a plugin is registered or
+served; a class that cannot work is refused here, with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from berth_sdk._declarations import check_declarations, check_methods
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import (
+    METHODS,
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+    name_of,
+    points_of,
+)
+from berth_sdk.needs import NeedKind, StateNeed
+
+HOST_NORMALIZED: Final = frozenset(
+    {
+        ScoreNormalization.HOST_MAX,
+        ScoreNormalization.HOST_MAX_REVERSED,
+        ScoreNormalization.HOST_MIN_MAX,
+    }
+)
+EAGER: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
+"""With these a node's score does not depend on the other candidates, so it may come with Filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """One plugin as the host sees it. Readings of unset values are applied already.
+
+    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
+    scores to Filter's answer. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
+    `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it
+    orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
+    """
+
+    name: str
+    points: tuple[ExtensionPoint, ...]
+    version: str = ""
+    node_mode: NodeMode = NodeMode.SNAPSHOT
+    pod_need: PodNeed = PodNeed.SUMMARY
+    state_needs: tuple[StateNeed, ...] = ()
+    pod_sensitivity: PodSensitivity = PodSensitivity.CLUSTER
+    normalization: ScoreNormalization = ScoreNormalization.PLUGIN
+    reads_shared: tuple[str, ...] = ()
+    events: tuple[EventInterest, ...] | None = None
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    max_concurrency: int = 0
+    pure: bool = False
+    eager: bool = False
+    has_hint: bool = False
+    has_pre_flight: bool = False
+    has_add_remove: bool = False
+    has_scenarios: bool = False
+    less_only: bool = False
+    handle_client: bool = True
+
+    def has(self, point: ExtensionPoint) -> bool:
+        """Whether the plugin takes part in `point`."""
+        return point in self.points
+
+
+def describe(cls: type, name: str = "") -> Descriptor:
+    """The descriptor of a plugin class, under `name` if one is given.
+
+    Raises PluginDefinitionError for a class that could not be called as it is written.
+
+    >>> class AvoidSpot:
+    ...     def filter(self, state, pod, node): ...
+    >>> describe(AvoidSpot).points
+    (<ExtensionPoint.FILTER: 4>,)
+    """
+    if not isinstance(cls, type):
+        raise PluginDefinitionError(
+            f"{cls!r} is not a class: register the plugin's class, the host makes the instance"
+        )
+    title = name or name_of(cls)
+    points = points_of(cls)
+    if not points:
+        known = ", ".join(method for methods in METHODS.values() for method in methods)
+        raise PluginDefinitionError(
+            f"{title} takes part in no extension point: give it at least one of the methods {known}"
+        )
+    check_methods(title, cls)
+    check_declarations(title, cls)
+    node_mode = _attribute(cls, "node_mode")
+    normalization = _normalization(title, cls)
+    events = _attribute(cls, "events")
+    _check_hint(title, cls, events or ())
+    return Descriptor(
+        name=title,
+        version=_attribute(cls, "version"),
+        points=points,
+        node_mode=node_mode,
+        pod_need=_attribute(cls, "pod_need"),
+        state_needs=_state_needs(cls, points),
+        pod_sensitivity=_attribute(cls, "pod_sensitivity"),
+        normalization=normalization,
+        reads_shared=tuple(_attribute(cls, "reads_shared")),
+        events=None if events is None else tuple(events),
+        deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
+        max_concurrency=_attribute(cls, "max_concurrency"),
+        pure=_attribute(cls, "pure"),
+        eager=(
+            normalization in EAGER
+            and _has(cls, "score_nodes")
+            and (_has(cls, "filter") or _has(cls, "filter_nodes"))
+        ),
+        has_hint=_has(cls, "queueing_hint"),
+        has_pre_flight=_has(cls, "pre_bind_pre_flight"),
+        has_add_remove=_has(cls, "add_pod"),
+        has_scenarios=_has(cls, "filter_scenarios"),
+        less_only=_has(cls, "less") and not _has(cls, "sort_key"),
+    )
+
+
+def _attribute(cls: type, attribute: str) -> Any:
+    return getattr(cls, attribute, getattr(Plugin, attribute))
+
+
+def _has(cls: type, method: str) -> bool:
+    return callable(getattr(cls, method, None))
+
+
+def _normalization(title: str, cls: type) -> ScoreNormalization:
+    declared = _attribute(cls, "normalization")
+    if _has(cls, "normalize"):
+        if declared not in (None, ScoreNormalization.RPC):
+            raise PluginDefinitionError(
+                f"{title} has the method `normalize` and declares normalization {declared.name},"
+                " with which it would never be called: remove the one or the other"
+            )
+        return ScoreNormalization.RPC
+    if declared is ScoreNormalization.RPC:
+        raise PluginDefinitionError(
+            f"{title} declares normalization RPC and has no method `normalize`: write it, or choose another"
+        )
+    return declared if declared is not None else ScoreNormalization.PLUGIN
+
+
+def _state_needs(cls: type, points: Sequence[ExtensionPoint]) -> tuple[StateNeed, ...]:
+    if _attribute(cls, "node_mode") is NodeMode.NAMES:
+        return ()  # without a snapshot there is nothing to keep in step
+    needs = tuple(_attribute(cls, "state_needs"))
+    kinds = {need.kind for need in needs}
+    insensitive = _attribute(cls, "pod_sensitivity") is PodSensitivity.NONE
+    what_if = ExtensionPoint.FILTER in points and not insensitive
+    if what_if and NeedKind.NODE_SUMMARY in kinds and not kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}:
+        # What a node would use without some pods can be told only by who knows these pods.
+        return (*needs, StateNeed.pods())
+    return needs
+
+
+def _check_hint(title: str, cls: type, events: Sequence[EventInterest]) -> None:
+    asked = any(interest.hint is Hint.ASK_PLUGIN for interest in events)
+    if _has(cls, "queueing_hint") and not asked:
+        raise PluginDefinitionError(
+            f"{title} has the method `queueing_hint` and no event asks for it: set hint=Hint.ASK_PLUGIN"
+            " on the entries of `events` that it decides"
+        )
+    if asked and not _has(cls, "queueing_hint"):
+        raise PluginDefinitionError(
+            f"{title}.events says Hint.ASK_PLUGIN and there is no method `queueing_hint`: write it, or say"
+            " Hint.QUEUE"
+        )

@@ -1,0 +1,66 @@
+"""The SDK's errors, one tree; a leaf module.
+
+BerthError
+├── QuantityError          a quantity that Kubernetes would refuse
+├── ObjectError            an object that does not have the shape of its kind
+├── SelectorError          a label or node selector that cannot be read
+├── PluginDefinitionError  a plugin class that cannot be served as it is
+├── PluginArgsError        arguments that the plugin refuses
+├── PluginAnswerError      a plugin's method answered something that its point does not know
+└── HandleError            a call back to the host that failed
+    └── StaleStateError    the snapshot asked for is not the current one any more
+"""
+
+from __future__ import annotations
+
+
+class BerthError(Exception):
+    """Root of all errors that the SDK raises on purpose."""
+
+
+class QuantityError(BerthError, ValueError):
+    """A quantity that Kubernetes would refuse. Attribute: value, as it was written."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(
+            f"{value!r} is not a quantity: write digits with an optional suffix,"
+            ' such as "500m", "2" or "1.5Gi"'
+        )
+
+
+class ObjectError(BerthError, ValueError):
+    """An object without the shape of its kind. Attributes: path (dotted), problem."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+
+class SelectorError(BerthError, ValueError):
+    """A label or node selector that cannot be read."""
+
+
+class PluginDefinitionError(BerthError, TypeError):
+    """A plugin class that cannot be served as it is written; the text names the cure."""
+
+
+class PluginArgsError(BerthError, ValueError):
+    """Arguments (pluginConfig[].args) that the plugin refuses; the text names the field."""
+
+
+class PluginAnswerError(BerthError, TypeError):
+    """A plugin's method answered something that its point does not know, or of the wrong length."""
+
+
+class HandleError(BerthError):
+    """A call back to the host failed: it is gone, or refused the call."""
+
+
+class StaleStateError(HandleError):
+    """The snapshot version asked for is not the current one. Attribute: current, `epoch/generation`."""
+
+    def __init__(self, current: str) -> None:
+        self.current = current
+        super().__init__(f"the host's snapshot is at {current} now; read it again without a version")

@@ -1,0 +1,125 @@
+"""Cluster events: what changed, and what change a plugin waits for.
+
+`ClusterEvent` is what happened, `EventInterest` what a plugin declares in `events`. Action bits,
+their words, and the matching rule. Source: kube-scheduler `framework/types.go` and `events.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntFlag
+from typing import Final
+
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+
+EventObject = Pod | Node | KubeObject
+
+
+class ActionType(IntFlag):
+    """kube-scheduler's action bits; the numeric order is part of the matching rule."""
+
+    ADD = 1
+    DELETE = 2
+    UPDATE_NODE_ALLOCATABLE = 4
+    UPDATE_NODE_LABEL = 8
+    UPDATE_NODE_TAINT = 16
+    UPDATE_NODE_CONDITION = 32
+    UPDATE_NODE_ANNOTATION = 64
+    UPDATE_NODE_DECLARED_FEATURE = 128
+    UPDATE_POD_LABEL = 256
+    UPDATE_POD_SCALE_DOWN = 512
+    UPDATE_POD_TOLERATION = 1024
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
+    UPDATE = 8188
+    ALL = 8191
+
+
+# The words of EventInterest.actions and of the contract's ClusterEvent.action, per resource.
+_WORDS: Final[dict[str, dict[str, ActionType]]] = {
+    "Node": {
+        "update.allocatable": ActionType.UPDATE_NODE_ALLOCATABLE,
+        "update.labels": ActionType.UPDATE_NODE_LABEL,
+        "update.taints": ActionType.UPDATE_NODE_TAINT,
+        "update.conditions": ActionType.UPDATE_NODE_CONDITION,
+        "update.annotations": ActionType.UPDATE_NODE_ANNOTATION,
+        "update.declaredFeatures": ActionType.UPDATE_NODE_DECLARED_FEATURE,
+    },
+    "Pod": {
+        "update.labels": ActionType.UPDATE_POD_LABEL,
+        "update.scaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
+        "update.tolerations": ActionType.UPDATE_POD_TOLERATION,
+        "update.schedulingGates": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+        "update.generatedResourceClaim": ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+    },
+}
+_COMMON: Final = {
+    "add": ActionType.ADD,
+    "delete": ActionType.DELETE,
+    "update": ActionType.UPDATE,
+}
+
+
+def action_of_word(resource: str, word: str) -> ActionType:
+    """The bit of a word such as `update.labels`. Raises PluginDefinitionError for an unknown one."""
+    known = _COMMON | _WORDS.get(resource, {})
+    if word not in known:
+        raise PluginDefinitionError(f"{word!r} is not an action of {resource}; use one of {', '.join(known)}")
+    return known[word]
+
+
+def word_of_action(resource: str, action: ActionType) -> str:
+    """The word of an action as it happened; a change of several kinds, or of none, is `update`."""
+    for word, bit in (_COMMON | _WORDS.get(resource, {})).items():
+        if action == bit:
+            return word
+    return "update"
+
+
+class Hint(Enum):
+    """Who decides whether an event may help a pod."""
+
+    QUEUE = "queue"
+    """Every matching event requeues the pod."""
+    ASK_PLUGIN = "ask_plugin"
+    """The plugin's `queueing_hint` decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventInterest:
+    """One kind of change that can make a pod schedulable which the plugin rejected.
+
+    `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty means all.
+    `label_selector` narrows to new objects with matching labels; the host evaluates it.
+    """
+
+    resource: str
+    actions: tuple[str, ...] = ()
+    hint: Hint = Hint.QUEUE
+    label_selector: str = ""
+
+    @property
+    def action(self) -> ActionType:
+        """The union of the actions' bits."""
+        if not self.actions:
+            return ActionType.ALL
+        total = ActionType(0)
+        for word in self.actions:
+            total |= action_of_word(self.resource, word)
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterEvent:
+    """Something happened to an object. `old` is None for an add, `new` for a delete.
+
+    Pods and nodes come as their records, other kinds as KubeObject. `action` is a word.
+    """
+
+    resource: str
+    action: str
+    old: EventObject | None = None
+    new: EventObject | None = None

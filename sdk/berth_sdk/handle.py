@@ -1,0 +1,74 @@
+"""`Handle`: what a plugin may ask of the host, the same in process and remote.
+
+Given to the plugin's `__init__`. Remote, each call is one short unary call to the host's HandleService
+(waiting pods, requeue, events) or reads the synchronised copy (objects, snapshot).
+Source: kube-scheduler `framework/interface.go` Handle, v1.36; there is no API proxy: effects are results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+
+
+class ObjectReader(Protocol):
+    """The objects of one declared resource."""
+
+    def get(self, name: str, namespace: str = "") -> KubeObject | None:
+        """One object, or None."""
+        ...
+
+    def list(self, namespace: str | None = None) -> list[KubeObject]:
+        """All objects, or those of one namespace, by key."""
+        ...
+
+
+class Handle(Protocol):
+    """Calls back to the host. All raise HandleError when the host cannot be reached."""
+
+    def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
+        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        ...
+
+    def allow(self, waiting: WaitingPod) -> Decision:
+        """Withdraw this plugin's Wait. The pod goes on when no other plugin holds it."""
+        ...
+
+    def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
+        """Send the pod back to the queue, whoever holds it."""
+        ...
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a resource declared with StateNeed.objects. Raises HandleError for others."""
+        ...
+
+    def snapshot(self) -> NodeTable:
+        """Every node as the current cycle sees it."""
+        ...
+
+    def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
+        """Something this plugin depends on changed: try these pods again; none given: all that it
+        rejected. Answers how many moved.
+        """
+        ...
+
+    def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
+        """The keys given to these pods are stale; none given: all keys."""
+        ...
+
+    def record_event(
+        self,
+        regarding: ObjectRef,
+        reason: str,
+        note: str,
+        *,
+        action: str = "",
+        type: str = "Normal",
+    ) -> None:
+        """Write a Kubernetes event about a pod."""
+        ...

@@ -1,0 +1,246 @@
+"""Node selector terms: where a pod or a volume may be, by node labels and by node name.
+
+Used by NodeAffinity and by whatever else reads `nodeSelectorTerms`. Source: component-helpers
+`scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.
+
+Terms are alternatives. A term without conditions matches nothing; a term that cannot be read is left
+out, and its error kept, so that the caller decides whether errors count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.errors import SelectorError
+from berth_sdk.selectors import EVERYTHING, LabelSelector, Operator, Requirement, all_of, mappings
+from berth_sdk.tables import NodeTable
+
+NODE_NAME_FIELD: Final = "metadata.name"
+_OPERATORS: Final = tuple(Operator)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """A condition on one field of the node: equal to `value`, or (`negated`) not.
+
+    The name is the only field that nodes have; every other one reads as empty.
+    """
+
+    key: str
+    value: str
+    negated: bool = False
+
+    @staticmethod
+    def of(raw: Mapping[str, Any], path: str) -> FieldRequirement:
+        """Read `{key, operator: In | NotIn, values: [one]}`. Raises SelectorError."""
+        operator = raw.get("operator") or ""
+        if operator not in ("In", "NotIn"):
+            raise SelectorError(
+                f'{path}.operator: Unsupported value: "{operator}": supported values: "In", "NotIn"'
+            )
+        values = raw.get("values") or []
+        if len(values) != 1:
+            raise SelectorError(f"{path}.values: Invalid value: {values!r}: must have one element")
+        return FieldRequirement(str(raw.get("key") or ""), str(values[0]), operator == "NotIn")
+
+    def matches(self, node_name: str) -> bool:
+        """Whether the node of this name passes."""
+        actual = node_name if self.key == NODE_NAME_FIELD else ""
+        return (actual == self.value) is not self.negated
+
+    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: the nodes that pass."""
+        if self.key != NODE_NAME_FIELD:
+            return np.full(len(nodes), self.matches(""), dtype=np.bool_)
+        mask = np.full(len(nodes), self.negated, dtype=np.bool_)
+        position = nodes.position(self.value)
+        if position is not None:
+            mask[position] = not self.negated
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """All label requirements and all field requirements."""
+
+    labels: LabelSelector
+    fields: tuple[FieldRequirement, ...] = ()
+
+    @staticmethod
+    def of(raw: Mapping[str, Any], path: str) -> NodeSelectorTerm | None:
+        """Read `{matchExpressions, matchFields}`; None if it has neither. Raises SelectorError, with the
+        texts of everything that is wrong.
+        """
+        expressions = mappings(raw.get("matchExpressions"), f"{path}.matchExpressions")
+        fields = mappings(raw.get("matchFields"), f"{path}.matchFields")
+        if not expressions and not fields:
+            return None
+        errors: list[str] = []
+        requirements: list[Requirement] = []
+        field_requirements: list[FieldRequirement] = []
+        for i, item in enumerate(expressions):
+            try:
+                requirements.append(Requirement.of(item, f"{path}.matchExpressions[{i}]", _OPERATORS))
+            except SelectorError as err:
+                errors.append(str(err))
+        for i, item in enumerate(fields):
+            try:
+                field_requirements.append(FieldRequirement.of(item, f"{path}.matchFields[{i}]"))
+            except SelectorError as err:
+                errors.append(str(err))
+        if errors:
+            raise SelectorError(joined(errors))
+        return NodeSelectorTerm(LabelSelector(tuple(requirements)), tuple(field_requirements))
+
+    def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
+        """Whether one node passes."""
+        return self.labels.matches(labels) and all(field.matches(node_name) for field in self.fields)
+
+    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: the nodes that pass."""
+        mask = self.labels.over(nodes)
+        return all_of([mask, *(field.over(nodes) for field in self.fields)], len(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelector:
+    """Alternatives; `errors` are the texts of the terms that could not be read.
+
+    >>> raw = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
+    >>> NodeSelector.of(raw).matches({"disk": "ssd"}, "node-1")
+    True
+    """
+
+    terms: tuple[NodeSelectorTerm, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(raw: Mapping[str, Any], path: str = "") -> NodeSelector:
+        """Read `{nodeSelectorTerms}`. Broken terms go to `errors`; `path` is put before their places."""
+        terms: list[NodeSelectorTerm] = []
+        errors: list[str] = []
+        where = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
+        try:
+            items = mappings(raw.get("nodeSelectorTerms"), where)
+        except SelectorError as err:
+            return NodeSelector((), (str(err),))
+        for i, item in enumerate(items):
+            try:
+                term = NodeSelectorTerm.of(item, f"{where}[{i}]")
+            except SelectorError as err:
+                errors.append(str(err))
+            else:
+                if term is not None:
+                    terms.append(term)
+        return NodeSelector(tuple(terms), tuple(errors))
+
+    def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
+        """Whether one node passes a term; broken terms do not match."""
+        return any(term.matches(labels, node_name) for term in self.terms)
+
+    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: the nodes that pass a term; broken terms do not match."""
+        mask = np.zeros(len(nodes), dtype=np.bool_)
+        for term in self.terms:
+            mask |= term.over(nodes)
+        return mask
+
+    def check(self) -> None:
+        """Raises SelectorError if any term could not be read."""
+        if self.errors:
+            raise SelectorError(joined(self.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerms:
+    """Weighted terms; those of weight 0 and those without conditions are left out."""
+
+    terms: tuple[tuple[NodeSelectorTerm, int], ...] = ()
+
+    @staticmethod
+    def of(raw: Sequence[Mapping[str, Any]], path: str = "") -> PreferredTerms:
+        """Read a list of `{weight, preference}`. Raises SelectorError with everything that is wrong."""
+        terms: list[tuple[NodeSelectorTerm, int]] = []
+        errors: list[str] = []
+        for i, item in enumerate(mappings(raw, path)):
+            weight = item.get("weight") or 0
+            preference = item.get("preference") or {}
+            if not weight:
+                continue
+            try:
+                term = NodeSelectorTerm.of(preference, f"{path}[{i}]")
+            except SelectorError as err:
+                errors.append(str(err))
+            else:
+                if term is not None:
+                    terms.append((term, int(weight)))
+        if errors:
+            raise SelectorError(joined(errors))
+        return PreferredTerms(tuple(terms))
+
+    def over(self, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n]: the sum of the weights of the terms that each node passes."""
+        total = np.zeros(len(nodes), dtype=np.int64)
+        for term, weight in self.terms:
+            total += term.over(nodes) * np.int64(weight)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredNodeAffinity:
+    """What a pod demands of its node: every pair of `spec.nodeSelector`, and the required affinity terms.
+
+    `affinity` None: the pod has no such stanza, which is not the same as a stanza without terms.
+    """
+
+    node_selector: LabelSelector = EVERYTHING
+    affinity: NodeSelector | None = None
+
+    @staticmethod
+    def of_spec(spec: Mapping[str, Any]) -> RequiredNodeAffinity:
+        """Read a pod's spec. Broken terms are kept as errors of `affinity`."""
+        required = required_stanza(spec)
+        return RequiredNodeAffinity(
+            LabelSelector.equal_to(spec.get("nodeSelector") or {}),
+            None if required is None else NodeSelector.of(required),
+        )
+
+    def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
+        """Whether one node passes. Raises SelectorError when no term matches and one is broken."""
+        if not self.node_selector.matches(labels):
+            return False
+        if self.affinity is None or self.affinity.matches(labels, node_name):
+            return True
+        self.affinity.check()
+        return False
+
+    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: the nodes that pass; broken terms do not match."""
+        mask = self.node_selector.over(nodes)
+        return mask if self.affinity is None else mask & self.affinity.over(nodes)
+
+
+def required_stanza(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The pod's required node affinity as it is written, or None."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    stanza: Mapping[str, Any] | None = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return stanza
+
+
+def preferred_stanza(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """The pod's preferred node affinity as it is written, or None."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    stanza: Sequence[Mapping[str, Any]] | None = affinity.get(
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    )
+    return stanza
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Several findings as one text, in the form of Kubernetes' aggregated errors."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -1,0 +1,193 @@
+"""What plugins may answer beyond a Status: narrowing, nominations, waits, and effects.
+
+Effects (victims, host_binds, patches) are results: the host checks and executes them, in process and
+remote alike, so a plugin never needs the host's rights. A bare Status is accepted wherever one of
+these is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterResult:
+    """`eligible`: the only nodes worth asking about, by name (None: all; they need not exist).
+
+    `eager_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
+    """
+
+    status: Status = SUCCESS
+    eligible: frozenset[str] | None = None
+    eager_filter: Verdicts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """Verdicts, and with `eager_scores` (int64[n], rejected rows ignored) the scores as well.
+
+    Eager scores are allowed where a node's score does not depend on the other candidates:
+    normalisation NONE or HOST_*. `skip_score`: this plugin adds nothing for this pod.
+    """
+
+    verdicts: Verdicts
+    eager_scores: NDArray[np.int64] | None = None
+    skip_score: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """SUCCESS: `nominated_node` may become feasible once `victims` (on that node, of lower priority)
+    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination.
+    """
+
+    status: Status
+    nominated_node: str = ""
+    clear_nomination: bool = False
+    victims: tuple[ObjectRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PermitResult:
+    """`wait_timeout_s` counts with code WAIT only; None means the host's maximum (15 min)."""
+
+    status: Status
+    wait_timeout_s: float | None = None
+
+    @staticmethod
+    def wait(timeout_s: float | None = None, *reasons: str) -> PermitResult:
+        """Hold the pod until this plugin allows it, anybody rejects it, or the time is over."""
+        return PermitResult(Status(Code.WAIT, reasons), timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PreFlightResult:
+    """SUCCESS: PreBind will do work; SKIP: it is not called. `allow_parallel`: it may run beside others."""
+
+    status: Status
+    allow_parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPatch:
+    """A JSON merge patch (RFC 7386) on a declared kind, or on the cycle's own pod (`pods`).
+
+    `expected_resource_version` makes it conditional. `subresource`: "" or "status".
+    """
+
+    resource: str
+    ref: ObjectRef
+    merge_patch: Mapping[str, Any]
+    expected_resource_version: str = ""
+    subresource: str = ""
+
+
+class PatchOutcome(Enum):
+    """What became of a patch; after the first that is not APPLIED the rest are SKIPPED."""
+
+    APPLIED = 1
+    CONFLICT = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    SKIPPED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchResult:
+    """Outcome of one patch, with the object as it is now (APPLIED and CONFLICT)."""
+
+    outcome: PatchOutcome
+    ref: ObjectRef
+    object: KubeObject | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreBindResult:
+    """SUCCESS with neither patches nor `ask_again_after_s` means satisfied.
+
+    With patches the host applies them and calls PreBind again with their results; with
+    `ask_again_after_s` it calls again after that time. One deadline covers all rounds.
+    """
+
+    status: Status
+    patches: tuple[ObjectPatch, ...] = ()
+    ask_again_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """SUCCESS with `host_binds`: the host posts the Binding; without: the plugin has bound the pod.
+
+    SKIP passes to the next Bind plugin.
+    """
+
+    status: Status
+    host_binds: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedPod:
+    """A pod in the queue, as PreEnqueue and QueueSort see it. Times: Unix seconds.
+
+    `added_at_s`: when it was added or last came back from an attempt; `victims_pending`: the host is
+    still removing preempted pods for it.
+    """
+
+    pod: Pod
+    attempts: int = 0
+    added_at_s: float = 0.0
+    first_attempt_at_s: float | None = None
+    victims_pending: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPod:
+    """A pod held at Permit. `deadline_s`: Unix seconds of the first timeout."""
+
+    pod: Pod
+    cycle_id: str
+    node_name: str
+    pending_plugins: tuple[str, ...]
+    deadline_s: float
+
+
+class Decision(Enum):
+    """What became of an allow or a reject (the contract's DecideWaitingPodsResponse.Result)."""
+
+    APPLIED = 1
+    STORED_EARLY = 2
+    ALREADY_DECIDED = 3
+    NOT_WAITING = 4
+    STALE_CYCLE = 5
+    NOT_PERMITTED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRejections:
+    """Why no node fits, as PostFilter sees it: rejected nodes by name, each with its signed status.
+
+    A node that is not listed has `absent` (UNSCHEDULABLE_AND_UNRESOLVABLE without reason, unless
+    PreFilter rejected the pod everywhere).
+    """
+
+    by_node: Mapping[str, Status] = field(default_factory=dict)
+    absent: Status = UNRESOLVABLE
+
+    def status(self, node_name: str) -> Status:
+        """The verdict on one node."""
+        return self.by_node.get(node_name, self.absent)
+
+    def with_code(self, code: Code, node_names: Sequence[str]) -> list[str]:
+        """Those of `node_names` whose verdict has `code`."""
+        return [name for name in node_names if self.status(name).code is code]

@@ -1,0 +1,89 @@
+"""A pod -> a digest that pods with the same scheduling wishes share.
+
+Used to memoise `pure` plugins and to share columns between equal pods. Covers what a plugin may judge
+a pod by: namespace, labels, priority, the controller that owns it, and the spec without the node it
+is on. Where the object is not known, the summary stands in for the spec; the two forms never meet,
+because their digests differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any, Final
+
+from berth_sdk.pod import Pod
+
+_DIGEST_BYTES: Final = 16
+# The API server's admission gives each pod a token volume with a random name; it says nothing about
+# where the pod can run, and would make every pod unlike its siblings.
+_TOKEN_VOLUME: Final = "kube-api-access-"
+
+
+def signature(pod: Pod) -> bytes:
+    """16 bytes that are equal for pods that every plugin must treat alike, and differ for others.
+
+    >>> web = Pod(name="web-1", labels={"app": "web"}, requests={"cpu": 500})
+    >>> signature(web) == signature(Pod(name="web-2", labels={"app": "web"}, requests={"cpu": 500}))
+    True
+    >>> signature(web) == signature(Pod(name="web-1", labels={"app": "db"}, requests={"cpu": 500}))
+    False
+    """
+    wishes = _summary_wishes(pod) if pod.object is None else _spec_wishes(pod.spec)
+    document = [
+        pod.namespace,
+        pod.labels,
+        pod.priority,
+        pod.owner.uid if pod.owner else "",
+        pod.object is None,
+        wishes,
+    ]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
+    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    wishes = {key: value for key, value in spec.items() if key not in ("nodeName", "volumes")}
+    wishes["volumes"] = [
+        volume for volume in spec.get("volumes") or () if not _is_token_volume(volume.get("name"))
+    ]
+    for key in ("containers", "initContainers", "ephemeralContainers"):
+        if key in wishes:
+            wishes[key] = [_container_wishes(container) for container in wishes[key] or ()]
+    return wishes
+
+
+def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    mounts = container.get("volumeMounts")
+    if not mounts:
+        return container
+    kept = [mount for mount in mounts if not _is_token_volume(mount.get("name"))]
+    return {**container, "volumeMounts": kept}
+
+
+def _is_token_volume(name: Any) -> bool:
+    return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
+
+
+def _summary_wishes(pod: Pod) -> Mapping[str, Any]:
+    return {
+        "annotations": pod.annotations,
+        "requests": pod.requests,
+        "nonZero": pod.non_zero_requests,
+        "score": pod.score_requests,
+        "nodeSelector": pod.node_selector,
+        "tolerations": [asdict(toleration) for toleration in pod.tolerations],
+        "schedulerName": pod.scheduler_name,
+        "gates": pod.scheduling_gates,
+        "ports": [asdict(port) for port in pod.host_ports],
+        "images": pod.images,
+        "claims": pod.claims,
+        "neverPreempts": pod.never_preempts,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Mappings that are no dicts, as protobuf's maps."""
+    return dict(value)

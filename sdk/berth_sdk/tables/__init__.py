@@ -1,0 +1,25 @@
+"""The columnar snapshot that plugins see: nodes, the pods on them, and other objects.
+
+`NodeTable` and `PodTable` are read-only views over columns that the host (or, in a served plugin, the
+synchronised copy) brings up to date between cycles. Rows are selections; columns are numpy arrays.
+"""
+
+from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
+from berth_sdk.tables.node_table import NodeTable
+from berth_sdk.tables.node_view import NodeView
+from berth_sdk.tables.object_store import ObjectStore, StoredObject
+from berth_sdk.tables.pod_table import PodTable
+from berth_sdk.tables.state_version import StateVersion
+
+__all__ = [
+    "Dictionary",
+    "NodeColumns",
+    "NodeTable",
+    "NodeUsage",
+    "NodeView",
+    "ObjectStore",
+    "PodTable",
+    "StateVersion",
+    "StoredObject",
+]

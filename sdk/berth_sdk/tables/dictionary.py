@@ -1,0 +1,59 @@
+"""Dictionary encoding: values <-> small integers. Used by every encoded column.
+
+Code 0 always means "absent", so a fresh row needs no special value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+V = TypeVar("V", bound=Hashable)
+
+
+class Dictionary(Generic[V]):
+    """Grows only; a value keeps its code for the life of the table."""
+
+    __slots__ = ("_codes", "values")
+
+    def __init__(self) -> None:
+        self._codes: dict[V, int] = {}
+        self.values: list[V | None] = [None]
+
+    def encode(self, value: V) -> int:
+        """The code of `value`, made at its first appearance; always at least 1."""
+        code = self._codes.get(value)
+        if code is None:
+            code = self._codes[value] = len(self.values)
+            self.values.append(value)
+        return code
+
+    def find(self, value: V) -> int:
+        """The code of `value`, or -1 (equal to no code) if it never appeared."""
+        return self._codes.get(value, -1)
+
+    def where(self, test: Callable[[V], bool]) -> NDArray[np.bool_]:
+        """bool[number of codes]: which values pass `test`; code 0 (absent) does not.
+
+        Index it with a column of codes to test every row at the price of one test per value.
+        """
+        passed = np.zeros(len(self.values), dtype=np.bool_)
+        for code, value in enumerate(self.values):
+            if code and test(value):  # type: ignore[arg-type]  # None stands at code 0 alone
+                passed[code] = True
+        return passed
+
+    def members(self, values: Iterable[V]) -> NDArray[np.bool_]:
+        """bool[number of codes]: which codes stand for one of `values`."""
+        passed = np.zeros(len(self.values), dtype=np.bool_)
+        for value in values:
+            code = self._codes.get(value)
+            if code is not None:
+                passed[code] = True
+        return passed
+
+    def __len__(self) -> int:
+        return len(self.values)

@@ -1,0 +1,266 @@
+"""The columns behind `NodeTable`: one slot per node, kept for the node's life.
+
+Written by the host's snapshot update and by a served plugin's delta, between cycles; read through
+`NodeTable`, whose arrays are read-only. Source of the fields: kube-scheduler `framework/types.go`
+NodeInfo, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.node import Node, Taint
+from berth_sdk.pod import HostPort
+from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.node_images import NodeImages
+from berth_sdk.tables.read_only import extended, read_only
+
+if TYPE_CHECKING:
+    from berth_sdk.tables.node_table import NodeTable
+    from berth_sdk.tables.pod_table import PodTable
+
+_FIRST_CAPACITY: Final = 16
+NON_ZERO: Final = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUsage:
+    """What pods take of a node, reserved-but-unbound pods included. cpu in milli, else base units."""
+
+    requested: Mapping[str, int] = field(default_factory=dict)
+    non_zero_requested: Mapping[str, int] = field(default_factory=dict)
+    pod_count: int = 0
+    host_ports: frozenset[HostPort] = frozenset()
+
+
+class NodeColumns:
+    """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
+
+    `generation` (int64[capacity]) moves whenever a row changes, its writer sets it; `version` moves with
+    any change. `pods`: the pods on these nodes, None where they are not known.
+    """
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.version = 0
+        self.nodes: list[Node | None] = []
+        self.usages: list[NodeUsage] = []
+        self.names: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
+        self.index_of: dict[str, int] = {}
+        self.live: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.pod_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
+        self.resources: dict[str, int] = {}
+        self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
+        self.labels: dict[str, tuple[NDArray[np.int32], Dictionary[str]]] = {}
+        self.features: dict[str, NDArray[np.bool_]] = {}
+        self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
+        self.images = NodeImages(self)
+        self.pods: PodTable | None = None
+        self._free: list[int] = []
+        self._freed: list[tuple[int, int]] = []
+        self._rows: NDArray[np.intp] | None = None
+        self.whole: tuple[int, NodeTable] | None = None
+        """What `NodeTable.of` made, and for which version."""
+        self._grow(_FIRST_CAPACITY)
+        for name in ("cpu", "memory", "ephemeral-storage", "pods"):
+            self.resource_row(name)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.index_of)
+
+    def live_rows(self) -> NDArray[np.intp]:
+        """The slots in use, ascending; read-only."""
+        if self._rows is None:
+            self._rows = read_only(np.flatnonzero(self.live))
+        return self._rows
+
+    def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        """Codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
+        column = self.labels.get(key)
+        if column is None:
+            values: Dictionary[str] = Dictionary()
+            codes = np.zeros(self.capacity, dtype=np.int32)
+            for slot, node in self._live_nodes():
+                value = node.labels.get(key)
+                if value is not None:
+                    codes[slot] = values.encode(value)
+            column = self.labels[key] = (codes, values)
+        return column
+
+    def feature(self, name: str) -> NDArray[np.bool_]:
+        """bool[capacity]: the nodes that declare the feature, built once."""
+        column = self.features.get(name)
+        if column is None:
+            column = np.zeros(self.capacity, dtype=np.bool_)
+            for slot, node in self._live_nodes():
+                column[slot] = name in node.declared_features
+            self.features[name] = column
+        return column
+
+    def ports_in_conflict(self, port: HostPort) -> NDArray[np.bool_]:
+        """bool[capacity]: where `port` is taken; 0.0.0.0 conflicts with every address."""
+        wanted = port.normalized
+        taken = np.zeros(self.capacity, dtype=np.bool_)
+        for ip, users in self.port_users.get((wanted.protocol, wanted.port), {}).items():
+            if "0.0.0.0" in (wanted.ip, ip) or wanted.ip == ip:
+                taken |= users
+        return taken
+
+    def _live_nodes(self) -> Iterator[tuple[int, Node]]:
+        for slot in self.index_of.values():
+            node = self.nodes[slot]
+            if node is not None:
+                yield slot, node
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def begin_update(self) -> None:
+        """Changes follow that belong to one new version: rows written from now on see today's images.
+
+        Columns whose dictionary outgrew the nodes are let go, to be built anew when asked for.
+        """
+        self.images.begin_update()
+        most = 4 * len(self) + 4096
+        for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
+            del self.labels[key]
+        if self.pods is not None:
+            self.pods.begin_update()
+
+    def add(self, node: Node, slot: int | None = None) -> int:
+        """Give `node` a slot (`slot`: the one the host gave it) and fill its object's columns."""
+        if slot is None:
+            slot = self._free.pop() if self._free else len(self.index_of) + len(self._freed)
+        if slot >= self.capacity:
+            self._grow(max(slot + 1, 2 * self.capacity))
+        self.index_of[node.name] = slot
+        self.names[slot] = node.name
+        self.live[slot] = True
+        self._rows = None
+        self.usages[slot] = NodeUsage()
+        self.set_node(slot, node)
+        return slot
+
+    def touch(self, slot: int, generation: int) -> None:
+        """The row was written in this update and is at `generation` now."""
+        self.generation[slot] = generation
+        self.images.refresh_row(slot)
+        self.version += 1
+
+    def remove(self, slot: int, generation: int | None = None) -> None:
+        """Clear a slot and the pods on it. It is not given out again before `reclaim`.
+
+        `generation`: that of the removal; None: slots are given by the caller of `add` alone.
+        """
+        node = self.nodes[slot]
+        if node is None:
+            return
+        if self.pods is not None:
+            self.pods.set_node_pods(slot, (), (), generation or 0)
+        self.set_usage(slot, NodeUsage())
+        self.set_node(slot, Node(name=node.name))
+        self.nodes[slot] = None
+        if self.index_of.get(node.name) == slot:
+            del self.index_of[node.name]
+        self.names[slot] = None
+        self.live[slot] = False
+        self.generation[slot] = 0
+        if generation is not None:
+            self._freed.append((generation, slot))
+        self._rows = None
+        self.version += 1
+
+    def reclaim(self, confirmed: int | None = None) -> None:
+        """Let freed slots be given out again, lowest first: every copy has confirmed their removal.
+
+        `confirmed`: only those removed at this generation or before.
+        """
+        if self._freed:
+            done = [slot for at, slot in self._freed if confirmed is None or at <= confirmed]
+            self._freed = [(at, slot) for at, slot in self._freed if confirmed is not None and at > confirmed]
+            self._free = sorted([*self._free, *done], reverse=True)
+
+    def set_node(self, slot: int, node: Node) -> None:
+        """Fill the columns that come from the Node object."""
+        old = self.nodes[slot]
+        self.nodes[slot] = node
+        self.unschedulable[slot] = node.unschedulable
+        self.taint_set[slot] = self.taint_sets.encode(node.taints) if node.taints else 0
+        for name in node.allocatable:
+            self.resource_row(name)
+        for name, row in self.resources.items():
+            self.allocatable[row, slot] = node.allocatable.get(name, 0)
+        for key, (codes, values) in self.labels.items():
+            value = node.labels.get(key)
+            codes[slot] = 0 if value is None else values.encode(value)
+        for name, column in self.features.items():
+            column[slot] = name in node.declared_features
+        self.images.set_row(slot, old.images if old else (), node.images)
+        self.version += 1
+
+    def set_usage(self, slot: int, usage: NodeUsage) -> None:
+        """Fill the columns that come from the pods on the node."""
+        old = self.usages[slot]
+        self.usages[slot] = usage
+        self.pod_count[slot] = usage.pod_count
+        for name in usage.requested:
+            self.resource_row(name)
+        for name, row in self.resources.items():
+            self.requested[row, slot] = usage.requested.get(name, 0)
+        for row, name in enumerate(NON_ZERO):
+            self.non_zero[row, slot] = usage.non_zero_requested.get(name, 0)
+        if old.host_ports != usage.host_ports:
+            for port in old.host_ports - usage.host_ports:
+                self._port_column(port)[slot] = False
+            for port in usage.host_ports - old.host_ports:
+                self._port_column(port)[slot] = True
+        self.images.refresh_row(slot)
+        self.version += 1
+
+    def resource_row(self, name: str) -> int:
+        """The row of a resource in `allocatable` and `requested`, added at its first appearance."""
+        row = self.resources.get(name)
+        if row is None:
+            row = self.resources[name] = len(self.resources)
+            extra = np.zeros((1, self.capacity), dtype=np.int64)
+            self.allocatable = np.concatenate([self.allocatable, extra])
+            self.requested = np.concatenate([self.requested, extra])
+        return row
+
+    def _port_column(self, port: HostPort) -> NDArray[np.bool_]:
+        port = port.normalized
+        by_ip = self.port_users.setdefault((port.protocol, port.port), {})
+        column = by_ip.get(port.ip)
+        if column is None:
+            column = by_ip[port.ip] = np.zeros(self.capacity, dtype=np.bool_)
+        return column
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.capacity
+        self.nodes.extend([None] * more)
+        self.usages.extend([NodeUsage()] * more)
+        self.names = np.concatenate([self.names, np.full(more, None, dtype=np.object_)])
+        for name in ("live", "generation", "unschedulable", "pod_count", "taint_set"):
+            setattr(self, name, extended(getattr(self, name), more))
+        for name in ("allocatable", "requested", "non_zero"):
+            setattr(self, name, extended(getattr(self, name), more))
+        for key, (codes, values) in self.labels.items():
+            self.labels[key] = (extended(codes, more), values)
+        self.features = {name: extended(column, more) for name, column in self.features.items()}
+        for by_ip in self.port_users.values():
+            for ip, column in by_ip.items():
+                by_ip[ip] = extended(column, more)
+        self.images.grow(more)
+        self.capacity = capacity

@@ -1,0 +1,244 @@
+"""`NodeTable`: the nodes a plugin is asked about, as columns.
+
+A view: some rows of `NodeColumns`, in ascending slot order unless it says otherwise. Every array is
+read-only, has one entry per row, and belongs to one version of the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.node import Node, Taint
+from berth_sdk.pod import HostPort
+from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, NodeUsage
+from berth_sdk.tables.node_view import NodeView
+from berth_sdk.tables.read_only import read_only
+
+if TYPE_CHECKING:
+    from berth_sdk.tables.pod_table import PodTable
+
+
+class NodeTable:
+    """n candidate nodes. `rows` are their stable slots (intp[n]), the indices of the contract.
+
+    `usages` overlays what the pods take of each row, for "what if" questions; see
+    `berth_sdk.scenarios`.
+    """
+
+    __slots__ = ("_all", "_columns", "_sorted", "_usages", "rows")
+
+    def __init__(
+        self,
+        columns: NodeColumns,
+        rows: NDArray[np.intp] | None = None,
+        usages: Sequence[NodeUsage] | None = None,
+    ) -> None:
+        self._columns = columns
+        self.rows = read_only(columns.live_rows() if rows is None else rows)
+        self._sorted: bool | None = True if rows is None else None
+        # All slots 0..n-1 in use and asked for: columns can be handed out without a copy.
+        count = len(self.rows)
+        self._all = bool(
+            count and self.rows[0] == 0 and self.rows[-1] == count - 1 and (rows is None or self._ascending())
+        )
+        self._usages = usages
+
+    @classmethod
+    def of(cls, columns: NodeColumns) -> NodeTable:
+        """Every node of `columns` as it is; the same table until anything changes."""
+        if columns.whole is None or columns.whole[0] != columns.version:
+            columns.whole = (columns.version, cls(columns))
+        return columns.whole[1]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[NodeView]:
+        return (self.node(i) for i in range(len(self)))
+
+    # --- identity ----------------------------------------------------------------------------
+
+    @property
+    def snapshot_size(self) -> int:
+        """How many nodes the whole snapshot has."""
+        return len(self._columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The names, one per row."""
+        names: list[str] = self._take(self._columns.names).tolist()
+        return names
+
+    def position(self, name: str) -> int | None:
+        """The row of the node called `name`, or None if it is not among the candidates."""
+        slot = self._columns.index_of.get(name)
+        if slot is None:
+            return None
+        if self._all:
+            return slot if slot < len(self.rows) else None
+        if self._ascending():
+            at = int(self.rows.searchsorted(slot))
+            return at if at < len(self.rows) and self.rows[at] == slot else None
+        found = np.flatnonzero(self.rows == slot)
+        return int(found[0]) if len(found) else None
+
+    @property
+    def generation(self) -> NDArray[np.int64]:
+        """int64[n]: moves whenever anything about the node or its pods changes."""
+        return self._take(self._columns.generation)
+
+    # --- the node's own columns ----------------------------------------------------------------
+
+    @property
+    def unschedulable(self) -> NDArray[np.bool_]:
+        """bool[n]: spec.unschedulable."""
+        return self._take(self._columns.unschedulable)
+
+    def allocatable(self, resource: str) -> NDArray[np.int64]:
+        """int64[n], cpu in milli, all else in base units; 0 where the node does not offer it."""
+        return self._resource(self._columns.allocatable, resource)
+
+    @property
+    def taint_set(self) -> NDArray[np.int32]:
+        """int32[n]: code of the node's taints in `taint_sets`; 0: no taints."""
+        return self._take(self._columns.taint_set)
+
+    @property
+    def taint_sets(self) -> Dictionary[tuple[Taint, ...]]:
+        """The distinct lists of taints, in node order each."""
+        return self._columns.taint_sets
+
+    def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        codes, values = self._columns.label(key)
+        return self._take(codes), values
+
+    def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
+        """bool[n]: the nodes whose label `key` is `value`."""
+        codes, values = self.label(key)
+        return np.equal(codes, values.find(value))
+
+    def declares_feature(self, name: str) -> NDArray[np.bool_]:
+        """bool[n]: status.declaredFeatures holds `name`."""
+        return self._take(self._columns.feature(name))
+
+    def image(self, name: str) -> tuple[NDArray[np.int64], int]:
+        """int64[n] nodes that hold the image, as each row last saw it (0: not here); size in bytes."""
+        counts, size_bytes = self._columns.images.column(name)
+        return self._take(counts), size_bytes
+
+    # --- what pods take of it ------------------------------------------------------------------
+
+    def requested(self, resource: str) -> NDArray[np.int64]:
+        """int64[n]: requests of the pods on the node, reserved ones included."""
+        if self._usages is not None:
+            return _column(usage.requested.get(resource, 0) for usage in self._usages)
+        return self._resource(self._columns.requested, resource)
+
+    def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
+        """int64[n], for cpu and memory: with the defaults for containers that request nothing."""
+        if self._usages is not None:
+            return _column(usage.non_zero_requested.get(resource, 0) for usage in self._usages)
+        return self._take(self._columns.non_zero[NON_ZERO.index(resource)])
+
+    @property
+    def pod_count(self) -> NDArray[np.int64]:
+        """int64[n]: pods on the node, reserved ones included."""
+        if self._usages is not None:
+            return _column(usage.pod_count for usage in self._usages)
+        return self._take(self._columns.pod_count)
+
+    def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
+        """bool[n]: where `port` conflicts with one in use."""
+        if self._usages is not None:
+            return np.fromiter(
+                (conflicts(port, usage.host_ports) for usage in self._usages),
+                dtype=np.bool_,
+                count=len(self._usages),
+            )
+        return self._take(self._columns.ports_in_conflict(port))
+
+    @property
+    def pods(self) -> PodTable:
+        """All pods on all nodes of the snapshot."""
+        if self._columns.pods is None:
+            raise ValueError("this table was built without pods; declare KIND_POD_SUMMARY")
+        return self._columns.pods
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def node(self, position: int) -> NodeView:
+        """One row as an object."""
+        slot = int(self.rows[position])
+        usage = self._columns.usages[slot] if self._usages is None else self._usages[position]
+        return NodeView(
+            _known(self._columns.nodes[slot]),
+            slot,
+            usage,
+            int(self._columns.generation[slot]),
+            self,
+        )
+
+    def node_named(self, name: str) -> NodeView | None:
+        """The row of the node called `name` as an object, or None."""
+        position = self.position(name)
+        return None if position is None else self.node(position)
+
+    def take(self, positions: NDArray[Any] | Sequence[int]) -> NodeTable:
+        """Some rows: positions (intp[m]) or a mask (bool[n])."""
+        chosen = np.asarray(positions)
+        usages = None
+        if self._usages is not None:
+            indices = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+            usages = [self._usages[i] for i in indices.tolist()]
+        return NodeTable(self._columns, self.rows[chosen], usages)
+
+    def with_usages(self, usages: Sequence[NodeUsage]) -> NodeTable:
+        """The same rows as they would be if pods took `usages` (one per row) of them."""
+        return NodeTable(self._columns, self.rows, usages)
+
+    @property
+    def whole(self) -> NodeTable:
+        """Every node of the snapshot, as it is."""
+        return NodeTable.of(self._columns)
+
+    # --- plumbing ------------------------------------------------------------------------------
+
+    def _take(self, column: NDArray[Any]) -> NDArray[Any]:
+        return read_only(column[: len(self.rows)] if self._all else column.take(self.rows))
+
+    def _ascending(self) -> bool:
+        if self._sorted is None:
+            self._sorted = len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all())
+        return self._sorted
+
+    def _resource(self, matrix: NDArray[np.int64], resource: str) -> NDArray[np.int64]:
+        row = self._columns.resources.get(resource)
+        if row is None:
+            return read_only(np.zeros(len(self.rows), dtype=np.int64))
+        return self._take(matrix[row])
+
+
+def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]) -> bool:
+    """Whether `port` is taken by one of `used`; 0.0.0.0 conflicts with every address."""
+    wanted = port.normalized
+    return any(
+        (wanted.protocol, wanted.port) == (other.protocol, other.port)
+        and ("0.0.0.0" in (wanted.ip, other.ip) or wanted.ip == other.ip)
+        for other in (used_port.normalized for used_port in used)
+    )
+
+
+def _column(values: Iterator[int]) -> NDArray[np.int64]:
+    return read_only(np.fromiter(values, dtype=np.int64))
+
+
+def _known(node: Node | None) -> Node:
+    if node is None:
+        raise IndexError("the table's slot is empty: the row belongs to another version")
+    return node

@@ -1,0 +1,269 @@
+"""`PodTable`: the pods on the snapshot's nodes, as columns beside `NodeTable`.
+
+Brought up to date between cycles by the host's snapshot or by a served plugin's copy; read by plugins
+through `nodes.pods`. Every pod counts, those reserved and not yet bound included.
+Source: kube-scheduler `framework/types.go` (NodeInfo.Pods), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.pod import Pod
+from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.read_only import extended, read_only
+
+V = TypeVar("V", bound=Hashable)
+_FIRST_CAPACITY: Final = 64
+_FIXED: Final = (
+    "_node_index",
+    "_priority",
+    "_namespace",
+    "_start_time_s",
+    "_terminating",
+    "_assumed",
+    "_generation",
+)
+
+
+class _Encoded:
+    """One dictionary-encoded column and how it is read from a pod."""
+
+    __slots__ = ("codes", "read", "values")
+
+    def __init__(self, read: Callable[[Pod], Any], capacity: int) -> None:
+        self.read = read
+        self.values: Dictionary[Any] = Dictionary()
+        self.codes: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+
+    def set(self, row: int, pod: Pod) -> None:
+        value = self.read(pod)
+        self.codes[row] = 0 if value is None else self.values.encode(value)
+
+
+class PodTable:
+    """n pods in rows 0..n-1 without gaps: the last row takes the place of one that leaves.
+
+    Arrays have one entry per row, are read-only, and belong to one version of the snapshot; a row keeps
+    its pod within a version only. Columns by label, resource or own reading are built when first asked
+    for and kept up to date from then on.
+    """
+
+    def __init__(self) -> None:
+        self._capacity = 0
+        self._pods: list[Pod] = []
+        self._row_of: dict[str, int] = {}
+        self._on_node: list[list[Pod]] = []
+        self._assumed_uids: set[str] = set()
+        self._node_index: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._priority: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._namespace: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._start_time_s: NDArray[np.float64] = np.zeros(0, dtype=np.float64)
+        self._terminating: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._assumed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._requests: dict[str, NDArray[np.int64]] = {}
+        self._labels: dict[str, _Encoded] = {}
+        self._readings: dict[str, _Encoded] = {}
+        self.namespaces: Dictionary[str] = Dictionary()
+        """The namespaces that `namespace` encodes."""
+        self._grow(_FIRST_CAPACITY)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    # --- reading: rows -------------------------------------------------------------------------
+
+    def pod(self, row: int) -> Pod:
+        """The pod in a row, as a record."""
+        return self._pods[row]
+
+    def position(self, uid: str) -> int | None:
+        """The row of the pod with `uid`, or None."""
+        return self._row_of.get(uid)
+
+    def on_node(self, index: int) -> list[Pod]:
+        """The pods on the node in slot `index`, in the order of kube-scheduler's NodeInfo."""
+        return self._on_node[index].copy() if index < len(self._on_node) else []
+
+    def rows_on_node(self, index: int) -> NDArray[np.intp]:
+        """The rows of the pods on the node in slot `index`, in the same order."""
+        pods = self._on_node[index] if index < len(self._on_node) else []
+        return np.fromiter((self._row_of[pod.uid] for pod in pods), dtype=np.intp, count=len(pods))
+
+    # --- reading: columns ------------------------------------------------------------------------
+
+    @property
+    def node_index(self) -> NDArray[np.int32]:
+        """int32[n]: the slot of the pod's node, as in `NodeTable.rows`."""
+        return self._view(self._node_index)
+
+    @property
+    def priority(self) -> NDArray[np.int64]:
+        """int64[n]: spec.priority."""
+        return self._view(self._priority)
+
+    @property
+    def namespace(self) -> NDArray[np.int32]:
+        """int32[n]: codes of `namespaces`."""
+        return self._view(self._namespace)
+
+    @property
+    def start_time_s(self) -> NDArray[np.float64]:
+        """float64[n]: status.startTime in Unix seconds; nan: the pod has not started."""
+        return self._view(self._start_time_s)
+
+    @property
+    def terminating(self) -> NDArray[np.bool_]:
+        """bool[n]: the pod has a deletion timestamp."""
+        return self._view(self._terminating)
+
+    @property
+    def assumed(self) -> NDArray[np.bool_]:
+        """bool[n]: reserved by the host, not seen bound yet."""
+        return self._view(self._assumed)
+
+    @property
+    def generation(self) -> NDArray[np.int64]:
+        """int64[n]: moves whenever the pod's record or node changes."""
+        return self._view(self._generation)
+
+    def requests(self, resource: str) -> NDArray[np.int64]:
+        """int64[n], cpu in milli, all else in base units; 0 where the pod does not ask for it."""
+        column = self._requests.get(resource)
+        if column is None:
+            column = self._requests[resource] = np.zeros(self._capacity, dtype=np.int64)
+            column[: len(self)] = [pod.requests.get(resource, 0) for pod in self._pods]
+        return self._view(column)
+
+    def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        return self._encoded(self._labels, key, lambda pod: pod.labels.get(key))
+
+    def encoded(self, name: str, read: Callable[[Pod], V | None]) -> tuple[NDArray[np.int32], Dictionary[V]]:
+        """int32[n] codes of what `read` finds in each pod (0: None), and their dictionary.
+
+        For what no column has, such as affinity terms. `name` is the column's: always the same `read`,
+        which must depend on the pod alone, for one name. Begin it with the plugin's.
+        """
+        return self._encoded(self._readings, name, read)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def set_node_pods(
+        self, index: int, pods: Sequence[Pod], assumed: Collection[str], generation: int
+    ) -> list[str]:
+        """The pods on slot `index` are `pods` now; answers the uids of those that left it.
+
+        Rows of records that stayed the same keep their generation. `assumed`: uids of the pods (here or
+        elsewhere) that are reserved only.
+        """
+        while index >= len(self._on_node):
+            self._on_node.append([])
+        before = {pod.uid: pod for pod in self._on_node[index]}
+        for pod in pods:
+            uid = pod.uid
+            is_assumed = uid in assumed
+            if before.pop(uid, None) is not pod or is_assumed != (uid in self._assumed_uids):
+                self._put(pod, index, is_assumed, generation)
+        left = list(before)
+        for uid in left:
+            self._remove(uid, index)
+        # A new list, never changed afterwards: `pods_of` hands it out.
+        self._on_node[index] = list(pods)
+        return left
+
+    def pods_of(self, index: int) -> Sequence[Pod]:
+        """As `on_node`, without a copy; the list is never changed. For code that keeps tables in step."""
+        return self._on_node[index] if index < len(self._on_node) else ()
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether the pod with `uid` is reserved only."""
+        return uid in self._assumed_uids
+
+    def generation_of(self, uid: str) -> int:
+        """The generation of the pod with `uid`, which must be here."""
+        return int(self._generation[self._row_of[uid]])
+
+    def begin_update(self) -> None:
+        """An update starts. Columns whose dictionary outgrew the pods are let go, to be built anew."""
+        most = 4 * len(self) + 4096
+        for columns in (self._labels, self._readings):
+            for key in [key for key, column in columns.items() if len(column.values) > most]:
+                del columns[key]
+
+    # --- plumbing ----------------------------------------------------------------------------------
+
+    def _put(self, pod: Pod, index: int, assumed: bool, generation: int) -> None:
+        row = self._row_of.get(pod.uid)
+        if row is None:
+            row = self._row_of[pod.uid] = len(self._pods)
+            if row == self._capacity:
+                self._grow(2 * self._capacity)
+            self._pods.append(pod)
+        else:
+            self._pods[row] = pod
+        self._node_index[row] = index
+        self._priority[row] = pod.priority
+        self._namespace[row] = self.namespaces.encode(pod.namespace)
+        self._start_time_s[row] = np.nan if pod.started_at_s is None else pod.started_at_s
+        self._terminating[row] = pod.terminating
+        self._assumed[row] = assumed
+        if assumed:
+            self._assumed_uids.add(pod.uid)
+        else:
+            self._assumed_uids.discard(pod.uid)
+        self._generation[row] = generation
+        for resource, column in self._requests.items():
+            column[row] = pod.requests.get(resource, 0)
+        for columns in (self._labels, self._readings):
+            for encoded in columns.values():
+                encoded.set(row, pod)
+
+    def _remove(self, uid: str, index: int) -> None:
+        row = self._row_of[uid]
+        if self._node_index[row] != index:
+            return  # it is on another node already
+        del self._row_of[uid]
+        self._assumed_uids.discard(uid)
+        last = len(self._pods) - 1
+        moved = self._pods.pop()
+        if row == last:
+            return
+        self._pods[row] = moved
+        self._row_of[moved.uid] = row
+        for name in _FIXED:
+            column = getattr(self, name)
+            column[row] = column[last]
+        for column in self._requests.values():
+            column[row] = column[last]
+        for columns in (self._labels, self._readings):
+            for encoded in columns.values():
+                encoded.codes[row] = encoded.codes[last]
+
+    def _encoded(
+        self, columns: dict[str, _Encoded], key: str, read: Callable[[Pod], Any]
+    ) -> tuple[NDArray[np.int32], Dictionary[Any]]:
+        column = columns.get(key)
+        if column is None:
+            column = columns[key] = _Encoded(read, self._capacity)
+            for row, pod in enumerate(self._pods):
+                column.set(row, pod)
+        return self._view(column.codes), column.values
+
+    def _view(self, column: NDArray[Any]) -> NDArray[Any]:
+        return read_only(column[: len(self._pods)])
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self._capacity
+        for name in _FIXED:
+            setattr(self, name, extended(getattr(self, name), more))
+        self._requests = {name: extended(column, more) for name, column in self._requests.items()}
+        for columns in (self._labels, self._readings):
+            for encoded in columns.values():
+                encoded.codes = extended(encoded.codes, more)
+        self._capacity = capacity

@@ -1,0 +1,21 @@
+"""Arrays as the tables hand them out, and as they grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of `array` that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def extended(array: NDArray[Any], more: int) -> NDArray[Any]:
+    """`array` with `more` zeros after its last axis."""
+    padding = np.zeros((*array.shape[:-1], more), dtype=array.dtype)
+    return np.concatenate([array, padding], axis=-1)

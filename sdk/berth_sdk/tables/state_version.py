@@ -1,0 +1,18 @@
+"""`StateVersion`: which state of the host's snapshot."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StateVersion(NamedTuple):
+    """`epoch`: one incarnation of the host, never 0. `generation`: grows with each change, 0: empty.
+
+    Versions of different epochs cannot be compared.
+    """
+
+    epoch: int
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}/{self.generation}"

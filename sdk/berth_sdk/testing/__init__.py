@@ -1,0 +1,27 @@
+"""What a plugin's own tests need: readable pods, nodes and tables, and a host in the same process.
+
+    from berth_sdk.testing import PluginHost, make_node, make_pod
+
+    host = PluginHost(AvoidSpot, nodes=[make_node("n1", labels={"pool": "spot"}), make_node("n2")])
+    assert host.attempt(make_pod("web")).filter()["n2"].is_success
+
+Nothing here is imported by the rest of the SDK.
+"""
+
+from berth_sdk.testing.attempt import Attempt
+from berth_sdk.testing.builders import make_node, make_pod, make_table, node_object, pod_object
+from berth_sdk.testing.handle import RecordedEvent, RecordedRequeue, RecordingHandle
+from berth_sdk.testing.host import PluginHost
+
+__all__ = [
+    "Attempt",
+    "PluginHost",
+    "RecordedEvent",
+    "RecordedRequeue",
+    "RecordingHandle",
+    "make_node",
+    "make_pod",
+    "make_table",
+    "node_object",
+    "pod_object",
+]

@@ -1,0 +1,243 @@
+"""`Attempt`: one pod's way through one plugin, point by point. Made by `PluginHost.attempt`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.cycle_state import CycleState, SharedState
+from berth_sdk.errors import PluginAnswerError
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    NodeRejections,
+    ObjectPatch,
+    PatchOutcome,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+)
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+
+if TYPE_CHECKING:
+    from berth_sdk.testing.host import PluginHost
+
+MAX_ROUNDS: Final = 64
+"""PreBind rounds after which a plugin is said never to be satisfied."""
+T = TypeVar("T")
+
+
+class Attempt:
+    """One cycle. Call the points in any order; each asks the plugin anew.
+
+    `state`: the plugin's store of this cycle. `shared`: what other plugins published, by
+    `<plugin>/<key>`. `pod`: the pod, as patched. `patched`: what became of PreBind's patches.
+    """
+
+    def __init__(self, host: PluginHost, pod: Pod, cycle_id: str) -> None:
+        self._host = host
+        self._runtime = host.runtime
+        self.pod = pod
+        self.nodes = host.table()
+        self.shared = SharedState()
+        self.state = CycleState(cycle_id, plugin=host.runtime.descriptor.name, shared=self.shared)
+        self.patched: list[PatchResult] = []
+
+    # --- the scheduling cycle ------------------------------------------------------------------
+
+    def pre_filter(self) -> PreFilterResult:
+        """PreFilter over all nodes."""
+        result: PreFilterResult = self._host.run(self._runtime.pre_filter(self.state, self.pod, self.nodes))
+        return result
+
+    def filter(self, *names: str) -> dict[str, Status]:
+        """The verdict on each node, or on those named."""
+        nodes = self.nodes.take(self._positions(names)) if names else self.nodes
+        result: FilterResult = self._host.run(self._runtime.filter(self.state, self.pod, nodes, eager=False))
+        return dict(zip(nodes.names, result.verdicts.to_list(), strict=True))
+
+    def what_if(self, node_name: str, *, removed: Iterable[Pod] = (), added: Iterable[Pod] = ()) -> Status:
+        """The verdict on a node without some pods and with others."""
+        scenario = Scenario(node_name, tuple(removed), tuple(added))
+        verdicts: Verdicts = self._host.run(
+            self._runtime.filter_scenarios(self.state, self.pod, Scenarios(self.nodes, [scenario]))
+        )
+        return verdicts.status(0)
+
+    def post_filter(self, rejections: Mapping[str, Status] | None = None) -> PostFilterResult:
+        """No node is left. Unless told otherwise, the plugin's own Filter rejected them."""
+        if rejections is None:
+            rejections = {name: status for name, status in self.filter().items() if not status.is_success}
+        result: PostFilterResult = self._host.run(
+            self._runtime.post_filter(self.state, self.pod, NodeRejections(dict(rejections)))
+        )
+        return result
+
+    def score(self, *names: str) -> dict[str, int]:
+        """PreScore, Score and normalisation over all nodes, or those named; empty after SKIP.
+
+        Raises PluginAnswerError for final scores outside 0..100, and for a PreScore that fails.
+        """
+        nodes = self.nodes.take(self._positions(names)) if names else self.nodes
+        status: Status = self._host.run(self._runtime.pre_score(self.state, self.pod, nodes))
+        if status.code is Code.SKIP:
+            return {}
+        if not status.is_success:
+            raise PluginAnswerError(
+                f"{self._name}.pre_score answered {status.code.kube_name}: {status.message}"
+            )
+        raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes))
+        normalization = self._runtime.descriptor.normalization
+        if normalization is ScoreNormalization.RPC:
+            final: NDArray[np.int64] = self._host.run(
+                self._runtime.normalize(self.state, self.pod, raw, nodes)
+            )
+        else:
+            final = normalized(raw, normalization)
+        for name, score in zip(nodes.names, final.tolist(), strict=True):
+            if not MIN_NODE_SCORE <= score <= MAX_NODE_SCORE:
+                raise PluginAnswerError(
+                    f"{self._name} scores node {name} with {score}: it must be 0..100 after normalisation"
+                )
+        return dict(zip(nodes.names, final.tolist(), strict=True))
+
+    def reserve(self, node_name: str) -> Status:
+        """The pod gets the node."""
+        return self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
+
+    def unreserve(self, node_name: str) -> None:
+        """It does not after all."""
+        self._host.run(self._runtime.unreserve(self.state, self.pod, node_name))
+
+    def permit(self, node_name: str) -> PermitResult:
+        """The last word."""
+        return self._host.decided("permit", self._runtime.permit(self.state, self.pod, node_name))
+
+    # --- the binding cycle ---------------------------------------------------------------------
+
+    def pre_bind_pre_flight(self, node_name: str) -> PreFlightResult:
+        """Will PreBind do anything?"""
+        result: PreFlightResult = self._host.run(
+            self._runtime.pre_bind_pre_flight(self.state, self.pod, node_name)
+        )
+        return result
+
+    def pre_bind(self, node_name: str) -> PreBindResult:
+        """PreBind in rounds, its patches applied to this host's objects, until it asks for none.
+
+        Ends with a result that fails, is satisfied, or asks to be called later.
+        """
+        patched: tuple[PatchResult, ...] = ()
+        for _ in range(MAX_ROUNDS):
+            result: PreBindResult = self._host.decided(
+                "pre_bind", self._runtime.pre_bind(self.state, self.pod, node_name, patched)
+            )
+            if not result.status.is_success or not result.patches:
+                return result
+            patched = self._apply(result.patches)
+            self.patched.extend(patched)
+        raise PluginAnswerError(f"{self._name}.pre_bind still asks for patches after {MAX_ROUNDS} rounds")
+
+    def bind(self, node_name: str) -> BindResult:
+        """Bind, or have the host do it."""
+        return self._host.decided("bind", self._runtime.bind(self.state, self.pod, node_name))
+
+    def post_bind(self, node_name: str) -> None:
+        """For information."""
+        self._host.run(self._runtime.post_bind(self.state, self.pod, node_name))
+
+    # --- plumbing ------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return self._runtime.descriptor.name
+
+    def _positions(self, names: tuple[str, ...]) -> list[int]:
+        positions = {name: self.nodes.position(name) for name in names}
+        unknown = [name for name, position in positions.items() if position is None]
+        if unknown:
+            raise KeyError(f"the cluster has no node {', '.join(unknown)}")
+        return sorted(position for position in positions.values() if position is not None)
+
+    def _apply(self, patches: Iterable[ObjectPatch]) -> tuple[PatchResult, ...]:
+        results: list[PatchResult] = []
+        for patch in patches:
+            failed = bool(results) and results[-1].outcome is not PatchOutcome.APPLIED
+            results.append(
+                PatchResult(outcome=PatchOutcome.SKIPPED, ref=patch.ref) if failed else self._applied(patch)
+            )
+        return tuple(results)
+
+    def _applied(self, patch: ObjectPatch) -> PatchResult:
+        now = self._current(patch)
+        if now is None:
+            return PatchResult(outcome=PatchOutcome.NOT_FOUND, ref=patch.ref)
+        wanted = patch.expected_resource_version
+        if (wanted and wanted != now.ref.resource_version) or (
+            patch.ref.uid and patch.ref.uid != now.ref.uid
+        ):
+            return PatchResult(outcome=PatchOutcome.CONFLICT, ref=now.ref, object=now)
+        body = merged(now.parsed, patch.merge_patch)
+        metadata = dict(body.get("metadata") or {})
+        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion") or 0) + 1)
+        body = {**body, "metadata": metadata}
+        if patch.resource == "pods":
+            self.pod = Pod.from_object(body)
+            item = KubeObject.of(body)
+        else:
+            item = self._host.put_object(patch.resource, body)
+        return PatchResult(outcome=PatchOutcome.APPLIED, ref=item.ref, object=item)
+
+    def _current(self, patch: ObjectPatch) -> KubeObject | None:
+        if patch.resource == "pods":
+            return self.pod.object if patch.ref.key == self.pod.key else None
+        return self._host.get_object(patch.resource, patch.ref.name, patch.ref.namespace)
+
+
+def normalized(raw: NDArray[np.int64], how: ScoreNormalization) -> NDArray[np.int64]:
+    """What the host makes of raw scores, int64[n].
+
+    >>> normalized(np.array([0, 5, 10]), ScoreNormalization.HOST_MAX_REVERSED).tolist()
+    [100, 50, 0]
+    """
+    if not len(raw) or how in (ScoreNormalization.NONE, ScoreNormalization.PLUGIN):
+        return raw
+    if how is ScoreNormalization.HOST_MIN_MAX:
+        low, high = int(raw.min()), int(raw.max())
+        if low == high:
+            return np.zeros_like(raw)
+        return (100.0 * ((raw - low) / float(high - low))).astype(np.int64)
+    high = max(0, int(raw.max()))
+    reverse = how is ScoreNormalization.HOST_MAX_REVERSED
+    if high == 0:
+        return np.full_like(raw, MAX_NODE_SCORE) if reverse else raw
+    # Truncated towards zero, as Go divides integers.
+    scaled: NDArray[np.int64] = np.sign(raw) * (np.abs(raw) * MAX_NODE_SCORE // high)
+    return MAX_NODE_SCORE - scaled if reverse else scaled
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A JSON merge patch applied (RFC 7386).
+
+    >>> merged({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
+    {'b': {'c': 2, 'd': 3}}
+    """
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result

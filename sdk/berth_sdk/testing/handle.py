@@ -1,0 +1,100 @@
+"""`RecordingHandle`: the handle that a plugin gets in its author's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from berth_sdk.errors import HandleError
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable, ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEvent:
+    """One call of `record_event`."""
+
+    regarding: ObjectRef
+    reason: str
+    note: str
+    action: str = ""
+    type: str = "Normal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequeue:
+    """One call of `requeue`. `pods` empty: all that the plugin rejected."""
+
+    pods: tuple[Pod, ...]
+    reason: str = ""
+    skip_backoff: bool = False
+
+
+class RecordingHandle:
+    """Implements `berth_sdk.Handle`: notes what the plugin asks for, reads the hand-made cluster.
+
+    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids; `events`, `requeues`: what was called;
+    `stale_keys`: uids, None for all keys.
+    """
+
+    def __init__(self, nodes: Callable[[], NodeTable], objects: Mapping[str, ObjectStore]) -> None:
+        self.waiting: list[WaitingPod] = []
+        self.allowed: list[str] = []
+        self.rejected: list[str] = []
+        self.events: list[RecordedEvent] = []
+        self.requeues: list[RecordedRequeue] = []
+        self.stale_keys: list[list[str] | None] = []
+        self.plugin = ""
+        self._nodes = nodes
+        self._objects = objects
+
+    def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
+        """Pods held at Permit."""
+        return [item for item in self.waiting if not only_mine or self.plugin in item.pending_plugins]
+
+    def allow(self, waiting: WaitingPod) -> Decision:
+        """Withdraw this plugin's Wait."""
+        return self._decided(waiting, self.allowed)
+
+    def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
+        """Send the pod back to the queue."""
+        return self._decided(waiting, self.rejected)
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a declared resource. Raises HandleError for others."""
+        store = self._objects.get(resource)
+        if store is None:
+            raise HandleError(f"{self.plugin} has not declared {resource!r} in `state_needs`")
+        return store
+
+    def snapshot(self) -> NodeTable:
+        """Every node."""
+        return self._nodes()
+
+    def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
+        """Note the call; as many pods are said to have moved as were named."""
+        call = RecordedRequeue(pods=tuple(pods), reason=reason, skip_backoff=skip_backoff)
+        self.requeues.append(call)
+        return len(call.pods)
+
+    def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
+        """Note the call."""
+        self.stale_keys.append([pod.uid for pod in pods] or None)
+
+    def record_event(
+        self, regarding: ObjectRef, reason: str, note: str, *, action: str = "", type: str = "Normal"
+    ) -> None:
+        """Note the event."""
+        self.events.append(
+            RecordedEvent(regarding=regarding, reason=reason, note=note, action=action, type=type)
+        )
+
+    def _decided(self, waiting: WaitingPod, decided: list[str]) -> Decision:
+        if waiting not in self.waiting:
+            return Decision.NOT_WAITING
+        self.waiting.remove(waiting)
+        decided.append(waiting.pod.uid)
+        return Decision.APPLIED
