@@ -1,0 +1,23 @@
+"""The feature gates that a default plugin obeys, out of its arguments.
+
+The host adds `featureGates: {name: bool}` to the arguments of a default plugin when its command line
+or its configuration sets gates; KubeSchedulerConfiguration itself has no such field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from berth_sdk.errors import PluginArgsError
+
+KEY = "featureGates"
+
+
+def is_on(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """Whether the gate is on. Raises PluginArgsError for anything but true and false."""
+    gates = args.get(KEY) or {}
+    value = gates.get(name, default) if isinstance(gates, Mapping) else gates
+    if not isinstance(value, bool):
+        raise PluginArgsError(f"{KEY}.{name}: Invalid value: {value!r}: must be true or false")
+    return value

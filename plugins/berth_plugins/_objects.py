@@ -1,0 +1,48 @@
+"""The objects that plugins are handed -> the record or field that a rule speaks of.
+
+Used by hints, and by plugins that read more of a pod than its summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from berth_sdk.errors import ObjectError
+from berth_sdk.events import EventObject
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+
+
+def spec_of(pod: Pod) -> Mapping[str, Any]:
+    """The pod's whole spec. Raises ObjectError when the pod came as a summary alone."""
+    if pod.object is None:
+        raise ObjectError(pod.key, "came without its object: declare pod_need = PodNeed.OBJECT")
+    return pod.spec
+
+
+def as_pod(value: EventObject | None) -> Pod:
+    """A pod of an event. Raises ObjectError for anything else."""
+    if not isinstance(value, Pod):
+        raise ObjectError("event", f"expected a Pod, got {type(value).__name__}")
+    return value
+
+
+def as_node(value: EventObject | None) -> Node:
+    """A node of an event. Raises ObjectError for anything else."""
+    if not isinstance(value, Node):
+        raise ObjectError("event", f"expected a Node, got {type(value).__name__}")
+    return value
+
+
+def as_object(value: EventObject | None) -> KubeObject:
+    """Another object of an event. Raises ObjectError for a pod, a node, or none."""
+    if not isinstance(value, KubeObject):
+        raise ObjectError("event", f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def holds_place(pod: Pod) -> bool:
+    """Whether a pod occupies a node, or has one set aside: only then can its leaving help others."""
+    return bool(pod.node_name or pod.nominated_node)

@@ -1,0 +1,29 @@
+"""DefaultBinder: the pod is bound by a Binding object, which the host posts. Called at Bind.
+
+Source: `pkg/scheduler/framework/plugins/defaultbinder/default_binder.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.results import BindResult
+from berth_sdk.status import SUCCESS
+
+
+class DefaultBinder(Plugin):
+    """Leaves the write to the host, which has the rights for it. Never skips."""
+
+    state_needs: ClassVar[Sequence[StateNeed]] = ()
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = ()
+
+    async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
+        """SUCCESS: the host posts the Binding, and its error is the pod's."""
+        return BindResult(SUCCESS, host_binds=True)

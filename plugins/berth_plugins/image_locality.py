@@ -1,0 +1,66 @@
+"""ImageLocality: prefers nodes that hold the pod's images already. Called at Score.
+
+Source: `pkg/scheduler/framework/plugins/imagelocality/image_locality.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.status import MAX_NODE_SCORE
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins._objects import spec_of
+
+_MIB: Final = 1024 * 1024
+LEAST_BYTES: Final = 23 * _MIB
+MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+
+
+class ImageLocality(Plugin):
+    """Scores the bytes of the pod's images that a node holds, each scaled by how widely it is spread,
+    so that a pod is not drawn to the one node that has its image.
+    """
+
+    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = ()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n], 0..100."""
+        spec = spec_of(pod)
+        containers = len(spec.get("initContainers") or ()) + len(spec.get("containers") or ())
+        total = np.zeros(len(nodes), dtype=np.int64)
+        snapshot_size = float(nodes.snapshot_size)
+        for image, uses in Counter(normalized_name(image) for image in pod.images).items():
+            holders, size_bytes = nodes.image(image)
+            if size_bytes:
+                scaled = float(size_bytes) * (holders / snapshot_size)
+                total += scaled.astype(np.int64) * uses
+        return _scaled(total, MOST_BYTES_PER_CONTAINER * containers)
+
+
+def normalized_name(image: str) -> str:
+    """The name under which a node lists the image: without tag or digest it is the latest.
+
+    >>> normalized_name("registry:5000/web"), normalized_name("web:v1")
+    ('registry:5000/web:latest', 'web:v1')
+    """
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+def _scaled(total: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    # In this order: without containers `most` is below `LEAST_BYTES`, and upstream compares so.
+    clamped = np.where(total < LEAST_BYTES, LEAST_BYTES, np.minimum(total, most))
+    return (clamped - LEAST_BYTES) * MAX_NODE_SCORE // (most - LEAST_BYTES)

@@ -1,0 +1,164 @@
+"""NodeAffinity: node selectors and node affinity -> node subset, verdict, score.
+
+Called at PreFilter, Filter, PreScore and Score. Each distinct value of a label is looked at once per
+cycle, whatever the number of nodes. Source:
+`pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import PluginArgsError, SelectorError
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.handle import Handle
+from berth_sdk.node_selectors import (
+    NODE_NAME_FIELD,
+    NodeSelector,
+    PreferredTerms,
+    RequiredNodeAffinity,
+    preferred_stanza,
+    required_stanza,
+)
+from berth_sdk.pod import Pod
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins._findings import joined, mapping
+from berth_plugins._objects import as_node, spec_of
+
+REASON_POD: Final = Status.unresolvable("node(s) didn't match Pod's node affinity/selector")
+REASON_ENFORCED: Final = Status.unresolvable("node(s) didn't match scheduler-enforced node affinity")
+REASON_CONFLICT: Final = Status.unresolvable("pod affinity terms conflict")
+_REQUIRED: Final = "required"
+_PREFERRED: Final = "preferred"
+
+
+class NodeAffinity(Plugin):
+    """Rejects nodes that the pod's node selector or required affinity, or the configuration's
+    `addedAffinity`, does not match; prefers those that match weighty preferred terms.
+    """
+
+    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: NodeAffinityArgs. Raises PluginArgsError for an `addedAffinity` that cannot be read."""
+        super().__init__(args, handle)
+        self._enforced: NodeSelector | None = None
+        self._added: PreferredTerms | None = None
+        added = mapping(args, "addedAffinity", "addedAffinity")
+        if added is not None:
+            self._read_added(added)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
+        """SKIP for a pod without conditions; a subset where every term names its nodes."""
+        spec = spec_of(pod)
+        stanza = required_stanza(spec)
+        # An empty map is a selector that every node matches; a missing one is no selector.
+        if stanza is None and self._enforced is None and spec.get("nodeSelector") is None:
+            return Status.skip()
+        state.write(_REQUIRED, RequiredNodeAffinity.of_spec(spec))
+        names = _named_nodes(stanza)
+        if names is None:
+            return Status.success()
+        return PreFilterResult(eligible=names) if names else REASON_CONFLICT
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unresolvable where the enforced affinity, or else the pod's own, does not match.
+
+        Terms that cannot be read match nothing.
+        """
+        required = state.get_or_make(_REQUIRED, lambda: RequiredNodeAffinity.of_spec(spec_of(pod)))
+        verdicts = Verdicts.feasible(len(nodes))
+        if self._enforced is not None:
+            verdicts = verdicts.otherwise(~self._enforced.over(nodes), REASON_ENFORCED)
+        return verdicts.otherwise(~required.over(nodes), REASON_POD)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP without preferred terms; ERROR for a preferred term that cannot be read."""
+        try:
+            preferred = _preferred_terms(pod)
+        except SelectorError as err:
+            return Status.error(str(err))
+        if preferred is None and self._added is None:
+            return Status.skip()
+        state.write(_PREFERRED, preferred)
+        return Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n]: the sum of the weights of the preferred terms that match, added ones included."""
+        total = np.zeros(len(nodes), dtype=np.int64)
+        preferred = state.get_or_make(_PREFERRED, lambda: _preferred_terms(pod))
+        for terms in (self._added, preferred):
+            if terms is not None:
+                total += terms.over(nodes)
+        return total
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A node came that matches, or began to match. Raises SelectorError when the pod's terms cannot
+        be read and none of the others decides.
+        """
+        node = as_node(event.new)
+        if self._enforced is not None and not self._enforced.matches(node.labels, node.name):
+            return False
+        required = RequiredNodeAffinity.of_spec(spec_of(pod))
+        if not required.matches(node.labels, node.name):
+            return False
+        if event.old is None:
+            return True
+        before = as_node(event.old)
+        return not required.matches(before.labels, before.name)
+
+    def _read_added(self, added: Mapping[str, Any]) -> None:
+        errors: list[str] = []
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        required = mapping(added, key, f"addedAffinity.{key}")
+        if required is not None:
+            self._enforced = NodeSelector.of(required, f"addedAffinity.{key}")
+            errors.extend(self._enforced.errors)
+        key = "preferredDuringSchedulingIgnoredDuringExecution"
+        if added.get(key):
+            try:
+                self._added = PreferredTerms.of(added[key], f"addedAffinity.{key}")
+            except SelectorError as err:
+                errors.append(str(err))
+        if errors:
+            raise PluginArgsError(joined(errors))
+
+
+def _preferred_terms(pod: Pod) -> PreferredTerms | None:
+    stanza = preferred_stanza(spec_of(pod))
+    return None if stanza is None else PreferredTerms.of(stanza)
+
+
+def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
+    """The only nodes that can match, if every term names some; None: any node may match.
+
+    Read from the terms as they are written: what a broken term names counts as well.
+    """
+    terms = (stanza or {}).get("nodeSelectorTerms") or ()
+    if not terms:
+        return None
+    names: frozenset[str] = frozenset()
+    for term in terms:
+        named: frozenset[str] | None = None
+        for item in term.get("matchFields") or ():
+            if item.get("key") == NODE_NAME_FIELD and item.get("operator") == "In":
+                values = frozenset(item.get("values") or ())
+                named = values if named is None else named & values
+        if named is None:
+            return None
+        names |= named
+    return names

@@ -1,0 +1,36 @@
+"""NodeName: a pod that names its node goes there or nowhere. Called at Filter.
+
+Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+
+REASON: Final = Status.unresolvable("node(s) didn't match the requested node name")
+
+
+class NodeName(Plugin):
+    """Rejects every node but `spec.nodeName`, where that is set."""
+
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unresolvable on all other nodes."""
+        if not pod.node_name:
+            return Verdicts.feasible(len(nodes))
+        other = np.ones(len(nodes), dtype=np.bool_)
+        position = nodes.position(pod.node_name)
+        if position is not None:
+            other[position] = False
+        return Verdicts.reject_where(other, REASON)

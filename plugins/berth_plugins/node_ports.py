@@ -1,0 +1,53 @@
+"""NodePorts: a host port can be taken once per node and address. Called at PreFilter and Filter.
+
+Source: `pkg/scheduler/framework/plugins/nodeports/node_ports.go` and `HostPortInfo` in
+`pkg/scheduler/framework/types.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_table import conflicts
+
+from berth_plugins._objects import as_pod, holds_place
+
+REASON: Final = Status.unschedulable("node(s) didn't have free ports for the requested pod ports")
+
+
+class NodePorts(Plugin):
+    """Rejects nodes where a port that the pod claims is in use."""
+
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add", "update.taints")),
+    )
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for a pod without host ports."""
+        return Status.success() if pod.host_ports else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unschedulable where one of the ports conflicts with one in use."""
+        wanted = {port.normalized for port in pod.host_ports}
+        taken = np.zeros(len(nodes), dtype=np.bool_)
+        for port in wanted:
+            taken |= nodes.port_taken(port)
+        return Verdicts.reject_where(taken, REASON)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A pod that occupied a place went, and one of its ports is one that this pod waits for."""
+        gone = as_pod(event.old)
+        if not holds_place(gone):
+            return False
+        freed = frozenset(gone.host_ports)
+        return any(conflicts(port, freed) for port in pod.host_ports)

@@ -1,0 +1,235 @@
+"""NodeResourcesFit: a pod's requests against what nodes have left -> verdict and score.
+
+Called at PreFilter, Filter, PreScore and Score. Extended resources that device classes provide belong
+to DynamicResources, which is not in this release: here a node offers what its allocatable says.
+Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.handle import Handle
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.selectors import is_label_key
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins._findings import Findings, strings
+from berth_plugins._objects import as_node, as_object, as_pod, holds_place
+from berth_plugins.resource_names import PLAIN, is_counted, is_extended, is_scalar
+from berth_plugins.scoring_strategies import read_strategy
+
+TOO_MANY_PODS: Final = "Too many pods"
+DEVICE_CLASS: Final = "resource.k8s.io/DeviceClass"
+IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+_DEMAND: Final = "demand"
+_SCORED: Final = "score requests"
+_TABLE_BITS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units."""
+
+    amounts: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def of(pod: Pod) -> Demand:
+        """cpu, memory and ephemeral storage first, then by name, since a map that came over the wire has
+        no order. Names that no node counts are left out.
+        """
+        plain = [(name, pod.requests.get(name, 0)) for name in PLAIN]
+        scalar = sorted((name, value) for name, value in pod.requests.items() if is_scalar(name))
+        return Demand(tuple((name, value) for name, value in (*plain, *scalar) if value > 0))
+
+
+class NodeResourcesFit(Plugin):
+    """Rejects nodes that lack what the pod requests, naming every resource that falls short; scores the
+    others by the configured strategy.
+    """
+
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
+        EventInterest(DEVICE_CLASS, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: NodeResourcesFitArgs. Raises PluginArgsError with everything that is wrong in them."""
+        super().__init__(args, handle)
+        findings = Findings()
+        self._ignored = frozenset(strings(args, "ignoredResources", "ignoredResources"))
+        self._ignored_groups = frozenset(strings(args, "ignoredResourceGroups", "ignoredResourceGroups"))
+        _check_ignored(args, findings)
+        self._strategy = read_strategy(args, findings)
+        findings.check()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Sum up the pod once. Never skips: every pod counts against a node's number of pods."""
+        state.write(_DEMAND, self._demand(pod))
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """All reasons of each node; unresolvable where a request exceeds the node's whole allocatable."""
+        demand = state.get_or_make(_DEMAND, lambda: self._demand(pod))
+        reasons: list[str] = []
+        short: list[NDArray[np.bool_]] = []
+        never: list[NDArray[np.bool_]] = []
+        full = nodes.pod_count >= nodes.allocatable("pods")
+        if full.any():
+            reasons.append(TOO_MANY_PODS)
+            short.append(full)
+        for name, amount in demand.amounts:
+            allocatable = nodes.allocatable(name)
+            lacking = allocatable - nodes.requested(name) < amount
+            if lacking.any():
+                reasons.append(f"Insufficient {name}")
+                short.append(lacking)
+                never.append(lacking & (allocatable < amount))
+        return _grouped(reasons, short, never, len(nodes))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Look up what the strategy adds for this pod. Never skips."""
+        state.write(_SCORED, self._scored(pod))
+        return Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n], 0..100."""
+        columns = []
+        for name, amount, weight in state.get_or_make(_SCORED, lambda: self._scored(pod)):
+            used = nodes.requested(name) if name not in PLAIN[:2] else nodes.non_zero_requested(name)
+            columns.append((used + amount, nodes.allocatable(name), weight))
+        return self._strategy.combine(columns, len(nodes))
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Room came: a pod left or shrank, a node came or grew, or a device class now provides what the
+        pod asks for.
+        """
+        if event.resource == "Pod":
+            return _room_from_pod(event, pod)
+        if event.resource == "Node":
+            return _room_from_node(event, pod)
+        return _room_from_class(event, pod)
+
+    def _demand(self, pod: Pod) -> Demand:
+        amounts = Demand.of(pod).amounts
+        return Demand(tuple(one for one in amounts if not self._is_ignored(one[0])))
+
+    def _is_ignored(self, name: str) -> bool:
+        if not (self._ignored or self._ignored_groups) or not is_extended(name):
+            return False
+        return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
+
+    def _scored(self, pod: Pod) -> list[tuple[str, int, int]]:
+        """(resource, amount, weight) of the strategy's resources that nodes count; a scalar that the pod
+        does not ask for says nothing about where it should go.
+        """
+        scored = []
+        for name, weight in self._strategy.resources:
+            amount = pod.score_requests.get(name, 0)
+            if is_counted(name) and (amount or name in PLAIN):
+                scored.append((name, amount, weight))
+        return scored
+
+
+def _grouped(
+    reasons: Sequence[str],
+    short: Sequence[NDArray[np.bool_]],
+    never: Sequence[NDArray[np.bool_]],
+    count: int,
+) -> Verdicts:
+    """One group per combination of reasons. Bit i of a row's pattern: reason i; the next: unresolvable."""
+    if not reasons:
+        return Verdicts.feasible(count)
+    pattern = np.zeros(count, dtype=np.int64)
+    for bit, mask in enumerate(short):
+        pattern |= mask.astype(np.int64) << bit
+    for mask in never:
+        pattern |= mask.astype(np.int64) << len(reasons)
+    if len(reasons) < _TABLE_BITS:
+        # A table over all patterns costs less than sorting the rows.
+        present = np.flatnonzero(np.bincount(pattern))
+        group_of = np.zeros(int(present[-1]) + 1, dtype=np.int32)
+        found = present[present > 0]
+        group_of[found] = np.arange(1, len(found) + 1, dtype=np.int32)
+        groups = group_of.take(pattern)
+    else:
+        found, inverse = np.unique(np.append(0, pattern), return_inverse=True)
+        groups = inverse[1:].astype(np.int32)
+        found = found[1:]
+    statuses = [SUCCESS]
+    for value in found.tolist():
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if value >> len(reasons) else Code.UNSCHEDULABLE
+        statuses.append(Status(code, tuple(r for bit, r in enumerate(reasons) if value >> bit & 1)))
+    return Verdicts(groups, tuple(statuses))
+
+
+def _check_ignored(args: Mapping[str, Any], findings: Findings) -> None:
+    problem = "not a resource name, as example.com/gpu"
+    for i, name in enumerate(strings(args, "ignoredResources", "ignoredResources")):
+        if not is_label_key(name):
+            findings.invalid(f"ignoredResources[{i}]", name, problem)
+    for i, group in enumerate(strings(args, "ignoredResourceGroups", "ignoredResourceGroups")):
+        path = f"ignoredResourceGroups[{i}]"
+        if "/" in group:
+            findings.invalid(path, group, "resource group name can't contain '/'")
+        if not is_label_key(group):
+            findings.invalid(path, group, problem)
+
+
+def _room_from_pod(event: ClusterEvent, pod: Pod) -> bool:
+    if event.new is None:
+        return holds_place(as_pod(event.old))
+    changed = as_pod(event.new)
+    if changed.uid == pod.uid:
+        return True
+    if not changed.node_name:
+        return False
+    before = as_pod(event.old).requests
+    return any(
+        value and is_counted(name) and max(before.get(name, 0), 0) > max(changed.requests.get(name, 0), 0)
+        for name, value in pod.requests.items()
+    )
+
+
+def _room_from_node(event: ClusterEvent, pod: Pod) -> bool:
+    node = as_node(event.new)
+    demand = Demand.of(pod).amounts
+    if not _fits_empty(node, demand):
+        return False
+    if event.old is None:
+        return True
+    before = as_node(event.old).allocatable
+    after = node.allocatable
+    if after.get("pods", 0) > before.get("pods", 0):
+        return True
+    return any(after.get(name, 0) > before.get(name, 0) for name, _ in demand)
+
+
+def _fits_empty(node: Node, demand: Sequence[tuple[str, int]]) -> bool:
+    # Ignored resources count here: upstream's hint does not know of them.
+    has_room = node.allocatable.get("pods", 0) >= 1
+    return has_room and all(amount <= node.allocatable.get(name, 0) for name, amount in demand)
+
+
+def _room_from_class(event: ClusterEvent, pod: Pod) -> bool:
+    device_class = as_object(event.new)
+    provided = device_class.get("spec.extendedResourceName")
+    if event.old is None:
+        if IMPLICIT_PREFIX + device_class.ref.name in pod.requests:
+            return True
+    elif (as_object(event.old).get("spec.extendedResourceName") or "") == (provided or ""):
+        return False
+    return provided is not None and provided in pod.requests

@@ -1,0 +1,49 @@
+"""NodeUnschedulable: cordoned nodes take no new pods. Called at Filter.
+
+Source: `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.node import Taint
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+
+from berth_plugins._objects import as_node, as_pod
+from berth_plugins.tolerations import NO_SCHEDULE, any_tolerates
+
+REASON: Final = Status.unresolvable("node(s) were unschedulable")
+# What the node lifecycle controller puts on such a node: whoever tolerates it may come. Its value is
+# empty, so a comparing toleration never covers it, with or without the gate.
+_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+
+class NodeUnschedulable(Plugin):
+    """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
+
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
+    )
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unresolvable where the node is cordoned."""
+        if any_tolerates(pod.tolerations, _TAINT):
+            return Verdicts.feasible(len(nodes))
+        return Verdicts.reject_where(nodes.unschedulable, REASON)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A node came, or became, schedulable; or the pod itself now tolerates the taint."""
+        if event.resource == "Pod":
+            changed = as_pod(event.new)
+            return changed.uid == pod.uid and any_tolerates(changed.tolerations, _TAINT)
+        was_schedulable = event.old is not None and not as_node(event.old).unschedulable
+        return not was_schedulable and not as_node(event.new).unschedulable

@@ -1,0 +1,39 @@
+"""SchedulingGates: a pod with open gates does not enter the queue. Called at PreEnqueue.
+
+Source: `pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
+from berth_sdk.status import Status
+
+from berth_plugins._objects import as_pod
+
+
+class SchedulingGates(Plugin):
+    """Keeps pods out of the queue until `spec.schedulingGates` is empty."""
+
+    state_needs: ClassVar[Sequence[StateNeed]] = ()
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),
+    )
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        """Unresolvable while a gate is left; the reason names all of them."""
+        gates = pod.pod.scheduling_gates
+        if not gates:
+            return Status.success()
+        return Status.unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]")
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """True when the pod's own last gate went; the event says so of no other change."""
+        return as_pod(event.new).uid == pod.uid

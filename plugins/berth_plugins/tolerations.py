@@ -1,0 +1,61 @@
+"""Tolerations against taints: the matching rule that several plugins share.
+
+Source: `core/v1/toleration.go` and component-helpers `scheduling/corev1/helpers.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from berth_sdk.node import Taint
+from berth_sdk.pod import Toleration
+from berth_sdk.selectors import parse_int64
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
+"""With this gate, off in 1.36, tolerations may have the operators Lt and Gt."""
+
+_HARD: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+_DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*")
+
+
+def tolerates(toleration: Toleration, taint: Taint, *, compare: bool = False) -> bool:
+    """Whether one toleration covers one taint. `compare`: the operators Lt and Gt count."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    if toleration.operator == "Exists":
+        return True
+    if compare and toleration.operator in ("Lt", "Gt"):
+        bound, value = _decimal(toleration.value), _decimal(taint.value)
+        if bound is None or value is None:
+            return False
+        return value < bound if toleration.operator == "Lt" else value > bound
+    return False
+
+
+def any_tolerates(tolerations: Iterable[Toleration], taint: Taint, *, compare: bool = False) -> bool:
+    """Whether some toleration covers the taint."""
+    return any(tolerates(toleration, taint, compare=compare) for toleration in tolerations)
+
+
+def first_untolerated(
+    taints: Iterable[Taint], tolerations: Sequence[Toleration], *, compare: bool = False
+) -> Taint | None:
+    """The first taint, in node order, that keeps the pod away; None: the pod may be there."""
+    for taint in taints:
+        if taint.effect in _HARD and not any_tolerates(tolerations, taint, compare=compare):
+            return taint
+    return None
+
+
+def _decimal(text: str) -> int | None:
+    # Stricter than label comparison: no sign but a minus, no leading zeros.
+    return parse_int64(text) if _DECIMAL.fullmatch(text) else None
