@@ -1,0 +1,24 @@
+"""berth's host: owns the scheduling queue, the cluster cache and the cycle, and asks plugins.
+
+`run` is a custom scheduler's own main(); everything else is reached by its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+__all__ = ["run"]
+
+
+def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Be the `berth` command with `plugins` of one's own, by name, and exit with its code.
+
+    A configuration enables them like any other. `arguments`: those of the command, None: the process's.
+    Raises DuplicatePluginError for a name that a default or an installed plugin has already, and
+    PluginLoadError for what is no class.
+    """
+    # Not at the top: plugins and tools import this package without wanting a command line.
+    from berth_host.cli.main import run_command
+
+    run_command(plugins or {}, arguments)

@@ -1,0 +1,16 @@
+"""The console script `berth`, also `python -m berth_host`."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from berth_host.cli.main import run_command
+
+
+def main() -> NoReturn:
+    """Run the command line; exits with its code."""
+    run_command({})
+
+
+if __name__ == "__main__":
+    main()

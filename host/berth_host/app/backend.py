@@ -1,0 +1,80 @@
+"""The host as plugins' handles see it: implements `handle.HandleBackend` over the host's parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from berth_sdk.errors import HandleError
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import NeedKind
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+
+from berth_host.queue.events import PluginRequest
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host
+
+MAX_EVENTS_UNDER_WAY = 256
+
+
+class Backend:
+    """`handle.HandleBackend` of one host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._events: set[asyncio.Future[None]] = set()
+
+    def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
+        """Pods held at Permit."""
+        return self._host.waiting_pods.list(plugin if only_mine else None)
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        """Withdraw the plugin's own Wait."""
+        return self._host.waiting_pods.allow(plugin, uid, cycle_id)
+
+    def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
+        """Send the pod back, whoever holds it."""
+        return self._host.waiting_pods.reject(plugin, uid, cycle_id, message)
+
+    def objects(self, plugin: str, resource: str) -> ObjectReader:
+        """The objects of a declared resource."""
+        for clients in self._host.clients.by_profile.values():
+            client = clients.get(plugin)
+            if client is not None and any(
+                need.kind is NeedKind.OBJECT and need.resource == resource
+                for need in client.descriptor.state_needs
+            ):
+                return self._host.objects.of_resource(resource)
+        raise HandleError(
+            f'plugin {plugin} did not declare {resource}: add StateNeed.objects("{resource}")'
+            " to its state_needs"
+        )
+
+    def snapshot(self) -> NodeTable:
+        """The snapshot as it stands."""
+        return self._host.snapshot.nodes
+
+    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+        """Try these pods again; how many moved."""
+        wanted = None if uids is None else frozenset(uids)
+        return self._host.queue.requeue(PluginRequest(plugin=plugin, uids=wanted, skip_backoff=skip_backoff))
+
+    def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
+        """The sort keys of these pods are stale."""
+        self._host.queue.invalidate_sort_keys(None if uids is None else frozenset(uids))
+
+    def record_event(
+        self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
+    ) -> bool:
+        """Write an event in the background."""
+        pod = self._host.objects.pod_by_uid(regarding.uid) or self._host.objects.pod(regarding.key)
+        if pod is None or len(self._events) >= MAX_EVENTS_UNDER_WAY:
+            return False
+        task = asyncio.ensure_future(self._host.status.event(pod, type, reason, action, note))
+        self._events.add(task)
+        task.add_done_callback(self._events.discard)
+        return True

@@ -1,0 +1,137 @@
+"""Plugin names of the profiles -> `PluginClient`s: classes made in process, plugins elsewhere attached.
+
+Called by `Host`. A name resolves to BerthConfiguration first, then to the registry of classes; default
+plugins that this build does not have are left out of the profiles, and named once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth_sdk._runtime import PluginRuntime, make_plugin
+from berth_sdk.errors import PluginArgsError, PluginDefinitionError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.handle import Handle
+
+from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class
+from berth_host.app.scope import scope_of
+from berth_host.cache.objects import ObjectStores
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.framework.scoring import WeightedPlugin
+from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient, Route
+from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.validate import ClusterFacts
+
+PointPlugins = dict[ExtensionPoint, list[WeightedPlugin]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSeams:
+    """What clients are made from. `handle` makes the way back to the host for a plugin in process;
+    `route` finds the attachment of a plugin elsewhere, in one profile.
+    """
+
+    registry: ClassRegistry
+    objects: ObjectStores
+    facts: ClusterFacts
+    handle: Callable[[str], Handle]
+    route: Callable[[BerthPlugin, ResolvedProfile], Route]
+
+
+@dataclass(slots=True)
+class Clients:
+    """All clients, by (profile, plugin). `missing`: default plugins that this build does not have."""
+
+    by_profile: dict[str, dict[str, PluginClient]] = field(default_factory=dict)
+    stats: dict[str, PluginStats] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Let in-process plugins' threads go."""
+        for clients in self.by_profile.values():
+            for client in clients.values():
+                if isinstance(client.route, LocalRoute):
+                    client.route.transport.close()
+
+
+def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clients:
+    """One client per plugin and profile. Raises PluginLoadError."""
+    made = Clients()
+    for profile in configuration.profiles:
+        clients = made.by_profile.setdefault(profile.scheduler_name, {})
+        for name in sorted(profile.plugin_names):
+            client = _client(name, profile, configuration.berth, seams, made.stats)
+            if client is not None:
+                clients[name] = client
+            elif name not in made.missing:
+                made.missing.append(name)
+    return made
+
+
+def plugins_by_point(profile: ResolvedProfile, clients: Mapping[str, PluginClient]) -> PointPlugins:
+    """The profile's plugins in the order in which they run, those that this build has."""
+    by_point: PointPlugins = {}
+    for point in ExtensionPoint:
+        by_point[point] = [
+            WeightedPlugin(clients[enabled.name], enabled.weight or 1)
+            for enabled in profile.plugins_at(point.config_name)
+            if enabled.name in clients
+        ]
+    return by_point
+
+
+def _client(
+    name: str,
+    profile: ResolvedProfile,
+    berth: BerthConfiguration,
+    seams: ClientSeams,
+    stats: dict[str, PluginStats],
+) -> PluginClient | None:
+    settings = berth.plugin(name)
+    if settings is not None and settings.in_process is None:
+        route: Route = seams.route(settings, profile)
+    else:
+        cls = (
+            seams.registry.find(name)
+            if settings is None or settings.in_process is None
+            else load_class(name, settings.in_process)
+        )
+        if cls is None:
+            if name in DEFAULT_PLUGINS_BY_NAME:
+                return None
+            raise PluginLoadError(name, "no entry point", "nothing is registered under this name")
+        route = LocalRoute(InProcessTransport(_make(name, cls, profile, seams)))
+    return PluginClient(
+        name,
+        profile.scheduler_name,
+        route,
+        seams.facts,
+        settings=_client_settings(settings, seams.objects),
+        stats=stats.setdefault(name, PluginStats(name)),
+    )
+
+
+def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) -> PluginRuntime:
+    args: Any = profile.plugin_args.get(name)
+    try:
+        return PluginRuntime(make_plugin(cls, args or {}, seams.handle(name)), name=name)
+    except (PluginArgsError, PluginDefinitionError, TypeError) as err:
+        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
+    except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything
+        problem = f"{type(err).__name__}: {err}"
+        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", problem) from err
+
+
+def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> ClientSettings:
+    if plugin is None:
+        return ClientSettings()
+    return ClientSettings(
+        points=plugin.points_given,
+        required=plugin.required,
+        scope=scope_of(plugin.scope, objects),
+    )

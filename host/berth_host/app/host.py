@@ -1,0 +1,253 @@
+"""`Host`: queue, cache, cycle, plugins and one cluster, put together and run on one asyncio loop.
+
+Made by the CLI (`berth simulate`), by `berth_host.run`, and by tests; the cluster port decides whether it
+is an embedded cluster or a real one, and nothing here knows which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from berth_sdk.pod import Pod
+
+from berth_host.app.attachments import HostAttachments
+from berth_host.app.backend import Backend
+from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_by_point
+from berth_host.app.facts import SnapshotFacts
+from berth_host.app.handle_server import handle_server
+from berth_host.app.queue_wiring import QueueWiring, queue_config
+from berth_host.app.registry import ClassRegistry
+from berth_host.app.settle import Progress, Settling
+from berth_host.cache.cache import Cache
+from berth_host.cache.generations import Generations
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.snapshot import Snapshot
+from berth_host.cluster.handlers import EventHandlers, Handled
+from berth_host.cluster.port import ClusterPort
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.explain.diagnosis import Diagnoses
+from berth_host.framework.binding import PreBindRunner
+from berth_host.framework.framework import Framework
+from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.handle.in_process import InProcessHandle
+from berth_host.log import get_logger
+from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.model.clock import Clock, ManualClock, RealClock
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.seams import QueueObserver, QueueSeams, QueueSort
+from berth_host.scheduler.algorithm import Algorithm
+from berth_host.scheduler.attempt import POD_DELETED
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.chooser import Chooser, SeededChooser
+from berth_host.scheduler.evictions import Evictions
+from berth_host.scheduler.failure import FailureHandler
+from berth_host.scheduler.patches import PatchRunner
+from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.schedule_one import Profile, Scheduler
+
+log = get_logger()
+MAX_IN_POOL_S = 300.0
+_LOOK_AGAIN_S = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """What is not configuration. `plugins`: classes of a custom scheduler, by name.
+
+    `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
+    `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
+    """
+
+    clock: Clock = field(default_factory=RealClock)
+    chooser: Chooser = field(default_factory=SeededChooser)
+    plugins: Mapping[str, type] = field(default_factory=dict)
+    max_in_pool_s: float = MAX_IN_POOL_S
+    queue_observer: QueueObserver = field(default_factory=QueueObserver)
+    ask_every_plugin: bool = False
+    diagnoses_kept: int = 4096
+
+
+class Host:
+    """One scheduler. `start`, then it runs by itself; `stop` undoes what is under way."""
+
+    def __init__(
+        self,
+        configuration: LoadedConfiguration,
+        cluster: ClusterPort,
+        options: HostOptions | None = None,
+    ) -> None:
+        """Raises PluginLoadError and DuplicatePluginError."""
+        self.configuration = configuration
+        self.cluster = cluster
+        self.options = options or HostOptions()
+        self.clock = self.options.clock
+        generations = Generations()
+        self.objects = ObjectStores(generations)
+        self.cache = Cache(generations)
+        self.snapshot = Snapshot(self.objects)
+        self.waiting_pods = WaitingPods(self.clock)
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept)
+        self.backend = Backend(self)
+        self.handle_server = handle_server(self)
+        self.attachments = HostAttachments(configuration, self, self.handle_server)
+        self.clients = self._make_clients()
+        self.status = PodStatusWriter(cluster, self.clock)
+        self.wiring = QueueWiring(self.clock, self._refresh_snapshot)
+        self.queue, frameworks = self._make_queue_and_frameworks()
+        self.wiring.connect(self.queue)
+        self.evictions = Evictions(cluster, self.cache, self.waiting_pods, self.status)
+        self.failures = FailureHandler(self.queue, self.objects, self._forget, self.status)
+        self.binding = BindingCycle(
+            self.queue, self.cache, cluster, self.failures, self.status, self.diagnoses
+        )
+        self.scheduler = Scheduler(
+            {name: self._profile(name, framework) for name, framework in frameworks.items()},
+            self.queue,
+            self.cache,
+            self.snapshot,
+            self.binding,
+            self.evictions,
+            self.clock,
+        )
+        self.handlers = EventHandlers(
+            Handled(stores=self.objects, cache=self.cache, queue=self.queue, attempts=_Attempts(self)),
+            frameworks.keys(),
+        )
+        self._loop_task: asyncio.Future[None] | None = None
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Attach plugins and take the cluster over, without scheduling: enough for single attempts."""
+        if self.attachments.attached_places.places:
+            await self.handle_server.start()
+        await self.attachments.start()
+        await self.cluster.start(self.handlers.handle)
+        self.snapshot.update(self.cache)
+        await self.attachments.synchronise()
+
+    async def start(self) -> None:
+        """Connect, and begin to schedule."""
+        await self.connect()
+        self.queue.start()
+        self._loop_task = asyncio.ensure_future(self.scheduler.run())
+        log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
+
+    async def stop(self) -> None:
+        """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
+        if self._loop_task is not None:
+            self.scheduler.stop()
+            self._loop_task.cancel()
+            await asyncio.wait({self._loop_task})
+        self.queue.stop()
+        await self.binding.stop()
+        await self.status.flush()
+        await self.cluster.stop()
+        await self.attachments.stop()
+        await self.handle_server.stop()
+        self.clients.close()
+        log.info("host.stopped", bound=self.binding.bound_count)
+
+    def check(self) -> None:
+        """Raise what ended the scheduling loop, if anything did."""
+        if self._loop_task is not None and self._loop_task.done() and not self._loop_task.cancelled():
+            error = self._loop_task.exception()
+            if error is not None:
+                raise error
+
+    @property
+    def changes(self) -> int:
+        """Counts what may help a pod that ended in an error: binds, evictions, attachments."""
+        return self.binding.bound_count + len(self.evictions.preempted_by) + self.attachments.recoveries
+
+    async def run_until_settled(self, progress: Callable[[Progress], None] | None = None) -> None:
+        """Run until nothing moves; for a host on a ManualClock, whose time this moves."""
+        if not isinstance(self.clock, ManualClock):
+            raise TypeError("only a host on a ManualClock can be settled: its time must be ours to move")
+        await Settling(self, self.clock, progress).run()
+
+    def plugin_stats(self) -> dict[str, PluginStats]:
+        """What each plugin cost, by name."""
+        return self.clients.stats
+
+    # --- assembly ------------------------------------------------------------------------------
+
+    def _make_clients(self) -> Clients:
+        return make_clients(
+            self.configuration,
+            ClientSeams(
+                registry=ClassRegistry(self.options.plugins),
+                objects=self.objects,
+                facts=SnapshotFacts(self.snapshot),
+                handle=lambda name: InProcessHandle(name, self.backend),
+                route=self.attachments.route,
+            ),
+        )
+
+    def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
+        pre_bind = PreBindRunner(PatchRunner(self.cluster), self.clock)
+        queue_profiles, frameworks = {}, {}
+        sort = None
+        for profile in self.configuration.profiles:
+            name = profile.scheduler_name
+            clients = self.clients.by_profile[name]
+            points = plugins_by_point(profile, clients)
+            sort = sort or self.wiring.sort(points)
+            queue_profiles[name] = self.wiring.profile(profile, clients, points)
+            frameworks[name] = Framework(name, points, self.waiting_pods, pre_bind)
+        seams = QueueSeams(
+            pods=self.objects,
+            profiles=queue_profiles,
+            sort=sort or QueueSort(),
+            observer=self.options.queue_observer,
+        )
+        config = replace(
+            queue_config(self.configuration.scheduler, self.options.max_in_pool_s),
+            ask_every_plugin=self.options.ask_every_plugin,
+        )
+        return SchedulingQueue(config, self.clock, seams), frameworks
+
+    def _profile(self, name: str, framework: Framework) -> Profile:
+        profile = self.configuration.profile(name)
+        percentage = self._percentage(profile)
+        return Profile(
+            framework,
+            Algorithm(framework, self.options.chooser, percentage),
+            self.configuration.berth.cycle_budget_s,
+        )
+
+    def _percentage(self, profile: ResolvedProfile | None) -> int:
+        if profile is not None and profile.percentage_of_nodes_to_score is not None:
+            return profile.percentage_of_nodes_to_score
+        return self.configuration.scheduler.percentage_of_nodes_to_score
+
+    async def _refresh_snapshot(self) -> None:
+        """Bring the snapshot up to date, now or when the cycle that holds it is over."""
+        while self.snapshot.held:  # noqa: ASYNC110  # a cycle is short, and nobody else waits for its end
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        self.snapshot.update(self.cache)
+
+    def _forget(self, assumed: Pod) -> None:
+        if self.cache.is_assumed(assumed.uid):
+            self.cache.forget(assumed)
+
+
+class _Attempts:
+    """What the event handlers may do to attempts that run now."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def reject_waiting(self, uid: str) -> bool:
+        """End the pod's wait on Permit."""
+        return self._host.waiting_pods.reject_pod(uid)
+
+    def abort(self, uid: str) -> None:
+        """The pod is gone: cancel what its attempt waits for."""
+        in_cycle = self._host.scheduler.in_cycle
+        if in_cycle is not None and in_cycle.pod.uid == uid:
+            in_cycle.abort(POD_DELETED)
+        else:
+            self._host.binding.abort_pod(uid)

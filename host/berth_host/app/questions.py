@@ -1,0 +1,203 @@
+"""The queue's questions to plugins: answered at once in process, in batches for plugins elsewhere.
+
+Made by `wiring`, one `PluginQuestions` per profile. The queue asks plain functions; for a remote plugin they
+answer DEFERRED, what was asked in one turn of the loop goes out as one call, and the answers come back
+through the queue's `..._answered` methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from berth_sdk.status import SUCCESS, Code, Status
+
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock
+from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
+from berth_host.rpc.client import PluginClient
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+log = get_logger()
+RETRY_S = 1.0
+MAX_BATCH = 256
+
+
+class Batcher(Generic[Q, A]):
+    """Collects questions until the loop's next turn, asks them together, hands the answers over."""
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        answered: Callable[[Q, A], None],
+        busy: set[asyncio.Future[None]],
+    ) -> None:
+        self._ask = ask
+        self._answered = answered
+        self._busy = busy
+        self._waiting: list[Q] = []
+
+    def put(self, question: Q) -> Deferred:
+        """Ask with the others of this turn."""
+        self._waiting.append(question)
+        if len(self._waiting) == 1:
+            task = asyncio.ensure_future(self._run())
+            self._busy.add(task)
+            task.add_done_callback(self._busy.discard)
+        return DEFERRED
+
+    async def _run(self) -> None:
+        await asyncio.sleep(0)
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            for question, answer in zip(batch, await self._ask(batch), strict=True):
+                self._answered(question, answer)
+
+
+class AnswerSink:
+    """Where answers go: the queue, once it is made (it is made from the functions below)."""
+
+    gate: Callable[[GateQuestion, Status], None]
+    hint: Callable[[HintQuestion, bool], None]
+    sort_key: Callable[[SortKeyQuestion, bytes], None]
+
+
+class PluginQuestions:
+    """The functions that the queue calls, for the plugins of one profile. `busy`: calls under way.
+
+    `refresh` brings the snapshot up to date, after the cycle that holds it: a plugin elsewhere that reads
+    objects must see the event that made the queue ask.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        sink: AnswerSink,
+        busy: set[asyncio.Future[None]],
+        refresh: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._refresh = refresh
+        self._clock = clock
+        self._sink = sink
+        self._busy = busy
+        self.retry_count = 0
+        """Gate questions that wait to be asked again."""
+
+    def gate(self, client: PluginClient) -> Callable[[GateQuestion], Status | Deferred]:
+        """PreEnqueue of one plugin."""
+
+        async def ask_all(batch: Sequence[GateQuestion]) -> Sequence[Status]:
+            await self._see_objects(client)
+            return await client.pre_enqueue([question.pod for question in batch])
+
+        batcher = Batcher[GateQuestion, Status](
+            ask_all,
+            lambda question, status: self._gate_answered(batcher, question, status),
+            self._busy,
+        )
+
+        def ask(question: GateQuestion) -> Status | Deferred:
+            if not client.in_scope(question.pod.pod):
+                return SUCCESS
+            local = client.local
+            if local is None:
+                return batcher.put(question)
+            try:
+                status = local.pre_enqueue(question.pod)
+            except Exception:  # noqa: BLE001  # a plugin's code may raise anything; the relay has the policy
+                return batcher.put(question)
+            if isinstance(status, Status):
+                return status
+            _close(status)
+            return batcher.put(question)
+
+        return ask
+
+    async def _see_objects(self, client: PluginClient) -> None:
+        if client.is_remote and any(need.resource for need in client.descriptor.state_needs):
+            await self._refresh()
+
+    def _gate_answered(
+        self, batcher: Batcher[GateQuestion, Status], question: GateQuestion, status: Status
+    ) -> None:
+        self._sink.gate(question, status)
+        if status.code is Code.ERROR:
+            # Policy Fail: the pod stays gated, and the plugin is asked again.
+            when_s = self._clock.monotonic_s() + RETRY_S
+            self.retry_count += 1
+            self._clock.call_at(when_s, lambda: self._ask_again(batcher, question))
+
+    def _ask_again(self, batcher: Batcher[GateQuestion, Status], question: GateQuestion) -> None:
+        self.retry_count -= 1
+        batcher.put(question)
+
+    def hint(self, clients: dict[str, PluginClient]) -> Callable[[HintQuestion], bool | Deferred]:
+        """Queueing hints of all plugins of the profile; one that is not built answers "may help"."""
+        batchers = {name: self._hint_batcher(client) for name, client in clients.items()}
+
+        def ask(question: HintQuestion) -> bool | Deferred:
+            client = clients.get(question.plugin)
+            if client is None:
+                return True
+            local = client.local
+            if local is None:
+                return batchers[question.plugin].put(question)
+            answer = local.queueing_hint(question.event, question.pod)
+            if isinstance(answer, bool):
+                return answer
+            _close(answer)
+            return batchers[question.plugin].put(question)
+
+        return ask
+
+    def _hint_batcher(self, client: PluginClient) -> Batcher[HintQuestion, bool]:
+        async def ask(batch: Sequence[HintQuestion]) -> Sequence[bool]:
+            await self._see_objects(client)
+            # One call per event: the questions of a turn mostly share one.
+            answers: dict[int, bool] = {}
+            events = {id(question.event): question.event for question in batch}
+            for key, event in events.items():
+                asked = [question for question in batch if id(question.event) == key]
+                replies = await client.queueing_hints(event, [question.pod for question in asked])
+                for question, reply in zip(asked, replies, strict=True):
+                    answers[id(question)] = reply
+            return [answers[id(question)] for question in batch]
+
+        def answered(question: HintQuestion, helps: bool) -> None:
+            self._sink.hint(question, helps)  # read late: the queue is made after its functions
+
+        return Batcher(ask, answered, self._busy)
+
+    def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
+        """QueueSort's key; an empty one means: not now, the fallback order holds meanwhile."""
+        batcher = Batcher[SortKeyQuestion, bytes](
+            lambda batch: client.sort_keys([question.pod for question in batch]),
+            lambda question, key: self._key_answered(batcher, question, key),
+            self._busy,
+        )
+
+        def ask(question: SortKeyQuestion) -> bytes | Deferred:
+            local = client.local
+            if local is None:
+                return batcher.put(question)
+            key = local.sort_key(question.pod)
+            if isinstance(key, bytes):
+                return key
+            _close(key)
+            return batcher.put(question)
+
+        return ask
+
+    def _key_answered(
+        self, batcher: Batcher[SortKeyQuestion, bytes], question: SortKeyQuestion, key: bytes
+    ) -> None:
+        self._sink.sort_key(question, key)
+
+
+def _close(awaitable: Awaitable[object]) -> None:
+    """An `async def` answer in process: it is asked again in a batch, where it can be awaited."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()

@@ -1,0 +1,116 @@
+"""Profiles and clients -> what the queue asks of plugins, and what it listens for. Called by `Host`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.status import Status
+
+from berth_host.app.clients import PointPlugins
+from berth_host.app.questions import AnswerSink, PluginQuestions
+from berth_host.config.configuration import KubeSchedulerConfiguration, ResolvedProfile
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.model.clock import Clock
+from berth_host.queue.registrations import (
+    REJECTING_POINTS,
+    Registration,
+    default_registrations,
+    registrations_of,
+)
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.seams import (
+    GateQuestion,
+    HintQuestion,
+    QueueConfig,
+    QueueProfile,
+    QueueSort,
+    SortKeyQuestion,
+)
+from berth_host.rpc.client import PluginClient
+
+
+class QueueWiring:
+    """Makes the queue's functions, and brings deferred answers home once the queue exists."""
+
+    def __init__(self, clock: Clock, refresh: Callable[[], Awaitable[None]]) -> None:
+        """`refresh`: brings the snapshot up to date once no cycle holds it."""
+        self.busy: set[asyncio.Future[None]] = set()
+        self._sink = AnswerSink()
+        self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
+        self._profiles: list[tuple[ResolvedProfile, Mapping[str, PluginClient]]] = []
+
+    @property
+    def retries(self) -> int:
+        """Questions that wait to be asked again."""
+        return self._questions.retry_count
+
+    def connect(self, queue: SchedulingQueue) -> None:
+        """From now on answers go to `queue`."""
+
+        def gate(question: GateQuestion, status: Status) -> None:
+            queue.gate_answered(question, status)
+
+        def hint(question: HintQuestion, helps: bool) -> None:
+            queue.hint_answered(question, helps)
+
+        def sort_key(question: SortKeyQuestion, key: bytes) -> None:
+            queue.sort_key_answered(question, key or None)
+
+        self._sink.gate, self._sink.hint, self._sink.sort_key = gate, hint, sort_key
+
+    def registrations_of(self, plugin: str) -> Iterator[tuple[str, tuple[Registration, ...]]]:
+        """Per profile the events of a plugin that has just been attached."""
+        for profile, clients in self._profiles:
+            found = _registrations(profile, clients).get(plugin)
+            if found is not None:
+                yield profile.scheduler_name, found
+
+    def profile(
+        self, profile: ResolvedProfile, clients: Mapping[str, PluginClient], points: PointPlugins
+    ) -> QueueProfile:
+        """Gates, registrations and hints of one profile."""
+        self._profiles.append((profile, clients))
+        return QueueProfile(
+            gates={
+                plugin.client.name: self._questions.gate(plugin.client)
+                for plugin in points[ExtensionPoint.PRE_ENQUEUE]
+            },
+            registrations=_registrations(profile, clients),
+            hint=self._questions.hint(dict(clients)),
+        )
+
+    def sort(self, points: PointPlugins) -> QueueSort:
+        """The one QueueSort plugin, the same in every profile."""
+        plugins = points[ExtensionPoint.QUEUE_SORT]
+        if not plugins:
+            return QueueSort()
+        client = plugins[0].client
+        if client.local is not None and client.descriptor.less_only:
+            return QueueSort(plugin=client.name, less=client.local.less)
+        return QueueSort(plugin=client.name, sort_key=self._questions.sort_key(client))
+
+
+def queue_config(configuration: KubeSchedulerConfiguration, max_in_pool_s: float) -> QueueConfig:
+    """The queue's limits."""
+    return QueueConfig(
+        pod_initial_backoff_s=configuration.pod_initial_backoff_s,
+        pod_max_backoff_s=configuration.pod_max_backoff_s,
+        pod_max_in_unschedulable_pods_s=max_in_pool_s,
+    )
+
+
+def _registrations(
+    profile: ResolvedProfile, clients: Mapping[str, PluginClient]
+) -> dict[str, tuple[Registration, ...]]:
+    """The events of every plugin that can reject a pod, also of default plugins not in this build."""
+    result: dict[str, tuple[Registration, ...]] = {}
+    rejecting = {enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)}
+    defaults = default_registrations(rejecting & DEFAULT_PLUGINS_BY_NAME.keys())
+    for name in sorted(rejecting):
+        if name in defaults:
+            result[name] = tuple(defaults[name])
+        elif name in clients:
+            result[name] = registrations_of(clients[name].descriptor.events)
+    return result

@@ -1,0 +1,112 @@
+"""Plugin names -> classes: those handed to `run(plugins=...)`, and the entry points of `berth.plugins`.
+
+Read by the configuration (which names exist, and at which points) and by `wiring` (which class to make).
+No import statement names a plugin: default and foreign plugins are found alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from berth_sdk.descriptor import describe
+from berth_sdk.errors import PluginDefinitionError
+
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.errors import HostError
+
+GROUP: Final = "berth.plugins"
+
+
+class DuplicatePluginError(HostError):
+    """Two plugins of one name. Attribute: name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"a plugin named {name} already exists: give yours another name,"
+            " or name its class in BerthConfiguration (inProcess: module:Class) to replace it"
+        )
+
+
+class PluginLoadError(HostError):
+    """A plugin class that cannot be loaded. Attributes: name, where."""
+
+    def __init__(self, name: str, where: str, problem: object) -> None:
+        self.name = name
+        self.where = where
+        super().__init__(f"plugin {name} ({where}) cannot be loaded: {problem}")
+
+
+class ClassRegistry:
+    """Classes by plugin name. Entry points are loaded when a configuration asks for them."""
+
+    def __init__(self, given: Mapping[str, type] | None = None) -> None:
+        """`given`: classes of a custom scheduler. Raises DuplicatePluginError and PluginLoadError."""
+        self._entry_points: dict[str, EntryPoint] = {}
+        for entry_point in entry_points(group=GROUP):
+            self._entry_points.setdefault(entry_point.name, entry_point)
+        self._given = dict(given or {})
+        for name, cls in self._given.items():
+            _checked(name, "of this program", cls)
+            if name in self._entry_points or name in DEFAULT_PLUGINS_BY_NAME:
+                raise DuplicatePluginError(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Every name that has a class here."""
+        return sorted(self._given.keys() | self._entry_points.keys())
+
+    def find(self, name: str) -> type | None:
+        """The class called `name`, or None. Raises PluginLoadError."""
+        if name in self._given:
+            return self._given[name]
+        entry_point = self._entry_points.get(name)
+        if entry_point is None:
+            return None
+        try:
+            loaded = entry_point.load()
+        except (Exception, SystemExit) as err:
+            raise PluginLoadError(name, entry_point.value, _said(err)) from err
+        return _checked(name, entry_point.value, loaded)
+
+    def points(self) -> dict[str, frozenset[str]]:
+        """The points of every plugin that is not one of the default plugins, by name."""
+        return {
+            name: points_of_class(name, found)
+            for name in self.names
+            if name not in DEFAULT_PLUGINS_BY_NAME and (found := self.find(name)) is not None
+        }
+
+
+def load_class(name: str, where: str) -> type:
+    """The class at `module:Class`. Raises PluginLoadError."""
+    module_name, _, attribute = where.partition(":")
+    try:
+        loaded = getattr(importlib.import_module(module_name), attribute)
+    except (Exception, SystemExit) as err:
+        raise PluginLoadError(name, where, _said(err)) from err
+    return _checked(name, where, loaded)
+
+
+def points_of_class(name: str, cls: type) -> frozenset[str]:
+    """The points that a class takes part in, spelled as in profiles. Raises PluginLoadError."""
+    try:
+        descriptor = describe(cls, name)
+    except PluginDefinitionError as err:
+        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
+    return frozenset(point.config_name for point in descriptor.points) - {"normalizeScore"}
+
+
+def _said(err: BaseException) -> str:
+    """What importing foreign code raised, which may be anything."""
+    known = isinstance(err, ImportError | AttributeError | ValueError)
+    return str(err) if known else f"{type(err).__name__}: {err}"
+
+
+def _checked(name: str, where: str, loaded: object) -> type:
+    if not isinstance(loaded, type):
+        raise PluginLoadError(name, where, f"it is a {type(loaded).__name__}, not a class")
+    return loaded

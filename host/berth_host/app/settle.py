@@ -1,0 +1,122 @@
+"""Runs a simulated host until nothing can move any more. Called by `berth simulate` and tests.
+
+The host's clock stands still while pods are scheduled; when only timers of the queue or of Permit are left
+it jumps to the next one. RPC deadlines are real throughout. It ends when no pod is active, in flight or
+awaiting a call, no attachment is being restored, and no timer can change that. A pod that was tried several
+times in a row while nothing changed in the cluster will not be helped by one more try, be it that it ends
+in an error each time, or that it waits for siblings that time out with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from berth_host.model.clock import ManualClock
+from berth_host.queue.queued_pod import QueuedPodInfo
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host
+
+TRIES_WITHOUT_CHANGE: Final = 5
+_CYCLES_PER_LOOK: Final = 256
+NEVER_FLUSHED_S: Final = 10.0**9
+"""`HostOptions.max_in_pool_s` of a simulation: the 5-minute flush is for missed events; none are missed."""
+_POLL_S: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    bound_count: int
+    waiting_count: int
+
+
+class Settling:
+    """One run. `host` must have been made with `clock`."""
+
+    def __init__(
+        self, host: Host, clock: ManualClock, progress: Callable[[Progress], None] | None = None
+    ) -> None:
+        self._host = host
+        self._clock = clock
+        self._progress = progress
+        self._changes = -1
+        self._attempts_before: dict[str, int] = {}
+        self._gate_jumps = 0
+        self._cycles_looked_at = 0
+
+    async def run(self) -> None:
+        """Until nothing moves. Raises what ended the scheduling loop, if anything did."""
+        host = self._host
+        while True:
+            host.check()
+            if self._progress is not None:
+                self._progress(Progress(host.binding.bound_count, len(host.waiting_pods)))
+            if self._busy():
+                if self._runs_in_circles():
+                    return
+                await asyncio.sleep(_POLL_S)
+                continue
+            # A task that was woken just now may not have run yet: look twice before time moves.
+            await asyncio.sleep(0)
+            if not self._busy() and not self._jump():
+                return
+
+    def _busy(self) -> bool:
+        """Whether anything moves without time passing on the host's clock."""
+        host = self._host
+        return bool(
+            host.queue.has_ready
+            or host.scheduler.in_cycle is not None
+            or host.binding.active_count
+            or host.status.pending_count
+            or host.wiring.busy
+            or host.cluster.undelivered_count
+            or host.attachments.restoring
+        )
+
+    def _jump(self) -> bool:
+        """Move the clock to the next timer that can move a pod; False if there is none."""
+        host = self._host
+        next_s = self._clock.next_timer_s()
+        if next_s is None:
+            return False
+        movable = [*host.queue.places.backoff.failed(), *host.binding.queued()]
+        if not self._worth_another_try(movable) and not self._gates_may_open():
+            return False
+        self._clock.advance_to(next_s)
+        return True
+
+    def _worth_another_try(self, infos: Iterable[QueuedPodInfo]) -> bool:
+        """Whether some of these pods was not yet tried often enough with nothing changing."""
+        changes = self._host.changes
+        if changes != self._changes:
+            self._changes = changes
+            self._attempts_before.clear()
+            self._gate_jumps = 0
+        worth = False
+        for info in infos:
+            before = self._attempts_before.setdefault(info.uid, info.attempts - 1)
+            worth = worth or info.attempts - before < TRIES_WITHOUT_CHANGE
+        return worth
+
+    def _gates_may_open(self) -> bool:
+        """Whether a PreEnqueue plugin that failed is worth being asked again."""
+        if not self._host.wiring.retries:
+            return False
+        self._gate_jumps += 1
+        return self._gate_jumps < TRIES_WITHOUT_CHANGE
+
+    def _runs_in_circles(self) -> bool:
+        """Pods that wake each other up without end, each rejected again: time would never move."""
+        host = self._host
+        if host.queue.scheduling_cycle - self._cycles_looked_at < _CYCLES_PER_LOOK:
+            return False
+        self._cycles_looked_at = host.queue.scheduling_cycle
+        places = host.queue.places
+        waiting = [*places.active, *places.backoff.rejected(), *places.backoff.failed()]
+        return bool(waiting) and not self._worth_another_try([*waiting, *host.binding.queued()])

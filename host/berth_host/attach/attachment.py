@@ -1,0 +1,424 @@
+"""`Attachment`: one place where an instance should be, and everything done to have one there.
+
+    CONNECTING -> HANDSHAKING -> CONFIGURING -> SYNCING -> ACTIVE        each failure: BACKOFF -> CONNECTING
+    HANDSHAKING, CONFIGURING -refused-> REJECTED -another socket or instance-> CONNECTING
+    any state -stop-> DRAINING -> CLOSED
+
+Moved by its own task; `state` and `reason` are what conditions show. Times are real: an attachment lives
+outside the host's clock. Source: the contract's identity.proto; the life of a plugin attachment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+import grpc
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
+from google.protobuf.duration_pb2 import Duration
+
+from berth_host.attach.backoff import HEALTHY_S, Backoff
+from berth_host.attach.children.child import Child, ChildError
+from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
+from berth_host.attach.dialing import DialError, dial, identity_of
+from berth_host.attach.feed import HostState, InstanceFeed
+from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
+from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
+from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.wanted import Place
+from berth_host.errors.plugins import PluginError
+from berth_host.log import get_logger
+from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
+from berth_host.rpc.remote.sender import LinkSender
+
+HANDSHAKE_S: Final = 5.0
+CONFIGURE_S: Final = 10.0
+SYNC_BUDGET_S: Final = 60.0
+REJECTED_LOOK_S: Final = 5.0
+DRAIN_GRACE_S: Final = 5.0
+_LOG = get_logger()
+
+
+class State(Enum):
+    """Where an attachment stands."""
+
+    CONNECTING = "Connecting"
+    HANDSHAKING = "Handshaking"
+    CONFIGURING = "Configuring"
+    SYNCING = "Syncing"
+    ACTIVE = "Active"
+    BACKOFF = "BackOff"
+    REJECTED = "Rejected"
+    DRAINING = "Draining"
+    CLOSED = "Closed"
+
+
+class AttachListener(Protocol):
+    """Told of what happens to plugins, on the loop. Must not raise."""
+
+    def attached(self, plugin: str) -> None:
+        """An instance can be asked; pods that failed on the plugin's account may be tried again."""
+        ...
+
+    def lost(self, plugin: str, reason: str) -> None:
+        """No instance can be asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachSeams:
+    """What attachments need of the host. `grants` None: no plugin gets the way back."""
+
+    state: HostState
+    listener: AttachListener
+    grants: HandleGrants | None = None
+    host_version: str = "unknown"
+
+
+class Attachment:
+    """One place. Attributes: place, state, reason, since_s (monotonic), link, warnings, instance_id."""
+
+    def __init__(self, place: Place, plugins: dict[str, RemotePlugin], seams: AttachSeams) -> None:
+        self.place = place
+        self.state = State.CONNECTING
+        self.reason = ""
+        self.since_s = time.monotonic()
+        self.link: InstanceLink | None = None
+        self.warnings: tuple[str, ...] = ()
+        self.instance_id = ""
+        self.was_active = False
+        self.lost_s: float | None = None
+        """When the instance was lost (monotonic), while nothing has come in its place."""
+        self.tried = asyncio.Event()
+        """The first attempt has come to something, good or bad."""
+        self.decided = asyncio.Event()
+        """Set while ACTIVE or REJECTED."""
+        self._plugins = plugins
+        self._seams = seams
+        self._backoff = Backoff()
+        self._trouble = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._grace_s = DRAIN_GRACE_S
+        self._child: Child | None = None
+        self._refused: tuple[str, str] | None = None
+        self._told_reason = ""
+        self._task: asyncio.Task[None] | None = None
+        self._transports: dict[str, dict[str, GrpcTransport]] = {}
+        self._introduction: Introduction | None = None
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to attach, and keep at it."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
+
+    async def stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
+        """Drain, let what is under way end, and let go. Harmless when it was never started."""
+        task = self._task
+        if task is not None and not task.done():
+            self._grace_s = grace_s
+            self._stopping.set()
+            if self.state is State.ACTIVE:
+                await asyncio.wait({task}, timeout=2 * grace_s)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._enter(State.CLOSED, "")
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            began_s = time.monotonic()
+            try:
+                await self._live()
+                continue
+            except RefusedError as err:
+                self._enter(State.REJECTED, err.reason)
+                self.lost_s = None
+                await self._until_changed()
+                continue
+            except (DialError, ChildError, LostError, PluginError) as err:
+                reason = str(err)
+            except Exception:  # noqa: BLE001
+                # The loop's top: whatever went wrong here, the plugin is tried again.
+                _LOG.exception("attachment.failed", place=self.place.title)
+                reason = "the host failed to attach it; its log says why"
+            if self.was_active and time.monotonic() - began_s > HEALTHY_S:
+                self._backoff.reset()
+            self._enter(State.BACKOFF, reason)
+            await asyncio.sleep(self._backoff.next_s())
+
+    async def _live(self) -> None:
+        """One attempt, from the dial to the loss, which is an exception; returns when told to stop."""
+        self._enter(State.CONNECTING, self.reason)
+        endpoint = self.place.endpoint
+        expected_instance = ""
+        if self.place.command:
+            self._child = await Child.launch(self.place.command, self.place.title)
+            endpoint, expected_instance = self._child.address, self._child.instance_id
+        attachment_id = secrets.token_hex(8)
+        channel: grpc.aio.Channel | None = None
+        try:
+            channel = dial(endpoint, self.place)
+            stub = identity_pb2_grpc.IdentityServiceStub(channel)
+            introduction = await self._shake_hands(stub, attachment_id, expected_instance)
+            await self._configure(stub, attachment_id, introduction, endpoint)
+            link = self._make_link(channel, attachment_id, endpoint, introduction)
+            await self._synchronise(link)
+            self._activate(link, introduction)
+            await self._keep(link, channel)
+            self._enter(State.DRAINING, "the host stops")
+            await self._drain(link, self._grace_s)
+        finally:
+            await self._let_go(channel, attachment_id)
+
+    async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:
+        if self._seams.grants is not None:
+            self._seams.grants.revoke(attachment_id)
+        if self.link is not None:
+            if self.state is State.ACTIVE:
+                self.lost_s = time.monotonic()
+            self._withdraw("lost its instance")
+            self.link.close()
+            self.link = None
+        if channel is not None:
+            await channel.close()
+        if self._child is not None:
+            child, self._child = self._child, None
+            await child.stop()
+
+    # --- coming up ---------------------------------------------------------------------------------------
+
+    async def _shake_hands(
+        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, expected: str
+    ) -> Introduction:
+        self._enter(State.HANDSHAKING, self.reason)
+        request = identity_pb2.HandshakeRequest(
+            host_version=self._seams.host_version,
+            host_epoch=self._seams.state.version.epoch,
+            attachment_id=attachment_id,
+            offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
+        )
+        try:
+            reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
+        except grpc.aio.AioRpcError as err:
+            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
+        if self._refused is not None and self._refused[0] == reply.instance_id:
+            raise RefusedError(self._refused[1])
+        try:
+            if expected and reply.instance_id != expected:
+                raise RefusedError(
+                    f"the process said that it is {expected}, and {reply.instance_id} answers at its socket"
+                )
+            return read_handshake(reply, self.place)
+        except RefusedError as err:
+            self._refused = (reply.instance_id, err.reason)
+            await self._tell_refusal(stub, attachment_id, err.reason)
+            raise
+
+    async def _tell_refusal(
+        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, reason: str
+    ) -> None:
+        try:
+            await stub.Configure(refuse(attachment_id, reason), timeout=HANDSHAKE_S)
+        except grpc.aio.AioRpcError as err:
+            _LOG.debug("attachment.refusal_unheard", place=self.place.title, error=err.details())
+
+    async def _configure(
+        self,
+        stub: identity_pb2_grpc.IdentityServiceAsyncStub,
+        attachment_id: str,
+        introduction: Introduction,
+        endpoint: str,
+    ) -> None:
+        self._enter(State.CONFIGURING, self.reason)
+        grants = self._seams.grants
+        over_tcp = not endpoint.startswith("unix:")
+
+        def grant(plugins: frozenset[str]) -> tuple[str, str] | None:
+            return None if grants is None else grants.grant(attachment_id, plugins, loopback_tcp=over_tcp)
+
+        request = accept(attachment_id, self.place, introduction, grant)
+        try:
+            reply = await stub.Configure(request, timeout=CONFIGURE_S)
+        except grpc.aio.AioRpcError as err:
+            if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                self._refused = (introduction.instance_id, f"calls its configuration faulty: {err.details()}")
+                raise RefusedError(self._refused[1]) from err
+            raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
+        if reply.error:
+            self._refused = (introduction.instance_id, f"refuses its arguments: {reply.error}")
+            raise RefusedError(self._refused[1])
+        missing = tuple(
+            f"plugin {name} is not served by the instance at {self.place.title}"
+            for name in introduction.missing
+        )
+        self.warnings = (*introduction.warnings, *missing, *reply.warnings)
+        for warning in self.warnings:
+            _LOG.warning("plugin.warned", place=self.place.title, warning=warning)
+        for name in introduction.missing:
+            self._plugins[name].absence = f"is not served by the instance at {self.place.title}"
+
+    def _make_link(
+        self, channel: grpc.aio.Channel, attachment_id: str, endpoint: str, introduction: Introduction
+    ) -> InstanceLink:
+        identity = LinkIdentity(
+            instance_id=introduction.instance_id,
+            attachment_id=attachment_id,
+            endpoint=endpoint,
+            started_at_s=introduction.started_at_s,
+        )
+        in_step = [item for item in introduction.plugins if item.node_mode is NodeMode.SNAPSHOT]
+        feed = None
+        if in_step:
+            needs = (need for item in in_step for need in item.state_needs)
+            feed = InstanceFeed(self._seams.state, needs)
+        self._trouble.clear()
+        return InstanceLink(channel, identity, feed, self._trouble.set)
+
+    async def _synchronise(self, link: InstanceLink) -> None:
+        """Until the instance held the whole state once and says that it is ready."""
+        self._enter(State.SYNCING, self.reason)
+        self.link = link
+        ends_s = time.monotonic() + SYNC_BUDGET_S
+        if link.feed is not None:
+            await link.sync((self._first_name, "SyncState"), ends_s, full=True)
+        while True:
+            reply = await probe(link, self._first_name)
+            if reply.ready:
+                return
+            if time.monotonic() > ends_s:
+                raise LostError(f"was not ready within {SYNC_BUDGET_S:.0f} s: {reply.message}")
+            await asyncio.sleep(0.1)
+
+    # --- being there -----------------------------------------------------------------------------------
+
+    def _activate(self, link: InstanceLink, introduction: Introduction) -> None:
+        self.instance_id = introduction.instance_id
+        self._introduction = introduction
+        self._refused = None
+        self._offer(link, introduction)
+        self.was_active = True
+        self.lost_s = None
+        self._enter(State.ACTIVE, "")
+
+    def _offer(self, link: InstanceLink, introduction: Introduction) -> None:
+        """Let calls go to this instance."""
+        for descriptor in introduction.plugins:
+            plugin = self._plugins[descriptor.name]
+            slots = asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted))
+            plugin.use(
+                descriptor,
+                {
+                    profile.scheduler_name: GrpcTransport(
+                        link, descriptor, profile.scheduler_name, plugin.outbox, slots
+                    )
+                    for profile in plugin.wanted.profiles
+                },
+            )
+            plugin.attach_outbox(LinkSender(link, descriptor.name))
+            self._seams.listener.attached(descriptor.name)
+
+    def _withdraw(self, reason: str) -> None:
+        """Let no new cycle go to this instance."""
+        for plugin in self._plugins.values():
+            if plugin.is_attached:
+                plugin.lose(reason)
+                self._seams.listener.lost(plugin.name, reason)
+
+    async def _keep(self, link: InstanceLink, channel: grpc.aio.Channel) -> None:
+        """Probe it, keep its copy in step, until told to stop. Raises LostError when it is lost."""
+        loop = asyncio.get_running_loop()
+        watch = loop.create_task(watch_connection(channel, self._trouble))
+        ended = None if self._child is None else loop.create_task(self._child.ended())
+        try:
+            signals = Signals(self._trouble, self._stopping, ended)
+            await Keeper(link, self._first_name, signals, self._ready_changed).run()
+        finally:
+            tasks = [watch] if ended is None else [watch, ended]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ready_changed(self, link: InstanceLink, ready: bool, message: str) -> None:
+        """What the last probe said; calls go to an instance only while it is ready."""
+        introduction = self._introduction
+        if introduction is None or self.state is not State.ACTIVE:
+            return
+        attached = any(plugin.is_attached for plugin in self._plugins.values())
+        if ready and not attached:
+            self._offer(link, introduction)
+            self._enter(State.ACTIVE, "")
+        elif not ready and attached:
+            self._withdraw(f"is not ready: {message}")
+            self._enter(State.ACTIVE, f"not ready: {message}")
+
+    # --- going -----------------------------------------------------------------------------------------
+
+    async def _drain(self, link: InstanceLink, grace_s: float) -> None:
+        ends_s = time.monotonic() + grace_s
+        for plugin in self._plugins.values():
+            await plugin.outbox.drained(max(ends_s - time.monotonic(), 0.0))
+        self._withdraw("is let go: the host stops")
+        grace = Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9))
+        request = identity_pb2.DrainRequest(reason="the host stops", grace=grace, final=True)
+        try:
+            await link.identity_stub.Drain(request, timeout=max(ends_s - time.monotonic(), 0.1))
+        except grpc.aio.AioRpcError as err:
+            _LOG.debug("attachment.drain_unheard", place=self.place.title, error=err.details())
+        await link.quiet(max(ends_s - time.monotonic(), 0.0))
+
+    async def _until_changed(self) -> None:
+        """Wait until something else may lie at the place. A refused child stays away for good."""
+        if self.place.command:
+            await asyncio.Event().wait()
+        refused = identity_of(self.place.endpoint)
+        while refused is not None:
+            await asyncio.sleep(REJECTED_LOOK_S)
+            now = identity_of(self.place.endpoint)
+            if now is not None and now != refused:
+                return
+        # TCP: only a handshake tells whether another instance is there.
+        await asyncio.sleep(12 * REJECTED_LOOK_S)
+
+    @property
+    def _first_name(self) -> str:
+        return next(iter(self._plugins))
+
+    def _enter(self, state: State, reason: str) -> None:
+        changed = state is not self.state or reason != self.reason
+        self.state, self.reason = state, reason
+        if state in (State.ACTIVE, State.REJECTED, State.BACKOFF):
+            self.tried.set()
+        if state in (State.ACTIVE, State.REJECTED):
+            self.decided.set()
+        elif state in (State.BACKOFF, State.DRAINING, State.CLOSED):
+            self.decided.clear()
+        if state in (State.REJECTED, State.BACKOFF):
+            for plugin in self._plugins.values():
+                plugin.absence = f"is not attached: {reason}"
+        if changed:
+            self.since_s = time.monotonic()
+            self._tell(state, reason)
+
+    def _tell(self, state: State, reason: str) -> None:
+        """One line per change that lasts; the steps in between are for debugging."""
+        if state is State.BACKOFF and reason == self._told_reason:
+            return
+        if state in (State.ACTIVE, State.BACKOFF, State.REJECTED, State.CLOSED):
+            self._told_reason = reason
+            level = _LOG.info if state in (State.ACTIVE, State.CLOSED) else _LOG.warning
+        else:
+            level = _LOG.debug
+        level(
+            "attachment.changed",
+            place=self.place.title,
+            plugins=sorted(self._plugins),
+            state=state.value,
+            reason=reason,
+            instance_id=self.instance_id,
+        )

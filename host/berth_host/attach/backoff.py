@@ -1,0 +1,29 @@
+"""How long to wait before the next attempt: full jitter, doubling from 1 s to 60 s."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+FIRST_S: Final = 1.0
+MAX_S: Final = 60.0
+HEALTHY_S: Final = 60.0
+"""After so long without a failure the next one counts as the first."""
+
+
+class Backoff:
+    """`failures`: attempts in a row that came to nothing."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self.failures = 0
+        self._rng = rng or random.Random()
+
+    def next_s(self) -> float:
+        """Count a failure; seconds to wait: anything up to the bound, so that many do not come at once."""
+        bound_s = min(FIRST_S * 2.0**self.failures, MAX_S)
+        self.failures += 1
+        return self._rng.uniform(0.0, bound_s)
+
+    def reset(self) -> None:
+        """It has been well for a while."""
+        self.failures = 0

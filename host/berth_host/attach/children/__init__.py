@@ -1,0 +1,1 @@
+"""Plugin processes that the host launches itself."""

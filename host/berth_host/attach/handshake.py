@@ -1,0 +1,232 @@
+"""What an instance says of itself -> the contract and the descriptors that hold, or why it is refused.
+
+Readings of unset and unknown values are the contract's; each unknown value is a warning, once per
+attachment. Called by `Attachment`. Source: the contract's identity.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.errors import PluginDefinitionError, SelectorError
+from berth_sdk.events import EventInterest, Hint, action_of_word
+from berth_sdk.extension_points import (
+    ExtensionPoint,
+    NodeMode,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.selectors import LabelSelector
+
+from berth_host.attach.wanted import Place
+from berth_host.errors import HostError
+
+OFFERED: Final = ((1, 0),)
+"""For each major of the contract that the host speaks its highest minor."""
+FEATURES: Final[frozenset[str]] = frozenset()
+"""Additive behaviour that the host can do beyond the contract's minor."""
+E = TypeVar("E")
+
+
+class RefusedError(HostError):
+    """The instance is not what the configuration wants. `reason` is sent to it, and is final for it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """An instance that can be used. `plugins`: those of the configuration that it serves."""
+
+    instance_id: str
+    started_at_s: float
+    contract: tuple[int, int]
+    features: tuple[str, ...]
+    plugins: tuple[Descriptor, ...]
+    missing: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Introduction:
+    """Check and read. Raises RefusedError."""
+    contract = _negotiated(reply)
+    if not reply.instance_id:
+        raise RefusedError("the handshake names no instance_id")
+    names = [message.name for message in reply.plugins]
+    if len(set(names)) != len(names):
+        raise RefusedError("the handshake names a plugin twice")
+    wanted = {plugin.name for plugin in place.plugins}
+    warnings = _Warnings()
+    served = tuple(_descriptor(message, warnings) for message in reply.plugins if message.name in wanted)
+    if not served:
+        raise RefusedError(
+            f"the instance serves {_listed(names)}, and the configuration expects"
+            f" {_listed(sorted(wanted))} at {place.title}"
+        )
+    for feature in reply.features:
+        if feature not in FEATURES:
+            warnings.add(f"unknown feature {feature!r} is ignored")
+    return Introduction(
+        instance_id=reply.instance_id,
+        started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
+        contract=contract,
+        features=tuple(sorted(FEATURES.intersection(reply.features))),
+        plugins=served,
+        missing=tuple(sorted(wanted.difference(names))),
+        warnings=tuple(warnings.texts),
+    )
+
+
+def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:
+    """The highest major that both speak, at the lower of the two minors."""
+    theirs = {version.major: version.minor for version in reply.supported}
+    common = [(major, min(minor, theirs[major])) for major, minor in OFFERED if major in theirs]
+    if not common:
+        raise RefusedError(
+            f"incompatible contract: the host speaks {_versions(OFFERED)},"
+            f" the plugin speaks {_versions(sorted(theirs.items()))};"
+            " install releases of both that share a major version"
+        )
+    return max(common)
+
+
+class _Warnings:
+    """Each text once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+
+
+def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> Descriptor:
+    name = message.name
+    read = _Reader(name, warnings)
+    points = tuple(point for number in message.points if (point := read.point(number)) is not None)
+    if not points:
+        raise RefusedError(f"plugin {name} declares no extension point that this host knows")
+    mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
+    unset_sensitivity = PodSensitivity.CLUSTER if mode is NodeMode.SNAPSHOT else PodSensitivity.NONE
+    needs = tuple(_need(name, need) for need in message.state_needs)
+    if needs and mode is NodeMode.NAMES:
+        warnings.add(f"plugin {name} declares state_needs in NAMES mode, where no state is sent")
+        needs = ()
+    return Descriptor(
+        name=name,
+        version=message.version,
+        points=tuple(sorted(set(points))),
+        node_mode=mode,
+        pod_need=read.enum(PodNeed, message.pod_need, PodNeed.SUMMARY, "pod_need"),
+        state_needs=needs,
+        pod_sensitivity=read.enum(
+            PodSensitivity, message.pod_sensitivity, unset_sensitivity, "pod_sensitivity"
+        ),
+        normalization=read.enum(
+            ScoreNormalization, message.normalization, ScoreNormalization.PLUGIN, "normalization"
+        ),
+        reads_shared=tuple(message.reads_shared),
+        events=tuple(read.interest(event) for event in message.events) or None,
+        deadlines=read.deadlines(message),
+        max_concurrency=message.max_concurrency,
+        has_hint=any(event.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN for event in message.events),
+        has_pre_flight=ExtensionPoint.PRE_BIND in points,
+        handle_client=message.handle_client,
+    )
+
+
+def _need(plugin: str, message: identity_pb2.StateNeed) -> StateNeed:
+    try:
+        kind = NeedKind(message.kind)
+    except ValueError:
+        raise RefusedError(
+            f"plugin {plugin} needs state of the kind {message.kind}, which this host does not know"
+        ) from None
+    if kind is NeedKind.OBJECT and message.resource in ("", "pods", "nodes"):
+        raise RefusedError(
+            f"plugin {plugin} needs objects of {message.resource or 'no resource'}:"
+            " name a resource other than pods and nodes, which have kinds of their own"
+        )
+    return StateNeed(
+        kind=kind,
+        resource=message.resource,
+        drop_fields=tuple(message.drop_fields),
+        label_prefixes=tuple(message.label_prefixes),
+        annotation_prefixes=tuple(message.annotation_prefixes),
+        images=message.images,
+    )
+
+
+class _Reader:
+    """Values with the contract's reading of those that are not known."""
+
+    def __init__(self, plugin: str, warnings: _Warnings) -> None:
+        self._plugin = plugin
+        self._warnings = warnings
+
+    def point(self, number: int) -> ExtensionPoint | None:
+        """None, with a warning, for a point of a newer contract."""
+        try:
+            return ExtensionPoint(number)
+        except ValueError:
+            self._warn(f"declares the unknown extension point {number}, which is ignored")
+            return None
+
+    def enum(self, make: Callable[[int], E], number: int, unset: E, field: str) -> E:
+        """`unset` for 0 and, with a warning, for an unknown number."""
+        if number == 0:
+            return unset
+        try:
+            return make(number)
+        except ValueError:
+            self._warn(f"has the unknown {field} {number}, which is read as unset")
+            return unset
+
+    def interest(self, message: identity_pb2.EventInterest) -> EventInterest:
+        """Unknown actions read as all of them, a selector that cannot be read as no selector."""
+        actions = tuple(message.actions)
+        try:
+            for word in actions:
+                action_of_word(message.resource, word)
+        except PluginDefinitionError as err:
+            self._warn(f"names an unknown event action ({err}); all actions count")
+            actions = ()
+        selector = message.label_selector
+        try:
+            LabelSelector.parse(selector)
+        except SelectorError as err:
+            self._warn(f"has a label selector that cannot be read ({err}); all objects count")
+            selector = ""
+        ask = message.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN
+        return EventInterest(message.resource, actions, Hint.ASK_PLUGIN if ask else Hint.QUEUE, selector)
+
+    def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
+        """Wishes in seconds; those for unknown points are ignored."""
+        known = {point.config_name for point in ExtensionPoint}
+        wishes = {}
+        for point, duration in message.deadlines.items():
+            if point in known:
+                wishes[point] = duration.seconds + duration.nanos / 1e9
+            else:
+                self._warn(f"wishes a deadline for the unknown point {point!r}, which is ignored")
+        return wishes
+
+    def _warn(self, text: str) -> None:
+        self._warnings.add(f"plugin {self._plugin} {text}")
+
+
+def _versions(versions: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{major}.{minor}" for major, minor in versions) or "none"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no plugin"

@@ -1,0 +1,148 @@
+"""`Keeper`: an active instance is probed and kept in step until it is lost.
+
+Run by `Attachment` while it is ACTIVE. A call that finds the instance unavailable wakes it at once; the
+end of a child does too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from berth_sdk.plugin.v1 import identity_pb2
+
+from berth_host.errors import HostError
+from berth_host.errors.plugins import PluginError
+from berth_host.log import get_logger
+from berth_host.rpc.remote.grpc_errors import plugin_error
+from berth_host.rpc.remote.link import InstanceLink
+
+PROBE_PERIOD_S: Final = 5.0
+PROBE_S: Final = 2.0
+PROBE_MISSES: Final = 3
+TICK_S: Final = 1.0
+"""How often the copy of an idle instance is brought up to date, and of one with a PreBind open."""
+SYNC_S: Final = 10.0
+CHILD_END_S: Final = 1.0
+_LOG = get_logger()
+
+
+class LostError(HostError):
+    """The instance is gone, or another one answers in its place."""
+
+
+async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
+    """Raises LostError where nobody or another instance answers, PluginError for a miss."""
+    try:
+        reply = await link.identity_stub.Probe(identity_pb2.ProbeRequest(), timeout=PROBE_S)
+    except grpc.aio.AioRpcError as err:
+        if err.code() is grpc.StatusCode.UNAVAILABLE:
+            raise LostError(f"is gone ({err.details()})") from err
+        raise plugin_error(err, plugin, "Probe", PROBE_S) from err
+    if reply.instance_id != link.identity.instance_id:
+        raise LostError(f"instance {reply.instance_id} answers in its place")
+    return reply
+
+
+async def watch_connection(channel: grpc.aio.Channel, trouble: asyncio.Event) -> None:
+    """Set `trouble` whenever the connection is not there: a process that ends closes it at once."""
+    while (state := channel.get_state()) is not grpc.ChannelConnectivity.SHUTDOWN:
+        if state is not grpc.ChannelConnectivity.READY:
+            trouble.set()
+        await channel.wait_for_state_change(state)
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What wakes a keeper. `trouble`: somebody could not reach the instance. `stopping`: the host ends.
+    `ended`: how the child ended, if it is one.
+    """
+
+    trouble: asyncio.Event
+    stopping: asyncio.Event
+    ended: asyncio.Task[str] | None = None
+
+
+class Keeper:
+    """`plugin`: a name for errors. `ready_changed` is told what each probe says."""
+
+    def __init__(
+        self,
+        link: InstanceLink,
+        plugin: str,
+        signals: Signals,
+        ready_changed: Callable[[InstanceLink, bool, str], None],
+    ) -> None:
+        self._link = link
+        self._plugin = plugin
+        self._trouble = signals.trouble
+        self._stopping = signals.stopping
+        self._ended = signals.ended
+        self._ready_changed = ready_changed
+        self._misses = 0
+        self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
+        self._calls_before = -1
+
+    async def run(self) -> None:
+        """Until the host stops. Raises LostError when the instance is lost."""
+        try:
+            await self._watch()
+        except LostError as err:
+            # A connection breaks a moment before the end of its process is known, which says more.
+            if self._ended is not None:
+                await asyncio.wait({self._ended}, timeout=CHILD_END_S)
+                if self._ended.done():
+                    raise LostError(f"its process {self._ended.result()}") from err
+            raise
+
+    async def _watch(self) -> None:
+        while not self._stopping.is_set():
+            await self._something(min(max(self._next_probe_s - time.monotonic(), 0.0), TICK_S))
+            if self._ended is not None and self._ended.done():
+                raise LostError(f"its process {self._ended.result()}")
+            if self._trouble.is_set() or time.monotonic() >= self._next_probe_s:
+                self._trouble.clear()
+                await self._check_up()
+            await self._keep_in_step()
+
+    async def _something(self, timeout_s: float) -> None:
+        """Wait for trouble, the host's end, the end of the child, or the time."""
+        own = [asyncio.ensure_future(event.wait()) for event in (self._trouble, self._stopping)]
+        waiting: set[asyncio.Future[Any]] = {*own}
+        if self._ended is not None:
+            waiting.add(self._ended)
+        try:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in own:
+                future.cancel()
+
+    async def _check_up(self) -> None:
+        try:
+            reply = await probe(self._link, self._plugin)
+        except PluginError as err:
+            self._misses += 1
+            if self._misses >= PROBE_MISSES:
+                raise LostError(f"did not answer {self._misses} probes: {err.detail}") from err
+            self._next_probe_s = time.monotonic() + TICK_S
+            return
+        self._misses = 0
+        self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
+        self._ready_changed(self._link, reply.ready, reply.message)
+
+    async def _keep_in_step(self) -> None:
+        """Send what moved while no call carries it: when idle, and for those who are in PreBind."""
+        link, feed = self._link, self._link.feed
+        idle = link.calls_made == self._calls_before
+        self._calls_before = link.calls_made
+        if feed is None or (link.held == feed.version and not link.wants_full):
+            return
+        if link.wants_full or link.pre_binds_open or idle:
+            try:
+                await link.sync((self._plugin, "SyncState"), time.monotonic() + SYNC_S)
+            except PluginError as err:
+                _LOG.warning("attachment.sync_failed", plugin=self._plugin, error=err.text)

@@ -1,0 +1,106 @@
+"""Configuration -> what is to be attached: places, the plugins expected there, and how they are called.
+
+Several plugins may name one endpoint: one process serves them, over one attachment. Every command is a
+process of its own. Called by `app`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from berth_host.config.berth.configuration import BerthPlugin, TlsFiles
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.source.node import Json
+from berth_host.rpc.calls import PointPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedProfile:
+    """A plugin in one profile. `points`: where the profile enables it, spelled as there (`preBind`)."""
+
+    scheduler_name: str
+    points: frozenset[str]
+    args: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPlugin:
+    """A plugin that lives in another process. `points`: the operator's deadlines and policies."""
+
+    name: str
+    required: bool = False
+    points: Mapping[str, PointPolicy] = field(default_factory=dict)
+    max_concurrency: int = 0
+    profiles: tuple[WantedProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an instance is found: a fixed `endpoint`, or a `command` that starts one."""
+
+    endpoint: str = ""
+    command: tuple[str, ...] = ()
+    tls: TlsFiles | None = None
+    plugins: tuple[WantedPlugin, ...]
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return self.endpoint or " ".join(self.command)
+
+    def plugin(self, name: str) -> WantedPlugin | None:
+        """The plugin called `name`, if it is expected here."""
+        return next((plugin for plugin in self.plugins if plugin.name == name), None)
+
+
+def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
+    """Every place whose plugins some profile enables, in the order of the file."""
+    by_endpoint: dict[str, list[WantedPlugin]] = {}
+    places: list[tuple[BerthPlugin, list[WantedPlugin]]] = []
+    for plugin in configuration.berth.plugins:
+        if plugin.in_process is not None:
+            continue
+        wanted = wanted_plugin(plugin, configuration)
+        if not wanted.profiles:
+            continue
+        if plugin.endpoint is not None and plugin.endpoint in by_endpoint:
+            by_endpoint[plugin.endpoint].append(wanted)
+            continue
+        members = [wanted]
+        if plugin.endpoint is not None:
+            by_endpoint[plugin.endpoint] = members
+        places.append((plugin, members))
+    return [
+        Place(
+            endpoint=plugin.endpoint or "",
+            command=plugin.command or (),
+            tls=plugin.tls,
+            plugins=tuple(members),
+        )
+        for plugin, members in places
+    ]
+
+
+def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> WantedPlugin:
+    """One plugin as the profiles want it."""
+    profiles = tuple(
+        WantedProfile(
+            scheduler_name=profile.scheduler_name,
+            points=frozenset(
+                point
+                for point, enabled in profile.plugins.items()
+                if any(entry.name == plugin.name for entry in enabled)
+            ),
+            args=profile.plugin_args.get(plugin.name),
+        )
+        for profile in configuration.profiles
+        if plugin.name in profile.plugin_names
+    )
+    return WantedPlugin(
+        name=plugin.name,
+        required=plugin.required,
+        points=plugin.points_given,
+        max_concurrency=plugin.max_concurrency,
+        profiles=profiles,
+    )

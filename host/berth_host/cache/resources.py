@@ -1,0 +1,36 @@
+"""Kinds as the watch names them <-> resources as `StateNeed.resource` spells them.
+
+Source: kube-scheduler `eventhandlers.go` (which kinds are watched), v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIND_OF_RESOURCE: Final = {
+    "namespaces": "Namespace",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "apps/replicasets": "ReplicaSet",
+    "apps/statefulsets": "StatefulSet",
+    "policy/poddisruptionbudgets": "PodDisruptionBudget",
+    "scheduling.k8s.io/priorityclasses": "PriorityClass",
+    "storage.k8s.io/storageclasses": "StorageClass",
+    "storage.k8s.io/csinodes": "CSINode",
+    "storage.k8s.io/csidrivers": "CSIDriver",
+    "storage.k8s.io/csistoragecapacities": "CSIStorageCapacity",
+    "storage.k8s.io/volumeattachments": "VolumeAttachment",
+    "resource.k8s.io/resourceclaims": "ResourceClaim",
+    "resource.k8s.io/resourceslices": "ResourceSlice",
+    "resource.k8s.io/deviceclasses": "DeviceClass",
+}
+
+
+def kind_of(resource: str) -> str:
+    """The kind under which objects of `resource` are stored.
+
+    A custom resource (`example.com/widgets`) is watched and stored under its resource name.
+    """
+    return KIND_OF_RESOURCE.get(resource, resource)

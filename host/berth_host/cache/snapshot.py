@@ -1,0 +1,198 @@
+"""`Snapshot`: the cluster as one cycle sees it, taken over from the cache row by row.
+
+Brought up to date by the scheduler at the start of a cycle (and while idle) from what moved since; stands
+still until the cycle lets go of it. Plugins read it as `NodeTable`; `ChangeLog` says what moved.
+Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.36.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import numpy as np
+from berth_sdk.node import Node
+from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore, PodTable, StateVersion
+from numpy.typing import NDArray
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.node_info import NodeInfo
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.row_log import RowLog
+from berth_host.errors.state import InvariantError
+
+
+class Snapshot:
+    """One set of columns, changed in place by `update` and never while it is held.
+
+    `epoch` is drawn at random, so that nobody mistakes another host's generation for this one's.
+    `confirmed_generation` answers the oldest version that any copy of the snapshot still has; None: there
+    are no copies. A removed node's slot is given to another node only when all copies are past it.
+    """
+
+    def __init__(self, objects: ObjectStores | None = None) -> None:
+        self.epoch = secrets.randbits(63) + 1
+        self.generation = 0
+        self.columns = NodeColumns()
+        self.pods = PodTable()
+        self.columns.pods = self.pods
+        self.log = RowLog()
+        self.confirmed_generation: Callable[[], int] | None = None
+        self._live_objects = objects
+        self._objects: dict[str, ObjectStore] = {}
+        self._names: list[str] = []
+        self._order: NDArray[np.intp] | None = None
+        self._held = False
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def version(self) -> StateVersion:
+        """Epoch and generation."""
+        return StateVersion(self.epoch, self.generation)
+
+    @property
+    def nodes(self) -> NodeTable:
+        """Every node; the same table until the snapshot moves."""
+        return NodeTable.of(self.columns)
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Positions in `nodes` in the order in which kube-scheduler visits them (intp[n]).
+
+        Made anew only when nodes come or go: a node that changes its zone keeps its place until then.
+        """
+        if self._order is None:
+            slots = np.fromiter((self.columns.index_of[name] for name in self._names), dtype=np.intp)
+            self._order = np.searchsorted(self.columns.live_rows(), slots)
+            self._order.flags.writeable = False
+        return self._order
+
+    def objects_of_kind(self, kind: str) -> ObjectStore:
+        """The objects of a kind as of this version."""
+        store = self._objects.get(kind)
+        if store is None:
+            store = self._objects[kind] = ObjectStore()
+        return store
+
+    # --- holding -----------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """Whether a cycle reads the snapshot now."""
+        return self._held
+
+    def hold(self) -> None:
+        """A cycle begins to read: `update` is refused until `release`. Raises InvariantError if held."""
+        if self._held:
+            raise InvariantError("the snapshot is held by a cycle; a second one wants to hold it")
+        self._held = True
+
+    def release(self) -> None:
+        """The cycle is over; harmless when nobody holds the snapshot."""
+        self._held = False
+
+    # --- updating ----------------------------------------------------------------------------
+
+    def update(self, cache: Cache) -> None:
+        """Take over what moved in the cache and in the object stores. Raises InvariantError if held."""
+        if self._held:
+            raise InvariantError(f"the snapshot is held by a cycle at {self.version}, so it cannot move")
+        target = cache.generations.last
+        if target == self.generation:
+            return
+        columns = self.columns
+        columns.reclaim(None if self.confirmed_generation is None else self.confirmed_generation())
+        columns.begin_update()
+        changed = cache.changed_since(self.generation)
+        known = [info for info in changed if info.name in columns.index_of]
+        # New nodes in the order in which they came, so that slots do not depend on their pods.
+        new = [info for info in changed if info.node is not None and info.name not in columns.index_of]
+        new.sort(key=lambda info: info.born)
+        for info in (*known, *new):
+            self._copy(info, cache, target)
+        moved = bool(new)
+        if len(columns) != cache.node_count:
+            self._drop_vanished(cache, target)
+            moved = True
+        if moved or any(info.node is None for info in known):
+            self._names = cache.node_tree.names()
+            self._order = None
+        if len(columns) != cache.node_count or len(self._names) != len(columns):
+            raise InvariantError(
+                f"the cache has {cache.node_count} nodes and {len(self._names)} in its order,"
+                f" the snapshot {len(columns)}"
+            )
+        self._update_objects(target)
+        self.generation = target
+
+    def _copy(self, info: NodeInfo, cache: Cache, target: int) -> None:
+        columns, log = self.columns, self.log
+        slot = columns.index_of.get(info.name)
+        if slot is not None and (info.node is None or log.row(slot).incarnation != info.born):
+            self._drop(slot, target)
+            slot = None
+        if info.node is None:
+            return
+        is_new = slot is None
+        if slot is None:
+            slot = columns.add(info.node)
+            log.add(slot, info.born, info.generation)
+        row = log.row(slot)
+        if info.node_generation > self.generation and not is_new:
+            old = columns.nodes[slot]
+            if old is not info.node:
+                columns.set_node(slot, info.node)
+                row.object = info.generation
+                if old is None or not _same_summary(old, info.node):
+                    row.summary = info.generation
+        if info.usage_generation > self.generation or is_new:
+            usage = info.usage()
+            if usage != columns.usages[slot]:
+                columns.set_usage(slot, usage)
+                row.usage = info.generation
+            gone = self.pods.set_node_pods(slot, info.pods, cache.assumed_uids, info.generation)
+            for uid in gone:
+                log.removed_pods.add(info.generation, (slot, uid))
+        columns.touch(slot, info.generation)
+
+    def _drop(self, slot: int, target: int) -> None:
+        self.columns.remove(slot, target)
+        self.log.remove(slot, target)
+        self._order = None
+
+    def _drop_vanished(self, cache: Cache, target: int) -> None:
+        for name, slot in list(self.columns.index_of.items()):
+            info = cache.node_info(name)
+            if info is None or info.node is None:
+                self._drop(slot, target)
+
+    # --- objects of other kinds ----------------------------------------------------------------
+
+    def _update_objects(self, target: int) -> None:
+        if self._live_objects is None:
+            return
+        for kind, live in self._live_objects.by_kind():
+            mine = self.objects_of_kind(kind)
+            removed = live.removed.since(self.generation)
+            if removed is None:
+                gone = [item.ref for item in mine.changed_since(0)]
+            else:
+                gone = [ref for _, ref in removed]
+            for ref in gone:
+                if live.find(ref.namespace, ref.name) is None:
+                    mine.remove(ref.namespace, ref.name, target)
+            for item in live.changed_since(self.generation):
+                mine.put(item.ref, item.object, item.generation)
+
+
+def _same_summary(old: Node, new: Node) -> bool:
+    return (
+        old.labels == new.labels
+        and old.annotations == new.annotations
+        and old.taints == new.taints
+        and old.unschedulable == new.unschedulable
+        and old.allocatable == new.allocatable
+        and old.images == new.images
+        and old.declared_features == new.declared_features
+    )

@@ -1,0 +1,221 @@
+"""`berth check-config`: what a configuration file means, or everything that is wrong with it.
+
+Shows the result of loading only; nothing is started and nothing is connected to.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NoReturn
+
+import click
+
+from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
+from berth_host.cli.input_errors import BAD_INPUT, reported
+from berth_host.cli.options import own_plugins
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
+from berth_host.config.errors import ConfigurationError, Finding, nearest
+from berth_host.config.loading import load_berth_configuration, load_configuration
+from berth_host.config.rendering import configuration_to_json, error_to_json
+
+_POINTS_AS_THEY_RUN: Final = (
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
+    *("permit", "preBind", "bind", "postBind", "placementGenerate", "placementScore"),
+)
+_LABEL_WIDTH: Final = 18
+_LINE_WIDTH: Final = 110
+
+PointsByPlugin = dict[str, frozenset[str]]
+
+
+@click.command("check-config")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print one JSON object.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="NAME=POINT,POINT...",
+    help="A plugin that exists beside the default ones, with the points it implements. Repeatable.",
+)
+@click.option(
+    "--feature-gates",
+    "gates",
+    multiple=True,
+    metavar="GATE=true|false,...",
+    help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
+)
+def check_config(file: str, output: str | None, plugins: tuple[str, ...], gates: tuple[str, ...]) -> None:
+    """Check FILE (- for standard input) and show what it means.
+
+    Reads a KubeSchedulerConfiguration and, beside it or alone, a BerthConfiguration. Shows the plugins of
+    every profile in the order in which they run. Exits 2 if the file cannot be used.
+    """
+    source = "standard input" if file == "-" else file
+    given, feature_gates = _parse_plugins(plugins), _parse_gates(gates)
+    try:
+        text = _read(file, source)
+        berth = _berth_of(text, source)
+        with reported():
+            registered, warnings = _registered(given, berth)
+        loaded = load_configuration(text, source=source, registered=registered, feature_gates=feature_gates)
+    except ConfigurationError as err:
+        _fail(err, output)
+    loaded = replace(loaded, warnings=(*warnings, *loaded.warnings))
+    if output == "json":
+        click.echo(json.dumps(configuration_to_json(loaded)))
+        return
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for line in _report(source, loaded):
+        click.echo(line)
+
+
+def _fail(error: ConfigurationError, output: str | None) -> NoReturn:
+    if output == "json":
+        click.echo(json.dumps(error_to_json(error)))
+    else:
+        click.echo(error.text, err=True)
+    sys.exit(BAD_INPUT)
+
+
+def _read(file: str, source: str) -> str:
+    if file == "-" and sys.stdin is None:
+        raise ConfigurationError("decode", [Finding("cannot be read: it is closed")], source=source)
+    with click.open_file(file, "rb") as opened:
+        data: bytes = opened.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        line = data.count(b"\n", 0, err.start) + 1
+        finding = Finding(f"not UTF-8: byte 0x{data[err.start]:02x}", line=line)
+        raise ConfigurationError("decode", [finding], source=source) from err
+
+
+def _berth_of(text: str, source: str) -> BerthConfiguration:
+    try:
+        return load_berth_configuration(text, source=source)
+    except ConfigurationError:
+        # Loading the whole file says it again, in the order in which its parts are read.
+        return BerthConfiguration()
+
+
+def _registered(given: PointsByPlugin, berth: BerthConfiguration) -> tuple[PointsByPlugin, list[str]]:
+    """The plugins of the command line, of classes in process, and of the installed entry points.
+
+    And a warning for each class in process that is not installed here.
+    """
+    registered, warnings = ClassRegistry(own_plugins()).points(), []
+    for plugin in berth.plugins:
+        if plugin.in_process is not None and plugin.name not in given:
+            # A class that is not installed here may still be where the host runs.
+            try:
+                cls = load_class(plugin.name, plugin.in_process)
+                registered[plugin.name] = points_of_class(plugin.name, cls)
+            except PluginLoadError as err:
+                warnings.append(str(err))
+    return registered | given, warnings
+
+
+def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:
+    parsed: PointsByPlugin = {}
+    for spec in specs:
+        name, equals, listed = spec.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{spec!r} is not NAME=POINT,POINT", param_hint="--plugin")
+        points = [point for point in listed.split(",") if point]
+        for point in points:
+            if point not in EXTENSION_POINTS:
+                cure = nearest(point, EXTENSION_POINTS)
+                message = f"no extension point {point!r}"
+                message += f"; did you mean {cure!r}?" if cure else f"; use {', '.join(EXTENSION_POINTS)}"
+                raise click.BadParameter(message, param_hint="--plugin")
+        if name in parsed:
+            raise click.BadParameter(f"plugin {name!r} is given twice", param_hint="--plugin")
+        parsed[name] = frozenset(points)
+    return parsed
+
+
+def _parse_gates(specs: Sequence[str]) -> dict[str, bool]:
+    parsed: dict[str, bool] = {}
+    for spec in (part.strip() for given in specs for part in given.split(",")):
+        if not spec:
+            continue
+        name, _, value = spec.partition("=")
+        if value.lower() not in ("true", "false"):
+            raise click.BadParameter(f"{spec!r} is not GATE=true or GATE=false", param_hint="--feature-gates")
+        parsed[name] = value.lower() == "true"
+    return parsed
+
+
+def _report(source: str, loaded: LoadedConfiguration) -> Iterator[str]:
+    count = len(loaded.profiles)
+    yield f"{source} is valid: {count} profile{'s' if count > 1 else ''}"
+    yield ""
+    yield from _table(_settings(loaded))
+    for profile in loaded.profiles:
+        yield ""
+        yield f"profile {profile.scheduler_name}"
+        yield from _table(_points(profile))
+    if loaded.berth.plugins:
+        yield ""
+        yield "plugins outside the default set"
+        yield from _table({plugin.name: _where(plugin) for plugin in loaded.berth.plugins})
+
+
+def _settings(loaded: LoadedConfiguration) -> dict[str, str]:
+    scheduler = loaded.scheduler
+    election = scheduler.leader_election
+    rows = {
+        "nodes scored": _share(scheduler.percentage_of_nodes_to_score),
+        "pod backoff": f"{scheduler.pod_initial_backoff_s} s to {scheduler.pod_max_backoff_s} s",
+        "leader election": f"lease {election.resource_namespace}/{election.resource_name}"
+        if election.leader_elect
+        else "off",
+        "cycle budget": f"{loaded.berth.cycle_budget_s:g} s of remote calls",
+    }
+    if scheduler.extenders:
+        rows["HTTP extenders"] = ", ".join(extender.url_prefix or '""' for extender in scheduler.extenders)
+    return rows
+
+
+def _share(percentage: int) -> str:
+    return f"{percentage} %" if 0 < percentage < 100 else "all"
+
+
+def _points(profile: ResolvedProfile) -> dict[str, str]:
+    rows = {}
+    if profile.percentage_of_nodes_to_score is not None:
+        rows["nodes scored"] = _share(profile.percentage_of_nodes_to_score)
+    for point in _POINTS_AS_THEY_RUN:
+        shown = [
+            f"{plugin.name} x{plugin.weight}" if point in WEIGHTED_POINTS else plugin.name
+            for plugin in profile.plugins_at(point)
+        ]
+        if shown:
+            rows[point] = ", ".join(shown)
+    return rows
+
+
+def _where(plugin: BerthPlugin) -> str:
+    place = plugin.endpoint or plugin.in_process or " ".join(plugin.command or ())
+    return f"{place}, required" if plugin.required else place
+
+
+def _table(rows: Mapping[str, str]) -> Iterator[str]:
+    width = max(_LABEL_WIDTH, *(len(label) + 2 for label in rows))
+    for label, text in rows.items():
+        yield textwrap.fill(
+            text,
+            width=_LINE_WIDTH,
+            initial_indent=f"  {label:<{width}}",
+            subsequent_indent=" " * (width + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )

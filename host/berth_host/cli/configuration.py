@@ -1,0 +1,58 @@
+"""A configuration file as a command names it -> LoadedConfiguration, with all plugins that can be found.
+
+Called by `simulation`. Which points a foreign plugin in process has is read from its class; for one in
+another process the file says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from berth_host.app.registry import ClassRegistry, load_class, points_of_class
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
+
+NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
+
+
+def load(path: str | None, plugins: Mapping[str, type] | None = None) -> LoadedConfiguration:
+    """The configuration at `path`, or the default one; `plugins` are the program's own.
+
+    Raises ConfigurationError and PluginLoadError.
+    """
+    registered = ClassRegistry(plugins).points()
+    if path is None:
+        return default_configuration(registered=registered)
+    text = _read(path)
+    registered |= _points_in_process(text, path)
+    return load_configuration(text, source=path, registered=registered)
+
+
+def for_simulation(path: str | None, plugins: Mapping[str, type] | None = None) -> LoadedConfiguration:
+    """As `load`, and nothing in it that a simulation would have to ignore."""
+    loaded = load(path, plugins)
+    if loaded.scheduler.extenders:
+        raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
+    return loaded
+
+
+def _points_in_process(text: str, source: str) -> Mapping[str, frozenset[str]]:
+    """The points of the classes that BerthConfiguration names (`inProcess: module:Class`)."""
+    return {
+        plugin.name: points_of_class(plugin.name, load_class(plugin.name, plugin.in_process))
+        for plugin in load_berth_configuration(text, source=source).plugins
+        if plugin.in_process is not None
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as err:
+        problem = f"cannot be read: {err.strerror}"
+    except UnicodeDecodeError as err:
+        problem = f"is not UTF-8 text (byte {err.start}): save it as UTF-8"
+    raise ConfigurationError("decode", [Finding(problem)], source=path)

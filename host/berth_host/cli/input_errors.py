@@ -1,0 +1,32 @@
+"""Bad input -> its text on standard error and exit code 2. Wrapped around the commands that read input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+import click
+
+from berth_host.app.registry import DuplicatePluginError, PluginLoadError
+from berth_host.config.errors import ConfigurationError
+from berth_host.errors.manifests import ManifestError
+
+BAD_INPUT: Final = 2
+INPUT_ERRORS: Final = (ConfigurationError, ManifestError, PluginLoadError, DuplicatePluginError)
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Print what is wrong with the input, all of it, and exit."""
+    try:
+        yield
+    except INPUT_ERRORS as err:
+        fail(str(err))
+
+
+def fail(text: str) -> NoReturn:
+    """Say what is wrong and exit with 2."""
+    click.echo(text, err=True)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,54 @@
+"""The `berth` command. Called by `berth_host.__main__`, which is also the console script.
+
+Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--fail-on-pending`,
+1 the result could not be written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+import click
+
+from berth_host.app.registry import ClassRegistry
+from berth_host.cli.check_config import check_config
+from berth_host.cli.plugins import plugins
+from berth_host.cli.simulate import simulate
+from berth_host.cli.why import why
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("berth-host"), prog_name="berth", message="%(prog)s %(version)s")
+def berth() -> None:
+    """A Kubernetes scheduler whose plugins live in other processes."""
+
+
+berth.add_command(check_config)
+berth.add_command(plugins)
+berth.add_command(simulate)
+berth.add_command(why)
+
+
+def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command with plugins that belong to the program.
+
+    Raises DuplicatePluginError, and PluginLoadError for what is no class.
+    """
+    ClassRegistry(plugins)
+    try:
+        try:
+            berth.main(args=arguments, prog_name="berth", obj=plugins)
+        finally:
+            # Now, where a full disk can still be reported; at the end of the process it could not.
+            sys.stdout.flush()
+    except OSError as err:
+        # What is left in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        cure = "free some space, or send the result elsewhere"
+        click.echo(f"berth: the result cannot be written: {err.strerror}: {cure}", err=True)
+        sys.exit(1)
+    sys.exit()

@@ -1,0 +1,102 @@
+"""A pod that fits nowhere, the nodes that lack resources for it -> how much they lack, the nearest first.
+
+Called by `why` with the nodes whose only obstacle is NodeResourcesFit. Figures are those of the cluster at
+the end of the run: cpu in milli, all else in base units.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+
+_POWERS: Final = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+_BYTES: Final = ("memory", "ephemeral-storage", "storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """`lacking`: resource and amount, by name; `node_names`: the nodes that lack exactly that."""
+
+    lacking: tuple[tuple[str, int], ...]
+    node_names: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """`12 nodes lack 2 CPU and 1Gi memory`."""
+        count = len(self.node_names)
+        subject = f"node {self.node_names[0]} lacks" if count == 1 else f"{count} nodes lack"
+        return f"{subject} {' and '.join(shown_amount(name, amount) for name, amount in self.lacking)}"
+
+
+def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
+    """What each of `nodes` lacks for `pod` beside `pods` (those with a node), grouped; nearest first.
+
+    Nearest: the smallest sum of what is lacking, each resource as a share of what the pod asks for.
+    """
+    used = requested_by_node(pods)
+    groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for node in nodes:
+        lacking = _lacking(pod, node, used.get(node.name, Counter()))
+        if lacking:
+            groups.setdefault(lacking, []).append(node.name)
+    found = [Shortage(lacking, tuple(names)) for lacking, names in groups.items()]
+    return sorted(found, key=lambda item: (_distance(pod, item), -len(item.node_names), item.lacking))
+
+
+def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
+    """Requests of the pods on each node; `pods` counts the pods themselves."""
+    used: dict[str, Counter[str]] = {}
+    for pod in pods:
+        if pod.node_name:
+            total = used.setdefault(pod.node_name, Counter())
+            total.update(pod.requests)
+            total["pods"] += 1
+    return used
+
+
+def _lacking(pod: Pod, node: Node, used: Counter[str]) -> tuple[tuple[str, int], ...]:
+    wanted = {name: amount for name, amount in pod.requests.items() if amount > 0} | {"pods": 1}
+    missing = {name: amount - (node.allocatable.get(name, 0) - used[name]) for name, amount in wanted.items()}
+    return tuple(sorted((name, amount) for name, amount in missing.items() if amount > 0))
+
+
+def _distance(pod: Pod, shortage: Shortage) -> float:
+    return sum(amount / max(1, pod.requests.get(name, 1)) for name, amount in shortage.lacking)
+
+
+def shown_amount(resource: str, amount: int) -> str:
+    """`2 CPU`, `500m CPU`, `1536Mi memory`, `1 example.com/gpu`, `room for 1 pod`."""
+    if resource == "pods":
+        return f"room for {amount} pod{'s' if amount > 1 else ''}"
+    if resource == "cpu":
+        return f"{amount // 1000 if amount % 1000 == 0 else f'{amount}m'} CPU"
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        return f"{shown_bytes(amount)} {resource}"
+    return f"{amount} {resource}"
+
+
+def shown_bytes(amount: int) -> str:
+    """With the largest binary suffix that leaves a whole number, or one decimal of a large one."""
+    for suffix, power in _POWERS:
+        if amount >= 1 << power:
+            if amount % (1 << power) == 0:
+                return f"{amount >> power}{suffix}"
+            if amount >= 100 << power:
+                return f"{amount / (1 << power):.1f}{suffix}"
+    return str(amount)
+
+
+def totals(nodes: Sequence[Node], pods: Iterable[Pod]) -> Mapping[str, tuple[int, int]]:
+    """Requested and allocatable over all nodes, per resource that any node offers."""
+    offered: Counter[str] = Counter()
+    for node in nodes:
+        offered.update(node.allocatable)
+    taken: Counter[str] = Counter()
+    for used in requested_by_node(pods).values():
+        taken.update(used)
+    return {name: (taken[name], amount) for name, amount in sorted(offered.items())}

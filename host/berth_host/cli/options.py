@@ -1,0 +1,114 @@
+"""The options that `simulate` and `why` share, and what they make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import Any, Final, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from berth_host import log
+from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_host.config.profiles.registry import UNTIL_ATTACHED
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+OUTPUTS: Final = ("table", "json", "yaml")
+
+_OPTIONS: Final = (
+    click.option(
+        "-f",
+        "--filename",
+        "paths",
+        multiple=True,
+        required=True,
+        metavar="PATH",
+        help="Manifests: files, folders (with their folders), or - for standard input. Repeatable.",
+    ),
+    click.argument("more_paths", nargs=-1, metavar="[PATH]..."),
+    click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(OUTPUTS),
+        default="table",
+        show_default=True,
+        help="json and yaml print one object and nothing else.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error."),
+)
+
+
+def simulation_options(command: Command) -> Command:
+    """-f (whose further paths may follow without it), --config, --seed, -o and -v."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def own_plugins() -> Mapping[str, type]:
+    """The plugins of the program that runs the command; see `berth_host.run`."""
+    plugins: Mapping[str, type] | None = click.get_current_context().obj
+    return plugins or {}
+
+
+def prepared(options: Mapping[str, Any]) -> Prepared:
+    """Read the input; say on standard error what it does not cover. Raises what `prepare` raises."""
+    log.configure("INFO" if options["verbose"] else "ERROR")
+    request = Request(
+        paths=[*options["paths"], *options["more_paths"]],
+        config=options["config"],
+        seed=options["seed"],
+        read_stdin=_read_stdin,
+        plugins=own_plugins(),
+    )
+    with redirect_stdout(sys.stderr):  # what plugins print is no part of the result
+        ready = prepare(request)
+    # Plugins elsewhere are attached by the run, which warns itself where they differ from the file.
+    known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
+    for warning in (*known, *ready.loaded.warnings):
+        click.echo(f"warning: {warning}", err=True)
+    return ready
+
+
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    # The bytes, as of a file: the locale may read them as something else than UTF-8.
+    return sys.stdin.buffer.read().decode()
+
+
+def finished(ready: Prepared) -> Finished:
+    """Run it, with a progress bar where standard error is a terminal."""
+    with redirect_stdout(sys.stderr):
+        done = _run(ready)
+    for warning in done.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    missing = done.host.clients.missing
+    if missing:
+        names = ", ".join(missing)
+        click.echo(f"warning: this build does not have these default plugins yet: {names}", err=True)
+    return done
+
+
+def _run(ready: Prepared) -> Finished:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return asyncio.run(run(ready))
+    with Progress(
+        TextColumn("scheduling"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("pods"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("scheduling", total=ready.pods_to_place)
+        return asyncio.run(run(ready, lambda count: bar.update(task, completed=count)))

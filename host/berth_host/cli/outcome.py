@@ -1,0 +1,93 @@
+"""The cluster after a run -> which pod is where, and for each of the others why not.
+
+Called by `simulation`. The API objects are the truth: a pod's own PodScheduled condition carries the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import DEFAULT_SCHEDULER_NAME
+
+from berth_host.cli.report import PendingPod, Placement, Report, Summary
+from berth_host.cluster.memory.manifests.loading import Loaded
+from berth_host.cluster.memory.server import ApiServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """What the host knows beyond the objects. All take a pod's `namespace/name`.
+
+    `preempted_by`: the pod that took the place, or None; `gate`: what keeps the pod out of the queue;
+    `last_attempt`: how its latest attempt ended.
+    """
+
+    scheduler_names: Collection[str]
+    preempted_by: Callable[[str], str | None]
+    gate: Callable[[str], str | None]
+    last_attempt: Callable[[str], str | None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Figures of the run itself. `bound_before`: pods that had their node in the input."""
+
+    seconds: float
+    seed: int
+    bound_before: int
+
+
+def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> Report:
+    """Sort every pod of the input into one of the two lists."""
+    placements: list[Placement] = []
+    pending: list[PendingPod] = []
+    for key in loaded.pod_keys:
+        namespace, _, name = key.partition("/")
+        pod = server.get("pods", ObjectRef(namespace=namespace, name=name))
+        owner = loaded.owners.get(key)
+        node = pod.get("spec.nodeName") if pod is not None else None
+        if pod is not None and node:
+            annotations = pod.get("metadata.annotations", {})
+            placements.append(Placement(pod=key, node=node, annotations=annotations, owner=owner))
+        else:
+            pending.append(PendingPod(pod=key, message=message_of(key, pod, witness), owner=owner))
+    summary = Summary(
+        nodes=len(server.list("nodes")),
+        placed=len(placements),
+        pending=len(pending),
+        finished=loaded.finished_count,
+        newly_placed=max(0, len(placements) - run.bound_before),
+        seconds=run.seconds,
+        seed=run.seed,
+    )
+    return Report(placements=tuple(placements), pending=tuple(pending), summary=summary)
+
+
+_DELETED: Final = "deleted while the simulation ran"
+
+
+def message_of(key: str, pod: KubeObject | None, witness: Witness) -> str:
+    """Why a pod has no node."""
+    if pod is None:
+        preemptor = witness.preempted_by(key)
+        return f"preempted by {preemptor}" if preemptor else _DELETED
+    if pod.get("metadata.deletionTimestamp") is not None:
+        preemptor = witness.preempted_by(key)
+        return f"preempted by {preemptor}" if preemptor else "is being deleted"
+    scheduler = pod.get("spec.schedulerName") or DEFAULT_SCHEDULER_NAME
+    if scheduler not in witness.scheduler_names:
+        known = ", ".join(sorted(witness.scheduler_names))
+        return f"waits for another scheduler: its schedulerName is {scheduler!r}, this one is {known}"
+    gates = [str(gate.get("name")) for gate in pod.get("spec.schedulingGates", [])]
+    if gates:
+        return f"gated: waiting for scheduling gates: {', '.join(gates)}"
+    gate = witness.gate(key)
+    if gate:
+        return f"gated: {gate}"
+    for condition in pod.get("status.conditions", []):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
+    return witness.last_attempt(key) or "was not tried"

@@ -1,0 +1,44 @@
+"""`berth plugins`: the plugins that this installation finds, and the points that each takes part in."""
+
+from __future__ import annotations
+
+import click
+
+from berth_host.app.registry import ClassRegistry, PluginLoadError, points_of_class
+from berth_host.cli.input_errors import reported
+from berth_host.cli.options import own_plugins
+from berth_host.cli.rendering.columns import columns
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(("table", *STRUCTURED)), default="table", show_default=True)
+def plugins(output: str) -> None:
+    """List default plugins and those installed under the entry point group berth.plugins."""
+    with reported():
+        rows = _rows()
+    if output in STRUCTURED:
+        value = {"plugins": [dict(zip(("name", "origin", "points"), row, strict=True)) for row in rows]}
+        click.echo(serialized(value, output), nl=False)
+    else:
+        table = [(name, origin, ", ".join(points)) for name, origin, points in rows]
+        click.echo(columns(("NAME", "ORIGIN", "POINTS"), table))
+
+
+def _rows() -> list[tuple[str, str, list[str]]]:
+    registry = ClassRegistry(own_plugins())
+    rows = []
+    for name in sorted({*DEFAULT_PLUGINS_BY_NAME, *registry.names}):
+        default = DEFAULT_PLUGINS_BY_NAME.get(name)
+        try:
+            found = registry.find(name)
+            points = points_of_class(name, found) if found is not None else frozenset[str]()
+        except PluginLoadError as err:
+            click.echo(f"warning: {err}", err=True)
+            continue
+        origin = "default" if default is not None else f"{found.__module__}" if found is not None else ""
+        if found is None and default is not None:
+            origin, points = "default, not in this build", default.points
+        rows.append((name, origin, [point for point in EXTENSION_POINTS if point in points]))
+    return rows

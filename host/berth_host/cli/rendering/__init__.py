@@ -1,0 +1,1 @@
+"""Reports -> text. Everything here returns strings; the commands print them."""

@@ -1,0 +1,52 @@
+"""A report -> what `berth simulate` prints without `-o`."""
+
+from __future__ import annotations
+
+from berth_host.cli.rendering.columns import columns, count_of
+from berth_host.cli.report import PluginCost, Report, Summary
+
+
+def report_text(report: Report) -> str:
+    """Placements, then the pods that stay pending with their messages, then one line of figures."""
+    parts: list[str] = []
+    if report.placements:
+        rows = [(item.pod, item.node, item.owner or "-") for item in report.placements]
+        parts.append(columns(("POD", "NODE", "OWNER"), rows))
+    if report.pending:
+        lines = ["PENDING"]
+        for item in report.pending:
+            lines.append(f"  {item.pod}" + (f"   ({item.owner})" if item.owner else ""))
+            lines.append(f"    {item.message}")
+        parts.append("\n".join(lines))
+    parts.append(summary_text(report.summary))
+    return "\n\n".join(parts) + "\n"
+
+
+def summary_text(summary: Summary) -> str:
+    """`240 of 252 pods are placed on 24 nodes, 12 pending; 0.52 s, 461 pods/s, seed 0`."""
+    pods, nodes = count_of(summary.pods, "pod"), count_of(summary.nodes, "node")
+    parts = [f"{summary.placed} of {pods} placed on {nodes}", f"{summary.pending} pending"]
+    if summary.finished:
+        parts.append(f"{summary.finished} finished and left out")
+    speed = f"{summary.seconds:.2f} s, {summary.pods_per_s:.0f} pods/s, seed {summary.seed}"
+    return f"{', '.join(parts)}; {speed}"
+
+
+def costs_text(costs: list[PluginCost]) -> str:
+    """One row per plugin and call, the dearest first."""
+    rows = [
+        (
+            cost.plugin,
+            "own process" if cost.remote else "in process",
+            cost.call,
+            str(cost.calls),
+            f"{cost.mean_ms:.3f}",
+            f"{cost.p99_ms:.3f}",
+            f"{cost.total_ms:.1f}",
+            str(cost.failures or "-"),
+        )
+        for cost in sorted(costs, key=lambda cost: (-cost.total_ms, cost.plugin, cost.call))
+        if cost.calls
+    ]
+    header = ("PLUGIN", "RUNS", "CALL", "CALLS", "MS/CALL", "P99 MS", "TOTAL MS", "FAILED")
+    return columns(header, rows, right=(3, 4, 5, 6, 7)) + "\n"

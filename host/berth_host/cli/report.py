@@ -1,0 +1,112 @@
+"""What a simulation found out, as values; the shape of `-o json` and `-o yaml`.
+
+Made by `outcome.report_of`, printed by `rendering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A pod on a node. `pod`: `namespace/name`; `owner`: `Deployment/namespace/name` for an expanded pod."""
+
+    pod: str
+    node: str
+    annotations: Mapping[str, str]
+    owner: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is printed; `owner` only where there is one."""
+        owner = {"owner": self.owner} if self.owner else {}
+        return {"pod": self.pod, "node": self.node, "annotations": dict(self.annotations)} | owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod:
+    """A pod without a node, and why."""
+
+    pod: str
+    message: str
+    owner: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is printed; `owner` only where there is one."""
+        owner = {"owner": self.owner} if self.owner else {}
+        return {"pod": self.pod, "message": self.message} | owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
+    of the scheduling alone; `newly_placed`: those that this run has bound.
+    """
+
+    nodes: int
+    placed: int
+    pending: int
+    finished: int
+    newly_placed: int
+    seconds: float
+    seed: int
+
+    @property
+    def pods(self) -> int:
+        """Pods in both lists together."""
+        return self.placed + self.pending
+
+    @property
+    def pods_per_s(self) -> float:
+        """Pods bound by this run per second of real time."""
+        return self.newly_placed / self.seconds if self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is printed."""
+        return {
+            "nodes": self.nodes,
+            "pods": self.pods,
+            "placed": self.placed,
+            "pending": self.pending,
+            "finished": self.finished,
+            "seconds": round(self.seconds, 3),
+            "pods_per_s": round(self.pods_per_s, 1),
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Every pod of the input in exactly one list, in the order of the input."""
+
+    placements: tuple[Placement, ...]
+    pending: tuple[PendingPod, ...]
+    summary: Summary
+
+    def as_json(self) -> dict[str, Any]:
+        """The one object of `-o json`."""
+        return {
+            "placements": [placement.as_json() for placement in self.placements],
+            "pending": [pod.as_json() for pod in self.pending],
+            "summary": self.summary.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCost:
+    """What one plugin took at one call; `p99_ms` is right up to a factor of 2."""
+
+    plugin: str
+    call: str
+    remote: bool
+    calls: int
+    total_ms: float
+    p99_ms: float
+    failures: int = 0
+
+    @property
+    def mean_ms(self) -> float:
+        """Milliseconds per call."""
+        return self.total_ms / self.calls if self.calls else 0.0

@@ -1,0 +1,37 @@
+"""`berth simulate`: schedule the pods of some manifests on the nodes of some manifests."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from berth_host.cli.input_errors import reported
+from berth_host.cli.options import finished, prepared, simulation_options
+from berth_host.cli.rendering.report import costs_text, report_text
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+
+STAYED_PENDING: Final = 3
+
+
+@click.command()
+@simulation_options
+@click.option("--fail-on-pending", is_flag=True, help="Exit with 3 when pods stay pending.")
+@click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call.")
+def simulate(output: str, **options: Any) -> None:
+    """Place the pods of manifests on their nodes, as the real host would, without a cluster.
+
+    Prints where each pod goes, and for each pod that stays pending why. Deployments, ReplicaSets,
+    StatefulSets and Jobs stand for their pods.
+    """
+    with reported():
+        done = finished(prepared(options))
+    if output in STRUCTURED:
+        click.echo(serialized(done.report.as_json(), output), nl=False)
+    else:
+        click.echo(report_text(done.report), nl=False)
+    if options["costs"]:
+        click.echo(costs_text(list(done.costs)), nl=False, err=True)
+    if options["fail_on_pending"] and done.report.pending:
+        sys.exit(STAYED_PENDING)

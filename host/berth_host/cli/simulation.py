@@ -1,0 +1,204 @@
+"""A configuration and manifests -> the host, run on the embedded cluster until nothing moves.
+
+Called by `simulate`, `why` and the demo. The host is the one that every other way of running berth builds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_host.app.host import Host, HostOptions
+from berth_host.app.settle import NEVER_FLUSHED_S, Settling
+from berth_host.attach.attachment import State
+from berth_host.cli import configuration
+from berth_host.cli.outcome import Run, Witness, report_of
+from berth_host.cli.report import PluginCost, Report
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.cluster.memory.manifests.loading import Loaded, load
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.port import WatchEvent
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.errors.plugins import PluginAbsentError
+from berth_host.model.clock import ManualClock
+from berth_host.scheduler.chooser import SeededChooser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command was given. `config` None: the default configuration; `plugins`: the program's own."""
+
+    paths: Sequence[str]
+    config: str | None
+    seed: int
+    read_stdin: Callable[[], str]
+    plugins: Mapping[str, type] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All input, read and found good; nothing has been scheduled yet."""
+
+    request: Request
+    configuration: LoadedConfiguration
+    clock: ManualClock
+    server: ApiServer
+    loaded: Loaded
+
+    @property
+    def pods_to_place(self) -> int:
+        """Pods without a node, for this configuration's profiles."""
+        names = {profile.scheduler_name for profile in self.configuration.profiles}
+        return sum(
+            not pod.get("spec.nodeName") and pod.get("spec.schedulerName") in names
+            for pod in self.server.list("pods")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that is over: the report, the host with its diagnoses, and the cluster as it is now.
+
+    `warnings`: plugins in other processes that could not be asked, what the attached ones remarked, and
+    plugins whose calls failed.
+    """
+
+    report: Report
+    host: Host
+    server: ApiServer
+    costs: Sequence[PluginCost]
+    warnings: Sequence[str]
+
+
+def prepare(request: Request) -> Prepared:
+    """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
+    loaded_configuration = configuration.for_simulation(request.config, request.plugins)
+    clock = ManualClock(float(int(time.time())))
+    server = ApiServer(clock)
+    loaded = load(request.paths, server, request.read_stdin)
+    return Prepared(request, loaded_configuration, clock, server, loaded)
+
+
+async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: None) -> Finished:
+    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one."""
+    host = _host(prepared)
+    bound = _BoundCount(on_bound)
+    bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
+    unsubscribe = prepared.server.store.subscribe(bound.see)
+    try:
+        await host.start()
+        started_s = time.perf_counter()
+        await Settling(host, prepared.clock).run()
+        seconds = time.perf_counter() - started_s
+        # Before the host stops: stopping undoes what still waits.
+        run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
+        report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
+        costs = costs_of(host)
+        warnings = [*attachment_warnings(host), *_failure_warnings(host)]
+    finally:
+        unsubscribe()
+        await host.stop()
+    return Finished(report, host, prepared.server, costs, warnings)
+
+
+def attachment_warnings(host: Host) -> list[str]:
+    """What is wrong with plugins in other processes, one sentence each."""
+    warnings: list[str] = []
+    for condition in host.attachments.attached_places.conditions():
+        names = ", ".join(condition.plugins)
+        if condition.state is not State.ACTIVE:
+            reason = condition.reason or condition.state.value
+            warnings.append(f"plugin {names} ({condition.place}) is not attached: {reason}")
+        warnings += [f"plugin {names} ({condition.place}): {warning}" for warning in condition.warnings]
+    return warnings
+
+
+def _failure_warnings(host: Host) -> list[str]:
+    """Calls that failed: a policy may have let every pod pass all the same."""
+    warnings: list[str] = []
+    for name, stats in host.plugin_stats().items():
+        for call, figures in stats.items():
+            # Absent plugins are named once, with the reason.
+            failed_count = figures.failures.total() - figures.failures[PluginAbsentError.outcome]
+            if failed_count:
+                warnings.append(
+                    f"plugin {name} failed in {failed_count} of {figures.calls} calls of {call}:"
+                    " -v and `berth why` say how"
+                )
+    return warnings
+
+
+def costs_of(host: Host) -> list[PluginCost]:
+    """What every plugin took at every call."""
+    remote = {
+        name
+        for clients in host.clients.by_profile.values()
+        for name, client in clients.items()
+        if client.is_remote
+    }
+    return [
+        PluginCost(
+            plugin=name,
+            call=call,
+            remote=name in remote,
+            calls=figures.calls,
+            total_ms=figures.total_s * 1000,
+            p99_ms=figures.quantile_s(0.99) * 1000,
+            failures=sum(figures.failures.values()),
+        )
+        for name, stats in host.plugin_stats().items()
+        for call, figures in stats.items()
+    ]
+
+
+def _host(prepared: Prepared) -> Host:
+    options = HostOptions(
+        clock=prepared.clock,
+        chooser=SeededChooser(prepared.request.seed),
+        plugins=prepared.request.plugins,
+        max_in_pool_s=NEVER_FLUSHED_S,
+        diagnoses_kept=max(1, len(prepared.loaded.pod_keys)),
+    )
+    return Host(prepared.configuration, MemoryCluster(prepared.clock, prepared.server), options)
+
+
+def _witness(prepared: Prepared, host: Host) -> Witness:
+    uids = {
+        event.regarding.key: event.regarding.uid
+        for event in prepared.server.events.recent
+        if event.reason == "Preempted"
+    }
+    gates = {info.key: info.gating_plugin for info in host.queue.places.pool if info.is_gated}
+
+    def preempted_by(key: str) -> str | None:
+        return host.evictions.preempted_by.get(uids.get(key, ""))
+
+    def gate(key: str) -> str | None:
+        return f"kept out of the queue by plugin {gates[key]}" if key in gates else None
+
+    def last_attempt(key: str) -> str | None:
+        diagnosis = host.diagnoses.find(key)
+        return diagnosis.message if diagnosis is not None else None
+
+    names = frozenset(profile.scheduler_name for profile in prepared.configuration.profiles)
+    return Witness(scheduler_names=names, preempted_by=preempted_by, gate=gate, last_attempt=last_attempt)
+
+
+class _BoundCount:
+    """Counts bindings as they happen, for the progress bar."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._count = 0
+
+    def see(self, event: WatchEvent) -> None:
+        if event.kind == "Pod" and _node_of(event.new) and event.old is not None and not _node_of(event.old):
+            self._count += 1
+            self._tell(self._count)
+
+
+def _node_of(pod: KubeObject | None) -> str:
+    return str(pod.get("spec.nodeName") or "") if pod is not None else ""

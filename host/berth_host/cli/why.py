@@ -1,0 +1,47 @@
+"""`berth why POD`: run the simulation, then say why this one pod is where it is."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import click
+
+from berth_host.cli.explanation import explain
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.options import finished, prepared, simulation_options
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cli.rendering.why import explanation_text
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@simulation_options
+def why(pod: str, output: str, **options: Any) -> None:
+    """Say why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.
+
+    Per plugin and reason the nodes that were rejected, what the nearest nodes lack, and the scores of the
+    best ones.
+    """
+    key = pod if "/" in pod else f"default/{pod}"
+    with reported():
+        ready = prepared(options)
+    if key not in ready.loaded.pod_keys:
+        fail(_unknown(key, ready.loaded.pod_keys))
+    with reported():
+        done = finished(ready)
+    explanation = explain(done, key)
+    if output in STRUCTURED:
+        click.echo(serialized(explanation.as_json(), output), nl=False)
+    else:
+        click.echo(explanation_text(explanation), nl=False)
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    namespace, _, name = key.partition("/")
+    same_name = [other for other in known if other.partition("/")[2] == name]
+    names = [other.partition("/")[2] for other in known if other.startswith(f"{namespace}/")]
+    near = [f"{namespace}/{other}" for other in difflib.get_close_matches(name, names, n=3)]
+    candidates = same_name or near
+    cure = f"did you mean {', '.join(candidates)}?" if candidates else "it is not in the input"
+    return f"no pod {key}: {cure}"

@@ -1,0 +1,122 @@
+"""An object before and after an update -> the queue's events, one per kind of change.
+
+Called by `handlers`. Source: kube-scheduler `framework/events.go` (PodSchedulingPropertiesChange,
+NodeSchedulingPropertiesChange), v1.36. The order of the kinds is part of the behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from berth_sdk.events import ActionType
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+
+from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent
+
+RESOURCE_OF_KIND = {
+    "CSINode": "storage.k8s.io/CSINode",
+    "CSIDriver": "storage.k8s.io/CSIDriver",
+    "CSIStorageCapacity": "storage.k8s.io/CSIStorageCapacity",
+    "StorageClass": "storage.k8s.io/StorageClass",
+    "VolumeAttachment": "storage.k8s.io/VolumeAttachment",
+    "ResourceClaim": "resource.k8s.io/ResourceClaim",
+    "ResourceSlice": "resource.k8s.io/ResourceSlice",
+    "DeviceClass": "resource.k8s.io/DeviceClass",
+    "PodGroup": "scheduling.k8s.io/PodGroup",
+}
+"""Kinds whose events carry their API group; those of the core group go by the kind alone."""
+
+
+def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
+    """Events of an updated pod: AssignedPod if it is on a node, else UnschedulablePod. Never empty: an
+    update of which nothing is said is a general one.
+    """
+    resource = ASSIGNED_POD if new.node_name else UNSCHEDULABLE_POD
+    found = [
+        action
+        for action, changed in (
+            (ActionType.UPDATE_POD_LABEL, dict(old.labels) != dict(new.labels)),
+            (ActionType.UPDATE_POD_SCALE_DOWN, _scaled_down(old, new)),
+            (
+                ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+                bool(old.scheduling_gates) and not new.scheduling_gates,
+            ),
+            # Tolerations can only be added, so their number tells.
+            (ActionType.UPDATE_POD_TOLERATION, len(old.tolerations) != len(new.tolerations)),
+            (ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _claims(old) != _claims(new)),
+        )
+        if changed
+    ]
+    return [QueueEvent(resource, action, old, new) for action in found or (ActionType.UPDATE,)]
+
+
+def node_changes(old: Node, new: Node) -> list[QueueEvent]:
+    """Events of an updated node; none if nothing changed that scheduling looks at."""
+    raw_old, raw_new = _raw(old.object), _raw(new.object)
+    return [
+        QueueEvent("Node", action, old, new)
+        for action, changed in (
+            # A node that may be used again behaves as one that lost a taint.
+            (ActionType.UPDATE_NODE_TAINT, old.unschedulable and not new.unschedulable),
+            (ActionType.UPDATE_NODE_ALLOCATABLE, old.allocatable != new.allocatable),
+            (ActionType.UPDATE_NODE_LABEL, dict(old.labels) != dict(new.labels)),
+            (ActionType.UPDATE_NODE_TAINT, _taints(old, raw_old) != _taints(new, raw_new)),
+            (ActionType.UPDATE_NODE_CONDITION, _conditions(raw_old) != _conditions(raw_new)),
+            (ActionType.UPDATE_NODE_ANNOTATION, dict(old.annotations) != dict(new.annotations)),
+            (ActionType.UPDATE_NODE_DECLARED_FEATURE, old.declared_features != new.declared_features),
+        )
+        if changed
+    ]
+
+
+def event_resource(kind: str, item: KubeObject) -> str:
+    """The resource of an event: `Node`, `storage.k8s.io/CSINode`, `widgets.v1.example.com`.
+
+    A custom resource is watched under its resource name, `example.com/widgets`.
+    """
+    if "/" not in kind:
+        return RESOURCE_OF_KIND.get(kind, kind)
+    group, plural = kind.rsplit("/", 1)
+    return f"{plural}.{item.api_version.rsplit('/', 1)[-1]}.{group}"
+
+
+def nomination_changed(old: Pod, new: Pod) -> bool:
+    """Whether a nomination that was there is gone, or has gone elsewhere."""
+    return bool(old.nominated_node) and old.nominated_node != new.nominated_node
+
+
+def _scaled_down(old: Pod, new: Pod) -> bool:
+    return any(
+        name not in new.requests or amount > new.requests[name] for name, amount in old.requests.items()
+    )
+
+
+def _claims(pod: Pod) -> list[tuple[Any, Any]]:
+    """The claims that were generated for the pod: (name in the spec, claim)."""
+    if pod.object is None:
+        return []
+    statuses = pod.object.get("status.resourceClaimStatuses") or ()
+    return [(item.get("name"), item.get("resourceClaimName")) for item in statuses]
+
+
+def _raw(item: KubeObject | None) -> Mapping[str, Any]:
+    return {} if item is None else item.parsed
+
+
+def _taints(node: Node, raw: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """With the time they were added, which the record leaves out."""
+    added = [item.get("timeAdded") for item in (raw.get("spec") or {}).get("taints") or ()]
+    if len(added) != len(node.taints):
+        added = [None] * len(node.taints)
+    return [
+        (taint.key, taint.value, taint.effect, when) for taint, when in zip(node.taints, added, strict=True)
+    ]
+
+
+def _conditions(raw: Mapping[str, Any]) -> dict[Any, Any]:
+    """Status by type: heartbeats and messages do not count."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return {item.get("type"): item.get("status") for item in conditions}

@@ -1,0 +1,245 @@
+"""`EventHandlers`: what the cluster's watches show -> object stores, cache and queue, in this order.
+
+Composed by `app`, which gives `handle` to the cluster port. Each event is handled completely before the
+next one. What the objects say is taken over here; whether it helps a pod is the queue's business.
+Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from berth_sdk.errors import BerthError
+from berth_sdk.events import ActionType
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.objects import ObjectStores
+from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
+from berth_host.cluster.port import WatchEvent
+from berth_host.errors.state import CacheError
+from berth_host.log import get_logger
+from berth_host.queue.events import ASSIGNED_POD, QueueEvent, assigned_pod_deleted
+from berth_host.queue.scheduling_queue import SchedulingQueue
+
+log = get_logger()
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Attempts(Protocol):
+    """The attempts that run now, as far as a pod's deletion concerns them."""
+
+    def reject_waiting(self, uid: str) -> bool:
+        """End the pod's wait on Permit with a rejection; False if it does not wait."""
+        ...
+
+    def abort(self, uid: str) -> None:
+        """The pod is gone: cancel what its attempt waits for. Nothing to do for a pod without one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """What the events are written to."""
+
+    stores: ObjectStores
+    cache: Cache
+    queue: SchedulingQueue
+    attempts: Attempts
+
+
+class EventHandlers:
+    """`scheduler_names`: pods of these are ours; of the others only those on a node count."""
+
+    def __init__(self, targets: Handled, scheduler_names: Collection[str]) -> None:
+        self._stores = targets.stores
+        self._cache = targets.cache
+        self._queue = targets.queue
+        self._attempts = targets.attempts
+        self._scheduler_names = frozenset(scheduler_names)
+
+    def handle(self, event: WatchEvent) -> None:
+        """Take one change over. An object that cannot be read is logged, and the last one we had stays.
+
+        Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
+        """
+        try:
+            if event.kind == "Pod":
+                self._handle_pod(event)
+            elif event.kind == "Node":
+                self._handle_node(event)
+            else:
+                self._handle_other(event)
+        except BerthError as err:
+            seen = event.new or event.old
+            key = seen.ref.key if seen is not None else ""
+            log.error("watch.object_refused", kind=event.kind, object=key, error=str(err))
+
+    # --- pods --------------------------------------------------------------------------------
+
+    def _handle_pod(self, event: WatchEvent) -> None:
+        new = None if event.new is None else Pod.from_object(event.new)
+        if new is not None and _is_finished(new):
+            # Its containers are gone for good: for scheduling it has left the cluster.
+            new = None
+        seen = event.new or event.old
+        if new is None:
+            old = None if seen is None else self._stores.pod(_pod_key(seen))
+            if seen is not None and old is not None and _is_same(seen, old.uid):
+                self._pod_deleted(old)
+            return
+        old = self._stores.pod(new.key)
+        if old is not None and (old.uid != new.uid or (old.node_name and not new.node_name)):
+            # Deleted and created again between two looks.
+            self._pod_deleted(old)
+            old = None
+        self._stores.put_pod(new)
+        if old is None:
+            self._pod_added(new)
+        else:
+            self._pod_updated(old, new)
+
+    def _pod_added(self, pod: Pod) -> None:
+        if pod.node_name:
+            self._assigned(pod)
+        elif self._is_ours(pod):
+            self._queue.add(pod)
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if old.node_name:
+            with _logging_refusal(new.key):
+                self._cache.update_pod(old, new)
+            for event in pod_changes(old, new):
+                self._queue.move_all(event)
+        elif new.node_name:
+            self._assigned(new)
+            if self._is_ours(old):
+                self._queue.delete(old)
+        elif self._is_ours(new):
+            self._pending_updated(old, new)
+
+    def _assigned(self, pod: Pod) -> None:
+        """A pod is on a node: one of ours that was bound, or somebody else's."""
+        with _logging_refusal(pod.key):
+            reserved_on = self._cache.add_pod(pod)
+            if reserved_on is not None:
+                log.warning("pod.bound_elsewhere", pod=pod.key, node=pod.node_name, reserved_on=reserved_on)
+        self._queue.move_all(QueueEvent(ASSIGNED_POD, ActionType.ADD, new=pod))
+
+    def _pending_updated(self, old: Pod, new: Pod) -> None:
+        if old.resource_version == new.resource_version:
+            # The same object once more: were it treated as new, a pod in its binding cycle would be
+            # scheduled twice (kubernetes#96071).
+            return
+        if self._cache.is_assumed(new.uid):
+            if new.terminating and not old.terminating:
+                self._assumed_pod_leaves(new)
+            return
+        self._queue.update(old, new, pod_changes(old, new))
+        if nomination_changed(old, new):
+            self._nomination_freed(old)
+
+    def _pod_deleted(self, pod: Pod) -> None:
+        self._stores.remove_pod(pod)
+        if pod.node_name:
+            with _logging_refusal(pod.key):
+                self._cache.remove_pod(pod)
+            self._queue.move_all(assigned_pod_deleted(pod))
+            return
+        if not self._is_ours(pod):
+            return
+        self._queue.delete(pod)
+        if self._cache.is_assumed(pod.uid):
+            self._assumed_pod_leaves(pod)
+        elif pod.nominated_node:
+            self._nomination_freed(pod)
+        self._attempts.abort(pod.uid)
+
+    def _assumed_pod_leaves(self, pod: Pod) -> None:
+        """A pod with a reserved node is deleted: what it holds is free for others."""
+        assumed = self._cache.get_pod(pod.uid) or pod
+        if not self._attempts.reject_waiting(pod.uid):
+            with _logging_refusal(pod.key):
+                self._cache.forget(assumed)
+        self._queue.move_all(assigned_pod_deleted(assumed))
+
+    def _nomination_freed(self, pod: Pod) -> None:
+        """Pods of equal or lower priority counted this one as if it were on its node."""
+        self._queue.move_all(assigned_pod_deleted(pod), lambda other: other.priority <= pod.priority)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.scheduler_name in self._scheduler_names
+
+    # --- nodes and all other kinds -------------------------------------------------------------
+
+    def _handle_node(self, event: WatchEvent) -> None:
+        if event.new is None:
+            old = None if event.old is None else self._stores.node(event.old.ref.name)
+            if event.old is not None and old is not None and _is_same(event.old, old.uid):
+                self._node_deleted(old)
+            return
+        node = Node.from_object(event.new)
+        old = self._stores.node(node.name)
+        if old is not None and old.uid != node.uid:
+            self._node_deleted(old)
+            old = None
+        self._stores.put_node(node)
+        if old is None:
+            self._cache.add_node(node)
+            self._queue.move_all(QueueEvent("Node", ActionType.ADD, new=node))
+            return
+        self._cache.update_node(node)
+        for change in node_changes(old, node):
+            self._queue.move_all(change)
+
+    def _node_deleted(self, node: Node) -> None:
+        self._stores.remove_node(node.name)
+        # The queue hears of it while the node still counts: hints look at it as it was.
+        self._queue.move_all(QueueEvent("Node", ActionType.DELETE, old=node))
+        with _logging_refusal(node.name):
+            self._cache.remove_node(node.name)
+
+    def _handle_other(self, event: WatchEvent) -> None:
+        old: KubeObject | None
+        if event.new is not None:
+            old = self._stores.put(event.kind, event.new)
+            action = ActionType.ADD if old is None else ActionType.UPDATE
+            change = QueueEvent(event_resource(event.kind, event.new), action, old, event.new)
+        elif event.old is not None:
+            old = self._stores.remove(event.kind, event.old.ref)
+            if old is None:
+                return
+            change = QueueEvent(event_resource(event.kind, old), ActionType.DELETE, old)
+        else:
+            return
+        if self._queue.wants(change):
+            self._queue.move_all(change)
+
+
+@contextmanager
+def _logging_refusal(name: str) -> Iterator[None]:
+    """A step that the cache refuses is a duplicate or came late; the queue hears of the event anyway."""
+    try:
+        yield
+    except CacheError as err:
+        log.error("cache.event_refused", object=name, error=str(err))
+
+
+def _is_finished(pod: Pod) -> bool:
+    return pod.object is not None and pod.object.get("status.phase") in _FINISHED
+
+
+def _is_same(item: KubeObject, uid: str) -> bool:
+    """Whether a deletion speaks of the object that we know, and not of an older one of its name."""
+    return item.ref.uid in ("", uid)
+
+
+def _pod_key(item: KubeObject) -> str:
+    ref = item.ref
+    return f"{ref.namespace or 'default'}/{ref.name}"

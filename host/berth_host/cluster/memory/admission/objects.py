@@ -1,0 +1,51 @@
+"""Defaults of the kinds other than pods, as far as scheduling reads them.
+
+Called by `Admission.admit`. Source: `pkg/apis/core/v1/defaults.go`, `pkg/apis/storage/v1/defaults.go`,
+`pkg/registry/core/namespace/strategy.go`, `plugin/pkg/admission/storage/storageclass`, v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+DEFAULT_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
+Object = dict[str, Any]
+
+
+def default_node(node: Object) -> Object:
+    """Allocatable is the capacity where a node does not say it."""
+    status = node.get("status") or {}
+    if status.get("capacity") and status.get("allocatable") is None:
+        return node | {"status": status | {"allocatable": status["capacity"]}}
+    return node
+
+
+def default_claim(claim: Object, default_class: str | None) -> Object:
+    """The default StorageClass, for a claim that says none ("" says none on purpose)."""
+    spec = claim.get("spec") or {}
+    changes: Object = {}
+    if spec.get("storageClassName") is None and default_class is not None:
+        changes["storageClassName"] = default_class
+    if not spec.get("volumeMode"):
+        changes["volumeMode"] = "Filesystem"
+    return claim | {"spec": spec | changes} if changes else claim
+
+
+def default_object(kind: str, obj: Object) -> Object:
+    """The few defaults of the other kinds."""
+    if kind == "Namespace":
+        metadata = obj.get("metadata") or {}
+        labels = (metadata.get("labels") or {}) | {NAMESPACE_LABEL: metadata.get("name")}
+        return obj | {"metadata": metadata | {"labels": labels}}
+    if kind == "StorageClass":
+        return {"volumeBindingMode": "Immediate", "reclaimPolicy": "Delete"} | obj
+    if kind == "PersistentVolume":
+        return obj | {"spec": {"volumeMode": "Filesystem"} | (obj.get("spec") or {})}
+    return obj
+
+
+def is_default_class(obj: Object) -> bool:
+    """True for a StorageClass that claims without one get."""
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(DEFAULT_CLASS_ANNOTATION) == "true")

@@ -1,0 +1,149 @@
+"""The embedded cluster as a `ClusterPort`: the in-memory API server behind the running loop.
+
+Made by the CLI for `berth simulate` and by tests; the host sees the port alone. Calls answer at once; what
+they change comes back through the loop, in order, a few events per turn, as a watch would bring it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.port import MAX_EVENTS_PER_TURN, EventRecord, WatchEvent, WatchHandler
+from berth_host.model.clock import Clock
+
+
+class MemoryCluster:
+    """A cluster in this process. `server`: where tests and the CLI play users, kubelets and controllers."""
+
+    def __init__(self, clock: Clock, server: ApiServer | None = None) -> None:
+        self.server = server if server is not None else ApiServer(clock)
+        self._deliveries: list[_Delivery] = []
+
+    async def start(self, handler: WatchHandler) -> None:
+        """Hand over what is there, return, and go on handing over what changes."""
+        delivery = _Delivery(handler)
+        self._deliveries.append(delivery)
+        for obj in self.server.store.everything():
+            delivery.push(WatchEvent(obj.kind, None, obj))
+        delivery.unsubscribe = self.server.store.subscribe(delivery.push)
+        await delivery.caught_up()
+
+    async def stop(self) -> None:
+        """Nothing is handed over any more."""
+        for delivery in self._deliveries:
+            delivery.stop()
+        self._deliveries.clear()
+
+    @property
+    def undelivered_count(self) -> int:
+        """Changes that a handler has not seen yet."""
+        return sum(delivery.pending_count for delivery in self._deliveries)
+
+    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """The object as it is now."""
+        return self.server.get(resource, ref)
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Put a pod on a node."""
+        self.server.bind(pod, node_name)
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        merge_patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        """Apply a JSON merge patch."""
+        return self.server.patch(
+            resource,
+            ref,
+            merge_patch,
+            subresource=subresource,
+            expected_resource_version=expected_resource_version,
+        )
+
+    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        """Delete an object."""
+        self.server.delete(resource, ref, grace_period_s=grace_period_s)
+
+    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Keep an event about a pod, in the name of the pod's scheduler."""
+        await self.create_event(
+            EventRecord(
+                regarding=pod.ref,
+                type=type,
+                reason=reason,
+                action=action,
+                note=note,
+                reporter=pod.scheduler_name,
+            )
+        )
+
+    async def create_event(self, event: EventRecord) -> None:
+        """Keep an event."""
+        self.server.events.add(event)
+
+
+class _Delivery:
+    """One watcher's queue of changes, emptied by the loop."""
+
+    def __init__(self, handler: WatchHandler) -> None:
+        self._handler = handler
+        self._pending: deque[WatchEvent] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._turn_is_due = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self.unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    def push(self, event: WatchEvent) -> None:
+        self._pending.append(event)
+        self._plan_turn()
+
+    async def caught_up(self) -> None:
+        """Return once nothing is pending."""
+        if self._pending:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def stop(self) -> None:
+        self.unsubscribe()
+        self._pending.clear()
+        self._wake()
+
+    def _plan_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        try:
+            for _ in range(min(MAX_EVENTS_PER_TURN, len(self._pending))):
+                self._handler(self._pending.popleft())
+        finally:
+            # A handler that raised has lost its event (the loop reports it); the others still come.
+            if self._pending:
+                self._plan_turn()
+            else:
+                self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()

@@ -1,0 +1,37 @@
+"""Kubernetes events that the host wrote, newest last, and the latest of each reason per object.
+
+Filled by the embedded server; read by `berth simulate` (who preempted whom) and by tests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from berth_host.cluster.port import EventRecord
+
+CAPACITY: Final = 20_000
+
+
+class EventLog:
+    """A bounded log. What falls out of it is counted, and stays findable by reason and object."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._recent: deque[EventRecord] = deque(maxlen=capacity)
+        self._latest: dict[tuple[str, str], EventRecord] = {}
+        self.total_count = 0
+
+    def add(self, event: EventRecord) -> None:
+        """Write one."""
+        self._recent.append(event)
+        self._latest[(event.reason, event.regarding.key)] = event
+        self.total_count += 1
+
+    def latest(self, reason: str, key: str) -> EventRecord | None:
+        """The newest event with `reason` about the object `key` (`namespace/name`)."""
+        return self._latest.get((reason, key))
+
+    @property
+    def recent(self) -> list[EventRecord]:
+        """The events that are still kept, oldest first."""
+        return list(self._recent)

@@ -1,0 +1,57 @@
+"""The kinds that the embedded cluster keeps: how each is spelled, and where its objects live.
+
+Read by the server, its admission and the manifest loader. `resource` is spelled as in a plugin's
+StateNeed: the plural, with the API group in front where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind. `namespaced`: its objects live in namespaces; `keeps_status`: a new one may say its status
+    itself (a kubelet registers its node with one), elsewhere a created object starts without."""
+
+    api_version: str
+    kind: str
+    resource: str
+    namespaced: bool = True
+    keeps_status: bool = False
+
+    def key(self, namespace: str, name: str) -> str:
+        """`namespace/name`, or `name` where there are no namespaces."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+_ALL: Final = (
+    Kind("v1", "Namespace", "namespaces", namespaced=False),
+    Kind("v1", "Node", "nodes", namespaced=False, keeps_status=True),
+    Kind("v1", "Pod", "pods"),
+    Kind("v1", "Service", "services"),
+    Kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+    Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    Kind("v1", "ReplicationController", "replicationcontrollers"),
+    Kind("apps/v1", "Deployment", "apps/deployments"),
+    Kind("apps/v1", "ReplicaSet", "apps/replicasets"),
+    Kind("apps/v1", "StatefulSet", "apps/statefulsets"),
+    Kind("batch/v1", "Job", "batch/jobs"),
+    Kind("policy/v1", "PodDisruptionBudget", "policy/poddisruptionbudgets"),
+    Kind("scheduling.k8s.io/v1", "PriorityClass", "scheduling.k8s.io/priorityclasses", namespaced=False),
+    Kind("storage.k8s.io/v1", "StorageClass", "storage.k8s.io/storageclasses", namespaced=False),
+    Kind("storage.k8s.io/v1", "CSINode", "storage.k8s.io/csinodes", namespaced=False),
+    Kind("storage.k8s.io/v1", "CSIDriver", "storage.k8s.io/csidrivers", namespaced=False),
+    Kind("storage.k8s.io/v1", "CSIStorageCapacity", "storage.k8s.io/csistoragecapacities"),
+    Kind("storage.k8s.io/v1", "VolumeAttachment", "storage.k8s.io/volumeattachments", namespaced=False),
+    Kind("resource.k8s.io/v1", "ResourceClaim", "resource.k8s.io/resourceclaims"),
+    Kind("resource.k8s.io/v1", "ResourceSlice", "resource.k8s.io/resourceslices", namespaced=False),
+    Kind("resource.k8s.io/v1", "DeviceClass", "resource.k8s.io/deviceclasses", namespaced=False),
+)
+BY_KIND: Final[Mapping[str, Kind]] = {kind.kind: kind for kind in _ALL}
+BY_RESOURCE: Final[Mapping[str, Kind]] = {kind.resource: kind for kind in _ALL}
+POD: Final = BY_KIND["Pod"]
+NODE: Final = BY_KIND["Node"]
+NAMESPACE: Final = BY_KIND["Namespace"]

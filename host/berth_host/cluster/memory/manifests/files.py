@@ -1,0 +1,87 @@
+"""Paths as a user gives them -> the texts behind them, in a stable order.
+
+Called by `loading.load`. A folder stands for all its `*.yaml`, `*.yml` and `*.json`, at any depth and in
+the order of their names; what begins with a dot is left alone, and a folder that links lead to again is read
+once. `-` is standard input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from berth_host.errors.manifests import ManifestProblem
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One text. `name` is how it is called in messages."""
+
+    name: str
+    text: str
+
+
+def sources_of(
+    paths: Sequence[str], read_stdin: Callable[[], str]
+) -> tuple[list[Source], list[ManifestProblem]]:
+    """The texts behind `paths`, a file that is named twice only once; and what could not be read.
+
+    `read_stdin` raises OSError and UnicodeDecodeError, as reading a file does.
+    """
+    sources: list[Source] = []
+    problems: list[ManifestProblem] = []
+    seen: set[Path] = set()
+
+    def take(name: str, read: Callable[[], str]) -> None:
+        try:
+            sources.append(Source(name, read()))
+        except OSError as err:
+            problems.append(ManifestProblem(file=name, problem=f"cannot be read: {err.strerror}"))
+        except UnicodeDecodeError as err:
+            text = f"is not UTF-8 text (byte {err.start}): save it as UTF-8"
+            problems.append(ManifestProblem(file=name, problem=text))
+
+    for path in paths:
+        if path == STDIN:
+            take("standard input", read_stdin)
+            continue
+        try:
+            found = list(_files(Path(path), set()))
+        except OSError as err:
+            problems.append(
+                ManifestProblem(file=str(err.filename), problem=f"cannot be read: {err.strerror}")
+            )
+            continue
+        if not found:
+            text = f"no manifests here: a folder needs files that end in {', '.join(SUFFIXES)}"
+            problems.append(ManifestProblem(file=path, problem=text))
+        for file in found:
+            resolved = file.resolve()
+            if resolved in seen:
+                continue
+            seen.add(resolved)
+            take(str(file), partial(file.read_text, encoding="utf-8"))
+    return sources, problems
+
+
+def _files(path: Path, seen_folders: set[Path]) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    resolved = path.resolve()
+    if resolved in seen_folders:
+        return
+    seen_folders.add(resolved)
+    for entry in sorted(path.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files(entry, seen_folders)
+        elif entry.suffix in SUFFIXES:
+            yield entry

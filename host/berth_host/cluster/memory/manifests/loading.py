@@ -1,0 +1,183 @@
+"""Paths -> an API server that holds what the manifests there describe.
+
+Called by the CLI (`simulate`, `why`) and by tests. What others rely on (namespaces, priority and storage
+classes) is created first, then all else in the order of the input, workloads followed by their pods. Every
+problem is collected; with one problem or more nothing is usable and ManifestError is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_host.cluster.memory.kinds import BY_KIND
+from berth_host.cluster.memory.manifests import workloads
+from berth_host.cluster.memory.manifests.files import sources_of
+from berth_host.cluster.memory.manifests.reading import Manifest, Origin, read
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError
+from berth_host.errors.manifests import ManifestError, ManifestProblem
+
+_FIRST: Final = ("Namespace", "PriorityClass", "StorageClass")
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load has put into the server.
+
+    `pod_keys`: `namespace/name` of every pod, in order; `owners`: of the pods that a workload of the input
+    stands for, as `Deployment/namespace/name`; `finished_count`: pods left out because they have ended.
+    """
+
+    pod_keys: tuple[str, ...]
+    owners: Mapping[str, str]
+    finished_count: int
+    warnings: tuple[str, ...]
+
+
+def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str]) -> Loaded:
+    """Fill `server` from files, folders and standard input (`-`). Raises ManifestError with all problems."""
+    sources, problems = sources_of(paths, read_stdin)
+    reading = read(sources)
+    loader = _Loader(server, reading.manifests)
+    for manifest in sorted(reading.manifests, key=_rank):
+        loader.add(manifest)
+    problems += reading.problems + loader.problems
+    if problems:
+        order = {source.name: i for i, source in enumerate(sources)}
+        problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
+        raise ManifestError(problems)
+    return Loaded(tuple(loader.pod_keys), loader.owners, loader.finished_count, tuple(reading.warnings))
+
+
+def _rank(manifest: Manifest) -> int:
+    return _FIRST.index(manifest.kind) if manifest.kind in _FIRST else len(_FIRST)
+
+
+class _Loader:
+    def __init__(self, server: ApiServer, manifests: Sequence[Manifest]) -> None:
+        self._server = server
+        self._dependents = _Dependents(manifests)
+        self._origins: dict[tuple[str, str], Origin] = {}
+        self._owner_of_uid: dict[str, str] = {}
+        self._reported: set[tuple[int, str, str]] = set()
+        self.problems: list[ManifestProblem] = []
+        self.pod_keys: list[str] = []
+        self.owners: dict[str, str] = {}
+        self.finished_count = 0
+
+    def add(self, manifest: Manifest) -> None:
+        """Create the object, and what a controller would make of it."""
+        if manifest.kind == "Pod" and _phase(manifest.obj) in _FINISHED:
+            self.finished_count += 1
+            return
+        stored = self._create(manifest.origin, manifest.obj)
+        if stored is not None and manifest.kind in workloads.WORKLOADS:
+            self._expand(manifest.origin, stored)
+
+    def _expand(self, origin: Origin, workload: KubeObject) -> None:
+        owner = f"{workload.kind}/{workload.ref.key}"
+        maker, name = workload, workload.ref.name
+        if workload.kind == "Deployment":
+            if self._dependents.of(workload, "ReplicaSet"):
+                return  # its ReplicaSets are in the input themselves
+            made = self._create(origin, workloads.replica_set_of(workload.parsed), from_template=True)
+            if made is None:
+                return
+            maker = made
+        mine = self._dependents.of(workload, "Pod")
+        there = {_name(pod) for pod in mine if _phase(pod) not in _FINISHED}
+        succeeded = sum(_phase(pod) == "Succeeded" for pod in mine)
+        pods = workloads.pods_of(maker.parsed, name, there, succeeded)
+        if workload.kind == "StatefulSet":
+            for claim in workloads.claims_of(workload.parsed, [_name(pod) for pod in pods]):
+                if not self._dependents.has("PersistentVolumeClaim", claim):
+                    self._create(origin, claim, from_template=True)
+        for pod in pods:
+            made = self._create(origin, pod, from_template=True)
+            if made is not None:
+                self.owners[made.ref.key] = owner
+
+    def _create(
+        self, origin: Origin, obj: Mapping[str, Any], *, from_template: bool = False
+    ) -> KubeObject | None:
+        kind = BY_KIND[str(obj["kind"])]
+        uid = _metadata(obj).get("uid")
+        if isinstance(uid, str) and uid in self._owner_of_uid:
+            text = f"{uid!r} is the uid of {self._owner_of_uid[uid]} too: remove it"
+            self._report(origin, FieldProblem("metadata.uid", text))
+            return None
+        try:
+            stored = self._server.create(obj, restore=True)
+        except ConflictError as err:
+            first = self._origins.get((kind.kind, err.key))
+            where = f", first in {first}" if first is not None else ""
+            text = f"{kind.kind} {err.key} is there twice{where}: remove or rename one"
+            self._report(origin, FieldProblem("metadata.name", text))
+            return None
+        except InvalidError as err:
+            for problem in err.problems:
+                self._report(origin, _in_template(problem) if from_template else problem)
+            return None
+        self._origins[(kind.kind, stored.ref.key)] = origin
+        self._owner_of_uid[stored.ref.uid] = f"{kind.kind} {stored.ref.key}"
+        if kind.kind == "Pod":
+            self.pod_keys.append(stored.ref.key)
+        return stored
+
+    def _report(self, origin: Origin, problem: FieldProblem) -> None:
+        # The pods of one template have the same problem; it is said once.
+        identity = (id(origin), problem.path, problem.problem)
+        if identity not in self._reported:
+            self._reported.add(identity)
+            self.problems.append(origin.problem(problem.path, problem.problem))
+
+
+class _Dependents:
+    """What the input itself says about who belongs to whom (`kubectl get all -o yaml` has it all)."""
+
+    def __init__(self, manifests: Sequence[Manifest]) -> None:
+        self._by_owner: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+        self._named: set[tuple[str, str, str]] = set()
+        for manifest in manifests:
+            namespace, name = _namespace(manifest.obj), _name(manifest.obj)
+            self._named.add((manifest.kind, namespace, name))
+            for owner in _metadata(manifest.obj).get("ownerReferences") or ():
+                if isinstance(owner, dict) and owner.get("controller"):
+                    key = (manifest.kind, namespace, str(owner.get("kind")), str(owner.get("name")))
+                    self._by_owner.setdefault(key, []).append(manifest.obj)
+
+    def of(self, owner: KubeObject, kind: str) -> list[Mapping[str, Any]]:
+        """The objects of `kind` in the input that `owner` controls."""
+        return self._by_owner.get((kind, owner.ref.namespace, owner.kind, owner.ref.name), [])
+
+    def has(self, kind: str, obj: Mapping[str, Any]) -> bool:
+        """True when the input has an object of that name."""
+        return (kind, _namespace(obj), _name(obj)) in self._named
+
+
+def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(_metadata(obj).get("name") or "")
+
+
+def _namespace(obj: Mapping[str, Any]) -> str:
+    return str(_metadata(obj).get("namespace") or "default")
+
+
+def _phase(obj: Mapping[str, Any]) -> str:
+    status = obj.get("status")
+    return str(status.get("phase") or "") if isinstance(status, dict) else ""
+
+
+def _in_template(problem: FieldProblem) -> FieldProblem:
+    path = f"spec.template.{problem.path}" if problem.path.startswith("spec.") else problem.path
+    return FieldProblem(path, problem.problem)

@@ -1,0 +1,147 @@
+"""Texts -> Kubernetes objects, each with where it stands.
+
+Called by `loading.load`. Lists are taken apart, kinds and versions are checked; what a simulation does not
+know is set aside by name, never dropped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_host.cluster.memory.kinds import BY_KIND
+from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of, line_of
+from berth_host.cluster.memory.manifests.files import Source
+from berth_host.errors.manifests import ManifestProblem
+
+_HINTS: Final[Mapping[str, str]] = {
+    "DaemonSet": "its pods follow nodes, and are not simulated",
+    "CronJob": "it makes no pods until its time comes: give the Job itself",
+    "KubeSchedulerConfiguration": "a configuration is given with --config",
+    "BerthConfiguration": "a configuration is given with --config",
+}
+_SHOWN_NAMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an object stands. `prefix`: its path in the document, such as `items[3]`."""
+
+    source: Source
+    document: int
+    prefix: str = ""
+
+    def problem(self, path: str, text: str) -> ManifestProblem:
+        """A problem with one of the object's fields, with its line."""
+        full = ".".join(part for part in (self.prefix, path) if part)
+        return ManifestProblem(
+            file=self.source.name,
+            document=self.document,
+            line=line_of(self.source.text, self.document, full),
+            path=full,
+            problem=text,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.source.name} document {self.document}" + (f" {self.prefix}" if self.prefix else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object as it was written."""
+
+    origin: Origin
+    obj: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The object's kind."""
+        return str(self.obj["kind"])
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the texts hold: objects of known kinds, problems, and the names of what is left out by kind."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    problems: list[ManifestProblem] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence per kind that is left out."""
+        return [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
+
+
+def read(sources: Sequence[Source]) -> Reading:
+    """All objects of all texts."""
+    reading = Reading()
+    for source in sources:
+        number = 0
+        try:
+            for number, document in enumerate(documents_of(source.text), start=1):
+                if document is not None:
+                    _take(reading, Origin(source, number), document)
+        except DocumentError as err:
+            reading.problems.append(
+                ManifestProblem(file=source.name, document=number + 1, line=err.line, problem=err.problem)
+            )
+    return reading
+
+
+def _take(reading: Reading, origin: Origin, obj: Any) -> None:
+    if not isinstance(obj, dict):
+        text = "is not a Kubernetes object: a map with apiVersion, kind and metadata"
+        reading.problems.append(origin.problem("", text))
+        return
+    kind = obj.get("kind")
+    if isinstance(kind, str) and kind.endswith("List") and "items" in obj:
+        for item_origin, item in _items(reading, origin, obj):
+            _take(reading, item_origin, item)
+        return
+    problem = _kind_problem(obj)
+    if problem is not None:
+        reading.problems.append(origin.problem(*problem))
+    elif kind in BY_KIND:
+        reading.manifests.append(Manifest(origin, obj))
+    else:
+        metadata = obj.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        names = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
+        reading.left_out.setdefault(str(kind), []).append("/".join(names) or str(origin))
+
+
+def _items(reading: Reading, origin: Origin, obj: Mapping[str, Any]) -> Iterator[tuple[Origin, Any]]:
+    items = obj["items"]
+    prefix = f"{origin.prefix}.items" if origin.prefix else "items"
+    if not isinstance(items, list):
+        if items is not None:
+            reading.problems.append(origin.problem("items", "must be a list of objects"))
+        return
+    # Items of a typed list (NodeList) do not repeat what the list says.
+    item_kind = str(obj["kind"]).removesuffix("List")
+    implied = {"apiVersion": obj.get("apiVersion"), "kind": item_kind} if item_kind else {}
+    for i, item in enumerate(items):
+        yield (
+            Origin(origin.source, origin.document, f"{prefix}[{i}]"),
+            implied | item if isinstance(item, dict) else item,
+        )
+
+
+def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Path and text of what is wrong with apiVersion and kind."""
+    for key in ("apiVersion", "kind"):
+        value = obj.get(key)
+        if not isinstance(value, str) or not value:
+            return key, "is required, such as apiVersion: v1 and kind: Pod"
+    known = BY_KIND.get(obj["kind"])
+    if known is not None and known.api_version != obj["apiVersion"]:
+        return "apiVersion", f"{obj['apiVersion']!r} has no {known.kind} here: use {known.api_version}"
+    return None
+
+
+def _left_out_text(kind: str, names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"left out {kind} {shown}{more}: {_HINTS.get(kind, 'scheduling does not read this kind')}"

@@ -1,0 +1,248 @@
+"""An API server in one process: create, read, update, patch, bind and delete, as a real one decides them.
+
+Used through `cluster.MemoryCluster` by the host, and directly by the manifest loader and by tests, which
+play the part of everybody else. Plain calls, no waiting; changes reach the store's subscribers at once.
+Source: apiserver `registry/generic/registry/store.go`, `pkg/registry/core/pod/{strategy,storage/storage}.go`.
+Differs: a namespace that is not there is made; nothing waits for a kubelet, so a deleted pod is gone at once
+unless finalizers hold it; there are no controllers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRef
+
+from berth_host.cluster.memory.admission import Admission
+from berth_host.cluster.memory.admission.objects import is_default_class
+from berth_host.cluster.memory.admission.pod import new_pod_status
+from berth_host.cluster.memory.binding import bound
+from berth_host.cluster.memory.event_log import EventLog
+from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
+from berth_host.cluster.memory.merge_patch import merged
+from berth_host.cluster.memory.store import ObjectStore
+from berth_host.cluster.memory.validation import problems_of
+from berth_host.cluster.memory.validation.updates import update_problems
+from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
+from berth_host.model.clock import Clock
+
+_SERVER_FIELDS: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+Object = dict[str, Any]
+
+
+class ApiServer:
+    """Stores what passes defaulting, admission and validation. Attributes: store, events."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._admission = Admission()
+        self.store = ObjectStore()
+        self.events = EventLog()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """The object; None where there is none, or another one of the same name (by uid)."""
+        kind = _kind(resource)
+        found = self.store.get(kind, kind.key(ref.namespace, ref.name))
+        return None if found is not None and ref.uid and found.ref.uid != ref.uid else found
+
+    def list(self, resource: str, namespace: str | None = None) -> list[KubeObject]:
+        """All objects of a resource, or those of one namespace, in the order of their creation."""
+        objects = self.store.of(_kind(resource))
+        return objects if namespace is None else [obj for obj in objects if obj.ref.namespace == namespace]
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def create(self, obj: JsonObject, *, restore: bool = False) -> KubeObject:
+        """Store a new object with its defaults. `restore`: uid, times and status are kept, as from a backup.
+
+        Raises ConflictError for a name that is taken, InvalidError with every problem.
+        """
+        kind = BY_KIND.get(str(obj.get("kind")))
+        if kind is None or kind.api_version != obj.get("apiVersion"):
+            raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
+        problems = problems_of(kind, obj)
+        if problems:
+            metadata = obj.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, Mapping) else ""
+            raise InvalidError(kind.resource, str(name), problems)
+        admitted, problems = self._admission.admit(kind.kind, self._prepared(kind, obj, restore))
+        metadata = admitted["metadata"]
+        key = kind.key(metadata.get("namespace") or "", metadata["name"])
+        if problems:
+            raise InvalidError(kind.resource, key, problems)
+        if self.store.get(kind, key) is not None:
+            raise ConflictError(kind.resource, key, "already exists")
+        if kind.namespaced:
+            self._ensure_namespace(metadata["namespace"])
+        return self._stored(kind, key, admitted)
+
+    def update(self, obj: JsonObject, *, subresource: str = "") -> KubeObject:
+        """Replace an object, or with `subresource` "status" its status alone.
+
+        Raises ConflictError where metadata.resourceVersion is said and is not the current one.
+        """
+        kind = BY_KIND[str(obj.get("kind"))]
+        ref = KubeObject.of(obj).ref
+        current = self._current(kind, ref)
+        self._check_version(kind, current, ref.resource_version)
+        return self._replace(kind, current, dict(obj), subresource)
+
+    def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        merge_patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        """Apply a JSON merge patch; the object as it is then."""
+        kind = _kind(resource)
+        current = self._current(kind, ref)
+        said = str((merge_patch.get("metadata") or {}).get("resourceVersion") or "")
+        for version in (expected_resource_version, said):
+            self._check_version(kind, current, version)
+        return self._replace(kind, current, merged(current.parsed, merge_patch), subresource)
+
+    def bind(self, ref: ObjectRef, node_name: str) -> KubeObject:
+        """Put a pod on a node, as the `pods/binding` subresource does."""
+        current = self._current(POD, ref)
+        return self._stored(POD, current.ref.key, bound(current, node_name, self._now()))
+
+    def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        """Delete an object; with finalizers it is marked, and goes with the last of them."""
+        kind = _kind(resource)
+        current = self._current(kind, ref)
+        key = current.ref.key
+        if not current.get("metadata.finalizers"):
+            self._gone(kind, current)
+        elif current.get("metadata.deletionTimestamp") is None:
+            metadata = dict(current.parsed["metadata"])
+            metadata["deletionTimestamp"] = self._now()
+            metadata["deletionGracePeriodSeconds"] = grace_period_s or 0
+            self._stored(kind, key, dict(current.parsed) | {"metadata": metadata})
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _prepared(self, kind: Kind, obj: JsonObject, restore: bool) -> Object:
+        given = obj.get("metadata") or {}
+        version = self.store.next_version()
+        metadata = {key: value for key, value in given.items() if key != "managedFields"}
+        annotations = metadata.get("annotations") or {}
+        if LAST_APPLIED in annotations:
+            metadata["annotations"] = {k: v for k, v in annotations.items() if k != LAST_APPLIED}
+        if not metadata.get("name"):
+            metadata["name"] = f"{metadata['generateName']}{version:05x}"
+        if kind.namespaced:
+            metadata["namespace"] = metadata.get("namespace") or "default"
+        else:
+            metadata.pop("namespace", None)
+        # Unique and the same in every run: the counter, in the form of a version 4 UUID.
+        fresh = {"uid": f"00000000-0000-4000-8000-{version:012x}", "creationTimestamp": self._now()}
+        kept = {key: metadata[key] for key in fresh if restore and metadata.get(key)}
+        if not restore:
+            metadata.pop("deletionTimestamp", None)
+        prepared = dict(obj) | {"metadata": metadata | {"generation": 1} | fresh | kept}
+        if not restore and not kind.keeps_status:
+            prepared.pop("status", None)
+        if kind is POD:
+            prepared["status"] = new_pod_status(prepared, str(fresh["creationTimestamp"]))
+        return prepared
+
+    def _replace(self, kind: Kind, current: KubeObject, wanted: Object, subresource: str) -> KubeObject:
+        old = dict(current.parsed)
+        if subresource == "status":
+            new = old | {"status": wanted.get("status") or {}}
+        elif subresource:
+            problem = FieldProblem("", f"subresource {subresource!r} is not known: use status")
+            raise InvalidError(kind.resource, current.ref.key, [problem])
+        else:
+            new = wanted | ({"status": old["status"]} if "status" in old else {})
+            if "status" not in old:
+                new.pop("status", None)
+            self._keep_server_fields(kind, old, new)
+        if new == old:
+            return current
+        problems = problems_of(kind, new) or update_problems(kind, old, new)
+        if problems:
+            raise InvalidError(kind.resource, current.ref.key, problems)
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            self._gone(kind, current)
+            return KubeObject.of(new)
+        if new.get("spec") != old.get("spec"):
+            generation = int(new["metadata"].get("generation") or 0) + 1
+            new = new | {"metadata": new["metadata"] | {"generation": generation}}
+        return self._stored(kind, current.ref.key, new)
+
+    @staticmethod
+    def _keep_server_fields(kind: Kind, old: Object, new: Object) -> None:
+        said, kept = new.get("metadata") or {}, old["metadata"]
+        changed = [
+            key for key in ("name", "namespace", "uid") if said.get(key) and said[key] != kept.get(key)
+        ]
+        if changed:
+            problems = [FieldProblem(f"metadata.{key}", "cannot be changed") for key in changed]
+            raise InvalidError(kind.resource, str(kept["name"]), problems)
+        metadata = {key: value for key, value in said.items() if key not in _SERVER_FIELDS}
+        metadata |= {key: kept[key] for key in _SERVER_FIELDS if key in kept}
+        metadata["resourceVersion"] = kept["resourceVersion"]
+        new["metadata"] = metadata
+        new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
+
+    def _stored(self, kind: Kind, key: str, obj: Object) -> KubeObject:
+        stored = self.store.put(kind, key, obj)
+        if kind.kind == "PriorityClass":
+            self._admission.priorities.keep(stored)
+        elif kind.kind == "StorageClass" and is_default_class(obj):
+            self._admission.default_storage_class = key
+        return stored
+
+    def _gone(self, kind: Kind, current: KubeObject) -> None:
+        key = current.ref.key
+        self.store.remove(kind, key)
+        if kind.kind == "PriorityClass":
+            self._admission.priorities.drop(key)
+        elif kind.kind == "StorageClass" and self._admission.default_storage_class == key:
+            self._admission.default_storage_class = None
+
+    def _current(self, kind: Kind, ref: ObjectRef) -> KubeObject:
+        found = self.store.get(kind, kind.key(ref.namespace, ref.name))
+        if found is None:
+            raise NotFoundError(kind.resource, ref.key)
+        if ref.uid and ref.uid != found.ref.uid:
+            text = f"is another object now: uid {found.ref.uid}, not {ref.uid}"
+            raise ConflictError(kind.resource, ref.key, text)
+        return found
+
+    @staticmethod
+    def _check_version(kind: Kind, current: KubeObject, expected: str) -> None:
+        version = current.ref.resource_version
+        if expected and expected != version:
+            text = f"has changed: it is at version {version}, not {expected}"
+            raise ConflictError(kind.resource, current.ref.key, text)
+
+    def _ensure_namespace(self, name: str) -> None:
+        if self.store.get(NAMESPACE, name) is None:
+            self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _kind(resource: str) -> Kind:
+    kind = BY_RESOURCE.get(resource)
+    if kind is None:
+        raise NotFoundError(resource, "", f"no such resource; there are {', '.join(sorted(BY_RESOURCE))}")
+    return kind

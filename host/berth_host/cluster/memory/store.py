@@ -1,0 +1,64 @@
+"""The objects of the embedded cluster, one version each, and who is told when one changes.
+
+Held by `server.ApiServer`, which decides what may be stored. Stored objects are never changed in place:
+a change is a new object that shares what stayed the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_host.cluster.memory.kinds import BY_RESOURCE, Kind
+from berth_host.cluster.port import WatchEvent, WatchHandler
+
+
+class ObjectStore:
+    """Objects by resource and key. One counter gives all resource versions, so they order all changes."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, dict[str, KubeObject]] = {resource: {} for resource in BY_RESOURCE}
+        self._versions = itertools.count(1)
+        self._subscribers: list[WatchHandler] = []
+
+    def next_version(self) -> int:
+        """The resource version of the next change."""
+        return next(self._versions)
+
+    def get(self, kind: Kind, key: str) -> KubeObject | None:
+        """The object, or None."""
+        return self._objects[kind.resource].get(key)
+
+    def of(self, kind: Kind) -> list[KubeObject]:
+        """All objects of a kind, in the order of their creation."""
+        return list(self._objects[kind.resource].values())
+
+    def everything(self) -> Iterator[KubeObject]:
+        """All objects; kind by kind in the order of the table of kinds, then by creation."""
+        return itertools.chain.from_iterable(objects.values() for objects in self._objects.values())
+
+    def put(self, kind: Kind, key: str, obj: dict[str, Any]) -> KubeObject:
+        """Store a new object or a new version; `obj` belongs to the store from now on."""
+        metadata = obj["metadata"] | {"resourceVersion": str(self.next_version())}
+        stored = KubeObject.of(obj | {"metadata": metadata})
+        old = self._objects[kind.resource].get(key)
+        self._objects[kind.resource][key] = stored
+        self._tell(WatchEvent(kind.kind, old, stored))
+        return stored
+
+    def remove(self, kind: Kind, key: str) -> None:
+        """Take an object out."""
+        old = self._objects[kind.resource].pop(key)
+        self._tell(WatchEvent(kind.kind, old, None))
+
+    def subscribe(self, handler: WatchHandler) -> Callable[[], None]:
+        """Tell `handler` of every change from now on, at once; the answer ends it."""
+        self._subscribers.append(handler)
+        return lambda: self._subscribers.remove(handler)
+
+    def _tell(self, event: WatchEvent) -> None:
+        for handler in self._subscribers:
+            handler(event)

@@ -1,0 +1,142 @@
+"""An object's fields against the field table of Kubernetes' kinds: types and unknown names.
+
+What the API server's strict decoding does. Called by `validation.problems_of` before anything looks at a
+value, so that the checks behind it may trust the types. The table (`schema.json`) is made from the
+Kubernetes client's models by `tests/support/kube_schema.py`; below `status` unknown fields are let
+through, because newer components write there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from berth_sdk.errors import QuantityError
+from berth_sdk.quantity import nano_value
+
+from berth_host.errors.cluster import FieldProblem
+
+_TYPE_WORDS: Final[dict[type, str]] = {
+    dict: "a map",
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    type(None): "null",
+}
+_SIMPLE: Final[dict[str, type]] = {"string": str, "integer": int, "boolean": bool}
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, str]]:
+    table: Mapping[str, Mapping[str, str]] = json.loads(
+        (Path(__file__).parent / "schema.json").read_text(encoding="utf-8")
+    )
+    return table
+
+
+def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
+    """Everything in `obj` that is unknown or of the wrong type; empty when all is well."""
+    problems: list[FieldProblem] = []
+    if kind in _table():
+        _struct(problems, kind, obj, "", lenient=False)
+    return problems
+
+
+def _struct(problems: list[FieldProblem], struct: str, value: Any, path: str, *, lenient: bool) -> None:
+    if not isinstance(value, dict):
+        problems.append(FieldProblem(path, f"must be a map, not {_shown(value)}"))
+        return
+    fields = _table()[struct]
+    for name, item in value.items():
+        here = f"{path}.{name}" if path else name
+        field_type = fields.get(name)
+        if field_type is None:
+            if not lenient:
+                problems.append(FieldProblem(here, _unknown(struct, name, fields)))
+        elif item is not None:
+            _value(problems, field_type, item, here, lenient=lenient or (not path and name == "status"))
+
+
+def _value(problems: list[FieldProblem], field_type: str, value: Any, path: str, *, lenient: bool) -> None:
+    first = field_type[0]
+    if first == "[":
+        _list(problems, field_type[1:-1], value, path, lenient=lenient)
+    elif first == "{":
+        _map(problems, field_type[1:-1], value, path, lenient=lenient)
+    elif first.isupper():
+        _struct(problems, field_type, value, path, lenient=lenient)
+    elif (problem := _scalar(field_type, value)) is not None:
+        problems.append(FieldProblem(path, problem))
+
+
+def _list(problems: list[FieldProblem], item_type: str, value: Any, path: str, *, lenient: bool) -> None:
+    if not isinstance(value, list):
+        problems.append(FieldProblem(path, f"must be a list, not {_shown(value)}"))
+        return
+    for i, item in enumerate(value):
+        _value(problems, item_type, item, f"{path}[{i}]", lenient=lenient)
+
+
+def _map(problems: list[FieldProblem], item_type: str, value: Any, path: str, *, lenient: bool) -> None:
+    if not isinstance(value, dict):
+        problems.append(FieldProblem(path, f"must be a map, not {_shown(value)}"))
+        return
+    for name, item in value.items():
+        if item_type != "string" or type(item) is not str:
+            _value(problems, item_type, item, f"{path}.{name}", lenient=lenient)
+
+
+def _scalar(field_type: str, value: Any) -> str | None:
+    expected = _SIMPLE.get(field_type)
+    if expected is not None:
+        if expected is int and type(value) is int and not -(2**63) <= value < 2**63:
+            return f"must be an integer of 64 bits, not {value}"
+        if type(value) is expected:
+            return None
+        cure = ": put it in quotes" if expected is str and not isinstance(value, dict | list) else ""
+        return f"must be {_TYPE_WORDS[expected]}, not {_shown(value)}{cure}"
+    if field_type == "quantity":
+        return _quantity(value)
+    if field_type == "number":
+        bad = isinstance(value, bool) or not isinstance(value, int | float)
+        return f"must be a number, not {_shown(value)}" if bad else None
+    if field_type == "time":
+        return _time(value)
+    return None
+
+
+def _quantity(value: Any) -> str | None:
+    try:
+        nano_value(value)
+    except QuantityError as err:
+        return str(err)
+    return None
+
+
+def _time(value: Any) -> str | None:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return f'must be an RFC 3339 time such as "2026-01-01T00:00:00Z", not {_shown(value)}'
+    return None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return _TYPE_WORDS[type(value)]
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return repr(value)
+
+
+def _unknown(struct: str, name: str, fields: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, fields, n=1)
+    cure = f"did you mean {near[0]!r}?" if near else f"remove it, or use one of {', '.join(sorted(fields))}"
+    return f"unknown field {name!r} of {struct}: {cure}"

@@ -1,0 +1,117 @@
+"""Label selectors, node selectors and affinity terms, as the API server accepts them.
+
+Called by the pod's and the workloads' checks. Types are right already (schema.py).
+Source: apimachinery `meta/v1/validation`, core `validation.go` (ValidateNodeSelector, affinity terms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_host.cluster.memory.validation.fields import (
+    Problems,
+    check_label_key,
+    check_labels,
+    items,
+    join,
+    label_value_problem,
+)
+
+LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+NODE_OPERATORS: Final = (*LABEL_OPERATORS, "Gt", "Lt")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+MAX_WEIGHT: Final = 100
+
+
+def check_label_selector(problems: Problems, selector: Mapping[str, Any] | None, path: str) -> None:
+    """metav1.LabelSelector; None is fine."""
+    if selector is None:
+        return
+    check_labels(problems, selector.get("matchLabels"), join(path, "matchLabels"))
+    for here, requirement in items(selector, path, "matchExpressions"):
+        _check_requirement(problems, requirement, here, LABEL_OPERATORS)
+
+
+def check_affinity(problems: Problems, affinity: Mapping[str, Any] | None, path: str) -> None:
+    """Node affinity, pod affinity and pod anti-affinity of a pod."""
+    if affinity is None:
+        return
+    if (node := affinity.get("nodeAffinity")) is not None:
+        check_node_affinity(problems, node, join(path, "nodeAffinity"))
+    for name in ("podAffinity", "podAntiAffinity"):
+        if (pods := affinity.get(name)) is not None:
+            _check_pod_affinity(problems, pods, join(path, name))
+
+
+def check_node_affinity(problems: Problems, affinity: Mapping[str, Any], path: str) -> None:
+    """Required and preferred terms."""
+    if (required := affinity.get(_REQUIRED)) is not None:
+        check_node_selector(problems, required, join(path, _REQUIRED))
+    for here, term in items(affinity, path, _PREFERRED):
+        _check_weight(problems, term, here)
+        if problems.required(term, here, "preference"):
+            _check_node_term(problems, term["preference"], join(here, "preference"))
+
+
+def check_node_selector(problems: Problems, selector: Mapping[str, Any], path: str) -> None:
+    """core/v1 NodeSelector: terms that are ORed."""
+    problems.required(selector, path, "nodeSelectorTerms")
+    for here, term in items(selector, path, "nodeSelectorTerms"):
+        _check_node_term(problems, term, here)
+
+
+def _check_node_term(problems: Problems, term: Mapping[str, Any], path: str) -> None:
+    for here, requirement in items(term, path, "matchExpressions"):
+        _check_requirement(problems, requirement, here, NODE_OPERATORS)
+    for here, requirement in items(term, path, "matchFields"):
+        if requirement.get("key") != "metadata.name":
+            problems.add(join(here, "key"), f"{requirement.get('key')!r} is not a field: use metadata.name")
+        elif problems.one_of(requirement.get("operator"), join(here, "operator"), ("In", "NotIn")):
+            values = requirement.get("values") or ()
+            if len(values) != 1:
+                problems.add(join(here, "values"), f"must hold one node name, not {len(values)}")
+
+
+def _check_requirement(
+    problems: Problems, requirement: Mapping[str, Any], path: str, operators: tuple[str, ...]
+) -> None:
+    check_label_key(problems, requirement.get("key"), join(path, "key"))
+    operator = requirement.get("operator")
+    if not problems.one_of(operator, join(path, "operator"), operators):
+        return
+    values = requirement.get("values") or ()
+    here = join(path, "values")
+    if operator in ("In", "NotIn"):
+        if not values:
+            problems.add(here, f"must not be empty with operator {operator}")
+        for i, value in enumerate(values):
+            if operators is LABEL_OPERATORS and (problem := label_value_problem(value or "")) is not None:
+                problems.add(f"{here}[{i}]", problem)
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            problems.add(here, f"must be empty with operator {operator}: remove it, or use In")
+    elif len(values) != 1:
+        problems.add(here, f"must hold one integer with operator {operator}, not {len(values)} values")
+
+
+def _check_pod_affinity(problems: Problems, affinity: Mapping[str, Any], path: str) -> None:
+    for here, term in items(affinity, path, _REQUIRED):
+        _check_pod_term(problems, term, here)
+    for here, weighted in items(affinity, path, _PREFERRED):
+        _check_weight(problems, weighted, here)
+        if problems.required(weighted, here, "podAffinityTerm"):
+            _check_pod_term(problems, weighted["podAffinityTerm"], join(here, "podAffinityTerm"))
+
+
+def _check_pod_term(problems: Problems, term: Mapping[str, Any], path: str) -> None:
+    check_label_key(problems, term.get("topologyKey"), join(path, "topologyKey"))
+    check_label_selector(problems, term.get("labelSelector"), join(path, "labelSelector"))
+    check_label_selector(problems, term.get("namespaceSelector"), join(path, "namespaceSelector"))
+
+
+def _check_weight(problems: Problems, term: Mapping[str, Any], path: str) -> None:
+    weight = term.get("weight")
+    if weight is None or not 1 <= weight <= MAX_WEIGHT:
+        problems.add(join(path, "weight"), f"must be 1 to {MAX_WEIGHT}, not {weight}")

@@ -1,0 +1,96 @@
+"""What the host needs of a cluster: one stream of changes in, a few calls out.
+
+Adapters: `cluster/memory` (embedded). Composed by `app`, which hands the calls to the scheduler and the
+stream to `cluster/handlers`; nothing above the port knows which adapter it is.
+Resources are spelled as in a plugin's StateNeed: `pods`, `storage.k8s.io/csinodes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+
+MAX_EVENTS_PER_TURN: Final = 20
+"""How many changes an adapter hands over before the loop may do something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One change. `old` is None for an add, `new` for a delete; `kind` is the object's kind, as `Pod`."""
+
+    kind: str
+    old: KubeObject | None
+    new: KubeObject | None
+
+
+WatchHandler = Callable[[WatchEvent], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """A Kubernetes event to be written (events.k8s.io/v1). `type`: Normal or Warning."""
+
+    regarding: ObjectRef
+    regarding_kind: str = "Pod"
+    type: str = "Normal"
+    reason: str
+    action: str = ""
+    note: str
+    reporter: str
+    related: ObjectRef | None = None
+
+
+class ClusterPort(Protocol):
+    """A cluster. The calls raise ConflictError, NotFoundError, InvalidError or UnavailableError."""
+
+    async def start(self, handler: WatchHandler) -> None:
+        """Hand over every existing object as an add, then return; every later change follows, in order.
+
+        The handler runs on the loop, at most MAX_EVENTS_PER_TURN times in one turn, and must not raise.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Nothing is handed over any more."""
+        ...
+
+    @property
+    def undelivered_count(self) -> int:
+        """Changes that are known and not handed over yet; an adapter that cannot know answers 0."""
+        ...
+
+    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """The object as it is now, read live; None where there is none (or another uid than `ref.uid`)."""
+        ...
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Put a pod on a node. ConflictError: it is on one already, is going away, or is another pod."""
+        ...
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        merge_patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        """Apply a JSON merge patch (RFC 7386); the object as it is then. `subresource`: "" or "status"."""
+        ...
+
+    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        """Delete an object; with finalizers it stays, marked, until the last one is gone."""
+        ...
+
+    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Write an event about a pod, in the name of the pod's scheduler."""
+        ...
+
+    async def create_event(self, event: EventRecord) -> None:
+        """Write any event."""
+        ...

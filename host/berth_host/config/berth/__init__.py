@@ -1,0 +1,1 @@
+"""BerthConfiguration: what berth wants to know beside KubeSchedulerConfiguration."""

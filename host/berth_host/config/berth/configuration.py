@@ -1,0 +1,146 @@
+"""The loaded BerthConfiguration: where plugins live, for which pods they are asked, how long, and what
+a failure means. Built by `berth.decoding`, read by `app`, `attach` and `rpc`. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, POINT_RULES, FailurePolicy, PointPolicy
+from berth_host.config.decoding.duration import format_duration
+from berth_host.config.source.node import Json
+
+API_VERSION: Final = "config.berth.io/v1alpha1"
+KIND: Final = "BerthConfiguration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointSettings:
+    """Deadline of one call, and what its failure means."""
+
+    deadline_s: float
+    policy: FailurePolicy
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`."""
+        return {"deadline": _duration_text(self.deadline_s), "policy": self.policy.value}
+
+
+def default_point_settings() -> dict[str, PointSettings]:
+    """The settings of every point for a plugin that sets none."""
+    return {
+        point: PointSettings(deadline_s=rules.deadline_ms / 1000, policy=rules.policy)
+        for point, rules in POINT_RULES.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Mutual TLS towards a remote plugin: paths, read again when they change."""
+
+    ca_file: str
+    cert_file: str
+    key_file: str
+    server_name: str
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`; paths only."""
+        return {
+            "caFile": self.ca_file,
+            "certFile": self.cert_file,
+            "keyFile": self.key_file,
+            "serverName": self.server_name,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginScope:
+    """Which pods a plugin is asked about: all of what is given must hold.
+
+    The selectors are LabelSelectors as JSON (None: any). `resources`: the pod requests one of them.
+    """
+
+    namespace_selector: Mapping[str, Json] | None = None
+    pod_selector: Mapping[str, Json] | None = None
+    resources: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`; what is not given is left out."""
+        result: dict[str, Json] = {}
+        if self.namespace_selector is not None:
+            result["namespaceSelector"] = dict(self.namespace_selector)
+        if self.pod_selector is not None:
+            result["podSelector"] = dict(self.pod_selector)
+        if self.resources:
+            result["resources"] = list(self.resources)
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BerthPlugin:
+    """One plugin outside the host, or a class inside it.
+
+    Exactly one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and
+    `in_process` (`module:Class`) is set. `required`: without it, pods in its scope are not scheduled.
+    `points` has the effective settings of every point; `points_given` has what the file says.
+    `insecure`: plaintext to a loopback TCP endpoint. `max_concurrency` 0: the plugin decides.
+    """
+
+    name: str
+    endpoint: str | None = None
+    command: tuple[str, ...] | None = None
+    in_process: str | None = None
+    required: bool = False
+    scope: PluginScope = field(default_factory=PluginScope)
+    points: Mapping[str, PointSettings] = field(default_factory=default_point_settings)
+    points_given: Mapping[str, PointPolicy] = field(default_factory=dict)
+    tls: TlsFiles | None = None
+    insecure: bool = False
+    max_concurrency: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`: the file's fields, with the points it names or all defaults filled in."""
+        where: dict[str, Json] = {
+            "endpoint": self.endpoint,
+            "command": None if self.command is None else list(self.command),
+            "inProcess": self.in_process,
+        }
+        result: dict[str, Json] = {"name": self.name}
+        result |= {name: value for name, value in where.items() if value is not None}
+        result["required"] = self.required
+        result["scope"] = self.scope.to_json()
+        result["points"] = {point: settings.to_json() for point, settings in self.points.items()}
+        if self.tls is not None:
+            result["tls"] = self.tls.to_json()
+        if self.insecure:
+            result["insecure"] = True
+        result["maxConcurrency"] = self.max_concurrency
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BerthConfiguration:
+    """All of it. `cycle_budget_s`: remote time that one scheduling cycle may take."""
+
+    plugins: tuple[BerthPlugin, ...] = ()
+    cycle_budget_s: float = DEFAULT_CYCLE_BUDGET_MS / 1000
+
+    def plugin(self, name: str) -> BerthPlugin | None:
+        """The plugin of that name, None if the file has none."""
+        return next((plugin for plugin in self.plugins if plugin.name == name), None)
+
+    def to_json(self) -> dict[str, Json]:
+        """For `check-config`."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "plugins": [plugin.to_json() for plugin in self.plugins],
+            "cycleBudget": _duration_text(self.cycle_budget_s),
+        }
+
+
+def _duration_text(seconds: float) -> str:
+    # Settings are whole nanoseconds at most; rounding removes what binary fractions add.
+    return format_duration(round(seconds * 1_000_000_000))

@@ -1,0 +1,193 @@
+"""Validation of a whole KubeSchedulerConfiguration, in kube-scheduler's order. Called by the loader.
+
+Source: `pkg/scheduler/apis/config/validation/validation.go`,
+`component-base/config/validation/validation.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from berth_host.config.checks.field_errors import duplicate, invalid, required
+from berth_host.config.checks.names import check_extended_resource_name
+from berth_host.config.checks.plugin_args import check_args
+from berth_host.config.decoding.duration import format_duration
+from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
+from berth_host.config.decoding.types_v1 import (
+    API_VERSION,
+    ExtenderV1,
+    KubeSchedulerConfigurationV1,
+    LeaderElectionV1,
+)
+from berth_host.config.errors import Finding
+from berth_host.config.feature_gates import FeatureGates
+from berth_host.config.profiles.defaulting import DefaultedProfile, DefaultedScheduler
+
+REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+"""Plugins of older releases that v1 refuses by name."""
+
+# multiPoint is not looked at for removed plugins, nor are the points of pod groups.
+_POINTS_OF_REMOVED_CHECK: Final = (
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
+    *("reserve", "permit", "preBind", "bind", "postBind"),
+)
+
+
+def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> list[Finding]:
+    """Everything that is wrong with a decoded and defaulted document; empty if nothing is."""
+    config = defaulted.config
+    findings = []
+    if config.client_connection.burst < 0:
+        burst = config.client_connection.burst
+        findings.append(invalid("clientConnection.burst", burst, "must be non-negative"))
+    findings += _check_leader_election(config.leader_election)
+    if (config.parallelism or 0) <= 0:
+        message = "should be an integer value greater than zero"
+        findings.append(invalid("parallelism", config.parallelism, message))
+    findings += _check_profiles(defaulted.profiles, gates)
+    findings += _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
+    findings += _check_backoff(config)
+    findings += _check_extenders(config.extenders or ())
+    return findings
+
+
+def _check_leader_election(given: LeaderElectionV1) -> list[Finding]:
+    if not given.leader_elect:
+        return []
+    path = "leaderElection"
+    durations = {
+        "leaseDuration": given.lease_duration,
+        "renewDeadline": given.renew_deadline,
+        "retryPeriod": given.retry_period,
+    }
+    findings = [
+        invalid(f"{path}.{name}", format_duration(duration_ns), "must be greater than zero")
+        for name, duration_ns in durations.items()
+        if duration_ns <= 0
+    ]
+    if given.lease_duration <= given.renew_deadline:
+        shown = format_duration(given.renew_deadline)
+        findings.append(invalid(f"{path}.leaseDuration", shown, "must be greater than `RenewDeadline`"))
+    if given.resource_lock != "leases":
+        message = 'resourceLock value must be "leases"'
+        findings.append(invalid(f"{path}.resourceLock", given.resource_lock, message))
+    return findings
+
+
+def _check_percentage(path: str, percentage: int | None) -> list[Finding]:
+    if percentage is None or 0 <= percentage <= 100:
+        return []
+    return [invalid(path, percentage, "not in valid range [0-100]")]
+
+
+def _check_backoff(config: KubeSchedulerConfigurationV1) -> list[Finding]:
+    initial, maximum = config.pod_initial_backoff_seconds or 0, config.pod_max_backoff_seconds or 0
+    findings = []
+    if initial <= 0:
+        findings.append(invalid("podInitialBackoffSeconds", initial, "must be greater than 0"))
+    if maximum < initial:
+        message = "must be greater than or equal to PodInitialBackoffSeconds"
+        findings.append(invalid("podMaxBackoffSeconds", maximum, message))
+    return findings
+
+
+def _check_profiles(profiles: Sequence[DefaultedProfile], gates: FeatureGates) -> list[Finding]:
+    findings = []
+    seen: set[str] = set()
+    for index, profile in enumerate(profiles):
+        path = f"profiles[{index}]"
+        if not profile.scheduler_name:
+            findings.append(required(f"{path}.schedulerName"))
+        where = f"{path}.percentageOfNodesToScore"
+        findings += _check_percentage(where, profile.percentage_of_nodes_to_score)
+        findings += _check_removed_plugins(f"{path}.plugins", profile)
+        findings += _check_plugin_config(f"{path}.pluginConfig", profile.plugin_config, gates)
+        if profile.scheduler_name in seen:
+            # kube-scheduler prints the path of the other profile, which shows as an empty object.
+            findings.append(duplicate(f"{path}.schedulerName", {}))
+        seen.add(profile.scheduler_name)
+    return findings + _check_common_queue_sort(profiles)
+
+
+def _check_removed_plugins(path: str, profile: DefaultedProfile) -> list[Finding]:
+    return [
+        invalid(f"{path}.{point}.enabled[{index}]", ref.name, _removed_message())
+        for point in _POINTS_OF_REMOVED_CHECK
+        for index, ref in enumerate(profile.plugins[point].enabled)
+        if ref.name in REMOVED_PLUGINS
+    ]
+
+
+def _removed_message() -> str:
+    return f'was invalid in version "v1" (KubeSchedulerConfiguration is version "{API_VERSION}")'
+
+
+def _check_plugin_config(
+    path: str, entries: Sequence[PluginConfigEntry], gates: FeatureGates
+) -> list[Finding]:
+    findings = []
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        where = f"{path}[{index}]"
+        if entry.name in seen:
+            findings.append(duplicate(where, entry.name))
+        seen.add(entry.name)
+        if entry.name in REMOVED_PLUGINS:
+            findings.append(invalid(where, entry.name, _removed_message()))
+        elif entry.typed is not None:
+            findings += check_args(f"{where}.args", entry.typed, gates)
+    return findings
+
+
+def _check_common_queue_sort(profiles: Sequence[DefaultedProfile]) -> list[Finding]:
+    findings = []
+    first = profiles[0].plugins["queueSort"]
+    if len(first.enabled) > 1:
+        where = "profiles[0].plugins.queueSort.Enabled"
+        findings.append(invalid(where, len(first.enabled), "only one queue sort plugin can be enabled"))
+    name = first.enabled[0].name if first.enabled else ""
+    args = [entry.args for entry in profiles[0].plugin_config if name and entry.name == name]
+    canonical = _canonical(args[-1] if args else None)
+    for index, profile in enumerate(profiles[1:], start=1):
+        given = profile.plugins["queueSort"]
+        if given != first:
+            message = "must be the same for all profiles"
+            findings.append(invalid(f"profiles[{index}].plugins.queueSort", given.to_json(), message))
+        findings += [
+            invalid(
+                f"profiles[{index}].pluginConfig.args",
+                entry.args,
+                "queueSort must be the same for all profiles",
+            )
+            for entry in profile.plugin_config
+            if entry.name == name and _canonical(entry.args) != canonical
+        ]
+    return findings
+
+
+def _canonical(args: object) -> str:
+    # As text, because True == 1 in Python.
+    return json.dumps(args, sort_keys=True)
+
+
+def _check_extenders(extenders: Sequence[ExtenderV1]) -> list[Finding]:
+    findings = []
+    seen: set[str] = set()
+    for index, extender in enumerate(extenders):
+        path = f"extenders[{index}]"
+        if extender.prioritize_verb and extender.weight <= 0:
+            message = "must have a positive weight applied to it"
+            findings.append(invalid(f"{path}.weight", extender.weight, message))
+        for position, resource in enumerate(extender.managed_resources or ()):
+            where = f"{path}.managedResources[{position}].name"
+            findings += check_extended_resource_name(where, resource.name)
+            if resource.name in seen:
+                findings.append(invalid(where, resource.name, "duplicate extender managed resource name"))
+            seen.add(resource.name)
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
+    if binders > 1:
+        shown = f"found {binders} extenders implementing bind"
+        findings.append(invalid("extenders", shown, "only one extender can implement bind"))
+    return findings

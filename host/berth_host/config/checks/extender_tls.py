@@ -1,0 +1,88 @@
+"""Whether the TLS settings of an HTTP extender can be used: files readable, certificates well formed.
+
+Called when profiles are built. Source: `pkg/scheduler/extender.go` (makeTransport), client-go
+`transport/transport.go` (TLSConfigFor), v1.36.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from berth_host.config.decoding.types_v1 import ExtenderTlsV1, ExtenderV1
+
+
+class ExtenderTlsError(Exception):
+    """The TLS settings cannot be used. The text says why, without any key material."""
+
+
+def check_extender_tls(extender: ExtenderV1) -> None:
+    """Read and parse what a client would need. Raises ExtenderTlsError."""
+    tls = extender.tls_config or ExtenderTlsV1()
+    has_ca = bool(tls.ca_data or tls.ca_file)
+    has_certificate = bool(tls.cert_data or tls.cert_file) and bool(tls.key_data or tls.key_file)
+    # HTTPS without any CA means: do not verify.
+    is_insecure = tls.insecure or (extender.enable_https and not has_ca)
+    if not (has_ca or has_certificate or is_insecure or tls.server_name):
+        return
+    if has_ca and is_insecure:
+        raise ExtenderTlsError(
+            "specifying a root certificates file with the insecure flag is not allowed: "
+            "remove tlsConfig.insecure or the CA"
+        )
+    ca_data = tls.ca_data or _read(tls.ca_file)
+    cert_data = tls.cert_data or _read(tls.cert_file)
+    key_data = tls.key_data or _read(tls.key_file)
+    if ca_data:
+        _check_ca(ca_data)
+    # A pair that comes from files alone is loaded anew for every connection, and only then looked at.
+    is_reloaded = not tls.cert_data and not tls.key_data
+    if has_certificate and not is_reloaded:
+        _check_pair(cert_data, key_data)
+
+
+def _read(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as err:
+        reason = err.strerror.lower() if isinstance(err, OSError) and err.strerror else str(err)
+        raise ExtenderTlsError(f"open {path}: {reason}") from err
+
+
+def _check_ca(data: bytes) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as err:
+        raise ExtenderTlsError("unable to load root certificates: no valid certificate found") from err
+
+
+def _check_pair(cert_data: bytes, key_data: bytes) -> None:
+    with _as_file(cert_data) as cert_file, _as_file(key_data) as key_file:
+        try:
+            # The empty password keeps OpenSSL from asking the terminal for one.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert_file, key_file, password="")
+        except (ssl.SSLError, OSError, ValueError) as err:
+            raise ExtenderTlsError("tls: the certificate and the key are not a valid pair") from err
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """A path under which OpenSSL, which reads keys from files only, finds the data."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("berth-tls")
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        yield file.name

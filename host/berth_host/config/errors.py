@@ -1,0 +1,107 @@
+"""What a bad configuration gets: findings with file, line, field path and the nearest valid name.
+
+    ConfigurationError          the file cannot be used; `kind` says how far loading came
+      kind "decode"             not YAML or JSON, unknown version, unknown or repeated field, wrong type
+      kind "validation"         decoded, then rejected; every finding has a field path and a type
+      kind "profile"            valid, but the extenders or a profile cannot be built from it
+
+Raised by the loader, printed by the command line. The kinds and the error types are kube-scheduler's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal
+
+from berth_host.config.source.node import Json
+
+ErrorKind = Literal["decode", "validation", "profile"]
+
+
+class FieldErrorType(StrEnum):
+    """Why a field was rejected, spelled as in `k8s.io/apimachinery/pkg/util/validation/field`."""
+
+    INVALID = "FieldValueInvalid"
+    REQUIRED = "FieldValueRequired"
+    DUPLICATE = "FieldValueDuplicate"
+    FORBIDDEN = "FieldValueForbidden"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. `field` is a path such as `profiles[0].plugins.score`, empty for the file.
+
+    `type` is set for validation errors. `line` counts from 1, None where unknown. `suggestion` is the
+    nearest valid name.
+    """
+
+    message: str
+    field: str = ""
+    type: FieldErrorType | None = None
+    line: int | None = None
+    suggestion: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Field path, message and the nearest name, without file and line."""
+        path = f"{self.field}: " if self.field else ""
+        cure = f' (did you mean "{self.suggestion}"?)' if self.suggestion else ""
+        return f"{path}{self.message}{cure}"
+
+    def at_line(self, line: int | None) -> Finding:
+        """The same finding, placed."""
+        return replace(self, line=line)
+
+    def located(self, source: str) -> str:
+        """`FILE:LINE: field: message (did you mean "x"?)`."""
+        place = source if self.line is None else f"{source}:{self.line}"
+        return f"{place}: {self.text}"
+
+
+class ConfigurationError(Exception):
+    """A configuration that cannot be used. Attributes: kind, findings, source, config.
+
+    `config` holds the defaulted top-level fields, for kind "profile" only. `str()` is one line per
+    finding, each naming file and line.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        findings: Sequence[Finding],
+        *,
+        source: str,
+        config: Mapping[str, Json] | None = None,
+    ) -> None:
+        self.kind: ErrorKind = kind
+        self.findings = tuple(findings)
+        self.source = source
+        self.config = config
+        super().__init__("\n".join(finding.located(source) for finding in self.findings))
+
+    @property
+    def text(self) -> str:
+        """All findings, one per line."""
+        return str(self)
+
+    @property
+    def line(self) -> int | None:
+        """The line of the first finding that has one."""
+        return next((f.line for f in self.findings if f.line is not None), None)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The rejected fields: for kind "validation" all findings, else none."""
+        return tuple(finding for finding in self.findings if finding.type is not None)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that somebody who wrote `name` most likely meant, None if nothing is close."""
+    candidates = sorted(set(known) - {name})
+    by_lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None

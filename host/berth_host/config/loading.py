@@ -1,0 +1,161 @@
+"""The text of a configuration file -> LoadedConfiguration, or everything that is wrong with it.
+
+Steps, in kube-scheduler's order: read the first document, decode it strictly, fill in defaults, validate,
+build the extenders and profiles; berth's own document is read between validation and building, because
+it says which other plugins exist. Called by `app` and `check-config`.
+Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from berth_host.config.berth.configuration import BerthConfiguration
+from berth_host.config.berth.decoding import decode_berth
+from berth_host.config.checks.configuration import check_configuration
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.conversion import scheduler_configuration
+from berth_host.config.decoding.go_types import encode_struct
+from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, decode_scheduler
+from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeSchedulerConfigurationV1
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
+from berth_host.config.profiles.building import build_profiles
+from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
+from berth_host.config.profiles.expansion import ProfileError
+from berth_host.config.profiles.registry import plugin_registry
+from berth_host.config.source.documents import Documents, read_documents
+from berth_host.config.source.node import Json, SourceError, SourceNode
+
+_NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
+_NO_GATES: Final[Mapping[str, bool]] = {}
+_DEFAULT_SOURCE: Final = "defaults"
+
+
+def load_configuration(
+    text: str,
+    *,
+    source: str,
+    registered: Mapping[str, frozenset[str]] = _NO_PLUGINS,
+    feature_gates: Mapping[str, bool] = _NO_GATES,
+    berth: BerthConfiguration | None = None,
+) -> LoadedConfiguration:
+    """Load a whole file. `source` is its name in messages.
+
+    `registered`: plugins beside the default ones, by name, with the points they implement, spelled as in
+    KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes from another file. Raises
+    ConfigurationError, and ValueError for a registered point that does not exist.
+    """
+    gates = resolve_feature_gates(feature_gates, source=source)
+    documents = _read(text, source)
+    defaulted = _decode_and_validate(documents, gates, source)
+    own = decode_berth(documents.berth, source=source) if documents.berth is not None else None
+    if own is not None and berth is not None:
+        message = "a BerthConfiguration is given here and in another file"
+        raise ConfigurationError("decode", [Finding(message)], source=source)
+    return _build(
+        defaulted,
+        _Rest(
+            root=documents.scheduler,
+            source=source,
+            registered=registered,
+            berth=own or berth or BerthConfiguration(),
+            warnings=(*gates.warnings, *documents.warnings),
+            gates=gates,
+        ),
+    )
+
+
+def default_configuration(
+    *,
+    registered: Mapping[str, frozenset[str]] = _NO_PLUGINS,
+    feature_gates: Mapping[str, bool] = _NO_GATES,
+    berth: BerthConfiguration | None = None,
+) -> LoadedConfiguration:
+    """What an empty KubeSchedulerConfiguration means: one profile, all default plugins."""
+    text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+    return load_configuration(
+        text, source=_DEFAULT_SOURCE, registered=registered, feature_gates=feature_gates, berth=berth
+    )
+
+
+def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
+    """Only berth's own document of a file, defaults if there is none. Raises ConfigurationError.
+
+    For callers that must know where plugins are before they can say which points these implement.
+    """
+    document = _read(text, source).berth
+    return BerthConfiguration() if document is None else decode_berth(document, source=source)
+
+
+def _read(text: str, source: str) -> Documents:
+    try:
+        return read_documents(text)
+    except SourceError as err:
+        raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=source) from err
+
+
+def _decode_and_validate(documents: Documents, gates: FeatureGates, source: str) -> DefaultedScheduler:
+    root = documents.scheduler
+    if root is None:
+        config = KubeSchedulerConfigurationV1(kind=KIND, api_version=API_VERSION)
+        return apply_defaults(DecodedScheduler(config=config, plugin_config=()), gates)
+    decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=source)
+    defaulted = apply_defaults(decoded, gates)
+    findings = [
+        finding.at_line(root.line_of(finding.field)) for finding in check_configuration(defaulted, gates)
+    ]
+    if findings:
+        raise ConfigurationError("validation", findings, source=source)
+    return defaulted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """What building needs beside the defaulted document. `root` None: there was no first document."""
+
+    root: SourceNode | None
+    source: str
+    registered: Mapping[str, frozenset[str]]
+    berth: BerthConfiguration
+    warnings: tuple[str, ...]
+    gates: FeatureGates
+
+
+def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
+    scheduler_json = encode_struct(defaulted.config)
+    try:
+        registry = plugin_registry(defaulted.profiles, rest.registered, rest.berth)
+        profiles = tuple(_told_gates(one, rest.gates) for one in build_profiles(defaulted, registry))
+    except ProfileError as err:
+        line = None if rest.root is None else rest.root.line_of(err.finding.field)
+        findings = [err.finding.at_line(line)]
+        raise ConfigurationError("profile", findings, source=rest.source, config=scheduler_json) from err
+    return LoadedConfiguration(
+        scheduler=scheduler_configuration(defaulted.config),
+        profiles=profiles,
+        berth=rest.berth,
+        warnings=(*rest.warnings, *registry.warnings),
+        scheduler_json=scheduler_json,
+    )
+
+
+def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfile:
+    """Plugins learn of gates in their arguments, as `featureGates`; a served plugin has no other way.
+
+    Only of those that are not at their default, so that nothing is added to most configurations.
+    """
+    args = dict(profile.plugin_args)
+    for name in profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys():
+        told: dict[str, Json] = {
+            gate: gates.is_enabled(gate)
+            for gate in DEFAULT_PLUGINS_BY_NAME[name].reads_gates
+            if gates.is_enabled(gate) is not FEATURE_GATES[gate].default
+        }
+        if told:
+            own = args.get(name)
+            args[name] = {**(own if isinstance(own, Mapping) else {}), "featureGates": told}
+    return replace(profile, plugin_args=args)

@@ -1,0 +1,1 @@
+"""From decoded profiles to the plugins that run: defaults merged in, multiPoint expanded."""

@@ -1,0 +1,135 @@
+"""Defaulted profiles -> resolved ones: extenders checked, plugins constructed as far as arguments go.
+
+The last step of loading. Source: `pkg/scheduler/scheduler.go` (New, buildExtenders),
+`pkg/scheduler/profile/profile.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from berth_host.config.checks.extender_tls import ExtenderTlsError, check_extender_tls
+from berth_host.config.checks.plugin_args import check_fit_args
+from berth_host.config.configuration import PluginConfig, ResolvedProfile
+from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
+from berth_host.config.decoding.scheduler_v1 import PluginConfigEntry
+from berth_host.config.decoding.types_v1 import ExtenderV1
+from berth_host.config.errors import Finding
+from berth_host.config.profiles.defaulting import DefaultedProfile, DefaultedScheduler
+from berth_host.config.profiles.expansion import ProfileError, expand_plugins
+from berth_host.config.profiles.registry import PluginRegistry
+from berth_host.config.source.node import child
+
+_FIT = "NodeResourcesFit"
+
+
+def build_profiles(defaulted: DefaultedScheduler, registry: PluginRegistry) -> tuple[ResolvedProfile, ...]:
+    """Resolve every profile. Raises ProfileError with a path from the top of the document."""
+    profiles = _build_extenders(defaulted)
+    resolved: list[ResolvedProfile] = []
+    for index, profile in enumerate(profiles):
+        try:
+            resolved.append(_build_profile(defaulted.profiles[index], profile, registry))
+        except ProfileError as err:
+            raise ProfileError(_in_profile(err.finding, index, profile.scheduler_name)) from err
+        _check_same_queue_sort(resolved, index)
+    return tuple(resolved)
+
+
+def _in_profile(finding: Finding, index: int, scheduler_name: str) -> Finding:
+    message = f"creating profile for scheduler name {scheduler_name}: {finding.message}"
+    return replace(finding, message=message, field=child(f"profiles[{index}]", finding.field))
+
+
+def _build_extenders(defaulted: DefaultedScheduler) -> tuple[DefaultedProfile, ...]:
+    """Check the extenders; what they ignore replaces `ignoredResources` of NodeResourcesFit."""
+    extenders = defaulted.config.extenders or ()
+    for index, extender in enumerate(extenders):
+        try:
+            check_extender_tls(extender)
+        except ExtenderTlsError as err:
+            message = f"couldn't build extenders: {err}"
+            raise ProfileError(Finding(message, field=f"extenders[{index}].tlsConfig")) from err
+    ignored = _ignored_resources(extenders)
+    if not ignored:
+        return defaulted.profiles
+    return tuple(_ignoring(profile, ignored) for profile in defaulted.profiles)
+
+
+def _ignored_resources(extenders: Sequence[ExtenderV1]) -> tuple[str, ...]:
+    return tuple(
+        resource.name
+        for extender in extenders
+        for resource in extender.managed_resources or ()
+        if resource.ignored_by_scheduler
+    )
+
+
+def _ignoring(profile: DefaultedProfile, ignored: tuple[str, ...]) -> DefaultedProfile:
+    entries = [
+        entry.with_typed(replace(entry.typed, ignored_resources=ignored))
+        if isinstance(entry.typed, NodeResourcesFitArgsV1)
+        else entry
+        for entry in profile.plugin_config
+    ]
+    if not any(entry.name == _FIT for entry in entries):
+        message = "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config"
+        raise ProfileError(Finding(message, field="extenders"))
+    return replace(profile, plugin_config=tuple(entries))
+
+
+def _build_profile(
+    given: DefaultedProfile, profile: DefaultedProfile, registry: PluginRegistry
+) -> ResolvedProfile:
+    """`given` is the profile before extenders changed its arguments: that is what is shown."""
+    needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
+    _check_construction(profile, needed)
+    framework_config = sorted(
+        (
+            PluginConfig(name=entry.name, args=entry.args)
+            for entry in profile.plugin_config
+            if entry.name in needed and entry.args is not None
+        ),
+        key=lambda config: config.name,
+    )
+    return ResolvedProfile(
+        scheduler_name=profile.scheduler_name,
+        percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+        plugins=expand_plugins(profile, registry.points_by_plugin),
+        plugin_args={config.name: config.args for config in framework_config},
+        merged_plugins=profile.merged_plugins(),
+        plugin_config=tuple(_shown(entry) for entry in given.plugin_config),
+        framework_plugin_config=tuple(framework_config),
+    )
+
+
+def _shown(entry: PluginConfigEntry) -> PluginConfig:
+    return PluginConfig(name=entry.name, args=entry.args)
+
+
+def _check_construction(profile: DefaultedProfile, needed: set[str]) -> None:
+    for index, entry in enumerate(profile.plugin_config):
+        if entry.name in needed and isinstance(entry.typed, NodeResourcesFitArgsV1):
+            for finding in check_fit_args("", entry.typed):
+                message = f'initializing plugin "{entry.name}": {finding.field}: {finding.message}'
+                where = f"pluginConfig[{index}].args.{finding.field}"
+                raise ProfileError(Finding(message, field=where, suggestion=finding.suggestion))
+
+
+def _check_same_queue_sort(resolved: Sequence[ResolvedProfile], index: int) -> None:
+    first, profile = resolved[0], resolved[index]
+    name, wanted = profile.plugins["queueSort"][0].name, first.plugins["queueSort"][0].name
+    shown = f'profile "{profile.scheduler_name}"'
+    where = f"profiles[{index}].plugins.queueSort"
+    if name != wanted:
+        message = f'different queue sort plugins for {shown}: "{name}", first: "{wanted}"'
+        raise ProfileError(Finding(message, field=where))
+    if _args_text(profile, name) != _args_text(first, name):
+        raise ProfileError(Finding(f"different queue sort plugin args for {shown}", field=where))
+
+
+def _args_text(profile: ResolvedProfile, name: str) -> str:
+    args = [config.args for config in profile.plugin_config if config.name == name]
+    return json.dumps(args[-1] if args else None, sort_keys=True)

@@ -1,0 +1,193 @@
+"""Absent fields get kube-scheduler's defaults; the default plugins are merged into every profile.
+
+Called by the loader between decoding and validation.
+Source: `pkg/scheduler/apis/config/v1/defaults.go`, `default_plugins.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from berth_host.config.decoding.args_v1 import ARGS_TYPES, default_args
+from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, PluginConfigEntry
+from berth_host.config.decoding.types_v1 import (
+    ClientConnectionV1,
+    KubeSchedulerConfigurationV1,
+    LeaderElectionV1,
+    PluginSetV1,
+    PluginsV1,
+    ProfileV1,
+)
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
+from berth_host.config.feature_gates import FeatureGates
+from berth_host.config.source.node import Json
+
+MULTI_POINT: Final = "multiPoint"
+_SECOND_NS: Final = 1_000_000_000
+_DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRef:
+    """A plugin in a list, by name. Weight 0: none given."""
+
+    name: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """What is enabled and disabled at a point, defaults included."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        """As `/configz` shows it; empty lists are left out."""
+        result: dict[str, Json] = {}
+        if self.enabled:
+            result["enabled"] = [{"name": ref.name, "weight": ref.weight} for ref in self.enabled]
+        if self.disabled:
+            result["disabled"] = [{"name": name, "weight": 0} for name in self.disabled]
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultedProfile:
+    """A profile with all defaults. `plugins` has every point and "multiPoint"."""
+
+    scheduler_name: str
+    percentage_of_nodes_to_score: int | None
+    plugins: Mapping[str, PluginSet]
+    plugin_config: tuple[PluginConfigEntry, ...]
+
+    def merged_plugins(self) -> dict[str, Json]:
+        """The plugin sets as JSON, before multiPoint is expanded; empty points are left out."""
+        sets = {point: plugin_set.to_json() for point, plugin_set in self.plugins.items()}
+        return {point: shown for point, shown in sets.items() if shown}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultedScheduler:
+    """A document with all defaults; `config.profiles` is superseded by `profiles`."""
+
+    config: KubeSchedulerConfigurationV1
+    profiles: tuple[DefaultedProfile, ...]
+
+
+def apply_defaults(decoded: DecodedScheduler, gates: FeatureGates) -> DefaultedScheduler:
+    """Fill in everything that the file leaves open."""
+    config = decoded.config
+    profiles = config.profiles or (ProfileV1(),)
+    plugin_config = decoded.plugin_config or ((),)
+    if len(profiles) == 1 and profiles[0].scheduler_name is None:
+        profiles = (replace(profiles[0], scheduler_name=_DEFAULT_SCHEDULER_NAME),)
+    is_profiling = config.enable_profiling is not False
+    is_contention_profiling = config.enable_contention_profiling
+    if is_contention_profiling is None:
+        is_contention_profiling = is_profiling
+    return DefaultedScheduler(
+        config=replace(
+            config,
+            parallelism=_given(config.parallelism, 16),
+            leader_election=_default_leader_election(config.leader_election),
+            client_connection=_default_client_connection(config.client_connection),
+            enable_profiling=is_profiling,
+            enable_contention_profiling=is_contention_profiling,
+            percentage_of_nodes_to_score=_given(config.percentage_of_nodes_to_score, 0),
+            pod_initial_backoff_seconds=_given(config.pod_initial_backoff_seconds, 1),
+            pod_max_backoff_seconds=_given(config.pod_max_backoff_seconds, 10),
+            profiles=None,
+        ),
+        profiles=tuple(
+            _default_profile(profile, entries, gates)
+            for profile, entries in zip(profiles, plugin_config, strict=True)
+        ),
+    )
+
+
+def _given(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _default_leader_election(given: LeaderElectionV1) -> LeaderElectionV1:
+    return LeaderElectionV1(
+        leader_elect=given.leader_elect is not False,
+        lease_duration=given.lease_duration or 15 * _SECOND_NS,
+        renew_deadline=given.renew_deadline or 10 * _SECOND_NS,
+        retry_period=given.retry_period or 2 * _SECOND_NS,
+        resource_lock=given.resource_lock or "leases",
+        resource_name=given.resource_name or "kube-scheduler",
+        resource_namespace=given.resource_namespace or "kube-system",
+    )
+
+
+def _default_client_connection(given: ClientConnectionV1) -> ClientConnectionV1:
+    return replace(
+        given,
+        content_type=given.content_type or "application/vnd.kubernetes.protobuf",
+        qps=given.qps or 50.0,
+        burst=given.burst or 100,
+    )
+
+
+def _default_profile(
+    profile: ProfileV1, entries: tuple[PluginConfigEntry, ...], gates: FeatureGates
+) -> DefaultedProfile:
+    plugins = _merge_plugins(profile.plugins or PluginsV1(), gates)
+    given = tuple(_default_entry(entry, gates) for entry in entries)
+    given_names = {entry.name for entry in given}
+    enabled = {ref.name for plugin_set in plugins.values() for ref in plugin_set.enabled}
+    added = tuple(
+        _default_entry(PluginConfigEntry(name=name, typed=ARGS_TYPES[f"{name}Args"]()), gates)
+        for name in sorted(enabled - given_names)
+        if f"{name}Args" in ARGS_TYPES
+    )
+    return DefaultedProfile(
+        scheduler_name=profile.scheduler_name or "",
+        percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+        plugins=plugins,
+        plugin_config=given + added,
+    )
+
+
+def _default_entry(entry: PluginConfigEntry, gates: FeatureGates) -> PluginConfigEntry:
+    if entry.typed is None:
+        return entry
+    return entry.with_typed(default_args(entry.typed, f"{entry.name}Args", gates))
+
+
+def _merge_plugins(given: PluginsV1, gates: FeatureGates) -> dict[str, PluginSet]:
+    fields = json_fields(PluginsV1)
+    sets = {point: getattr(given, fields[point].attribute) for point in (MULTI_POINT, *EXTENSION_POINTS)}
+    defaults = {MULTI_POINT: tuple(_default_refs(gates))}
+    return {point: _merge(defaults.get(point, ()), plugin_set) for point, plugin_set in sets.items()}
+
+
+def _default_refs(gates: FeatureGates) -> Iterable[PluginRef]:
+    for plugin in DEFAULT_PLUGINS:
+        if plugin.feature_gate is None or gates.is_enabled(plugin.feature_gate):
+            yield PluginRef(plugin.name, plugin.weight)
+
+
+def _merge(defaults: tuple[PluginRef, ...], given: PluginSetV1) -> PluginSet:
+    """Merge one point. A default that is named keeps its place but takes the given weight; a repeated
+    name survives here and is refused when the profile is built.
+    """
+    disabled = tuple(plugin.name for plugin in given.disabled or ())
+    custom = [PluginRef(plugin.name, plugin.weight or 0) for plugin in given.enabled or ()]
+    last_index = {ref.name: index for index, ref in enumerate(custom)}
+    enabled: list[PluginRef] = []
+    replacing: set[int] = set()
+    for default in defaults if "*" not in disabled else ():
+        if default.name in disabled:
+            continue
+        index = last_index.get(default.name)
+        if index is not None:
+            replacing.add(index)
+        enabled.append(default if index is None else custom[index])
+    enabled += [ref for index, ref in enumerate(custom) if index not in replacing]
+    return PluginSet(tuple(enabled), disabled)

@@ -1,0 +1,146 @@
+"""One profile -> the plugins that run at every point, in order, with weights. Called by `building`.
+
+Explicit entries of a point come first where they override multiPoint, then what multiPoint adds, then
+the other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.default_plugins import EXTENSION_POINTS, POINT_INTERFACES, WEIGHTED_POINTS
+from berth_host.config.errors import Finding, nearest
+from berth_host.config.profiles.defaulting import MULTI_POINT, DefaultedProfile, PluginRef, PluginSet
+
+_MAX_SCORE: Final = 100
+_MAX_TOTAL: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnabledPlugin:
+    """A plugin at a point. `weight` is 0 at points that do not score."""
+
+    name: str
+    weight: int = 0
+
+
+class ProfileError(Exception):
+    """A profile cannot be built. Attribute: finding, with a path relative to the profile."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.text)
+        self.finding = finding
+
+
+def expand_plugins(
+    profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]
+) -> dict[str, tuple[EnabledPlugin, ...]]:
+    """The plugins of every point; points without any are left out.
+
+    `points_by_plugin` are all plugins that exist, with the points they implement. Raises ProfileError.
+    """
+    return _Expansion(profile, points_by_plugin).result()
+
+
+class _Expansion:
+    """The steps of kube-scheduler's NewFramework, in its order, so that the first error agrees."""
+
+    def __init__(self, profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]) -> None:
+        self._profile = profile
+        self._known = points_by_plugin
+        self._multi_point = profile.plugins[MULTI_POINT].enabled
+
+    def result(self) -> dict[str, tuple[EnabledPlugin, ...]]:
+        for point in EXTENSION_POINTS:
+            self._check_explicit(point, self._profile.plugins[point].enabled)
+        names = {point: self._expand(point, self._profile.plugins[point]) for point in EXTENSION_POINTS}
+        self._check_counts(names)
+        weights = {point: self._weights(point) for point in EXTENSION_POINTS if point in WEIGHTED_POINTS}
+        return {
+            point: tuple(
+                EnabledPlugin(name=name, weight=weights[point][name] if point in weights else 0)
+                for name in listed
+            )
+            for point, listed in names.items()
+            if listed
+        }
+
+    def _check_explicit(self, point: str, enabled: Sequence[PluginRef]) -> None:
+        seen: set[str] = set()
+        for index, ref in enumerate(enabled):
+            where = f"plugins.{point}.enabled[{index}]"
+            if ref.name not in self._known:
+                raise self._does_not_exist(point, ref.name, where)
+            if point not in self._known[ref.name]:
+                message = f'plugin "{ref.name}" does not extend {POINT_INTERFACES[point]} plugin'
+                raise ProfileError(Finding(message, field=where))
+            if ref.name in seen:
+                raise self._registered_twice(point, ref.name, where)
+            seen.add(ref.name)
+
+    def _expand(self, point: str, plugin_set: PluginSet) -> list[str]:
+        explicit = [ref.name for ref in plugin_set.enabled]
+        if "*" in plugin_set.disabled or not self._multi_point:
+            return explicit
+        overridden: list[str] = []
+        added: list[str] = []
+        for ref in self._multi_point:
+            # By name: the index in the merged list is not the one in the file.
+            where = f"plugins.multiPoint.enabled[{ref.name}]"
+            if ref.name not in self._known:
+                raise self._does_not_exist(point, ref.name, where)
+            if point not in self._known[ref.name] or ref.name in plugin_set.disabled:
+                continue
+            if ref.name in explicit:
+                overridden.append(ref.name)
+            elif ref.name in added:
+                raise self._registered_twice(point, ref.name, where)
+            else:
+                added.append(ref.name)
+        first = [name for name in explicit if name in overridden]
+        return [*first, *added, *(name for name in explicit if name not in overridden)]
+
+    def _check_counts(self, names: Mapping[str, Sequence[str]]) -> None:
+        profile = f'for profile with scheduler name "{self._profile.scheduler_name}"'
+        if len(names["placementGenerate"]) > 1:
+            message = "at most one placement generate plugin is allowed"
+            raise ProfileError(Finding(f"{message} {profile}", field="plugins.placementGenerate"))
+        if len(names["queueSort"]) != 1:
+            message = f"only one queue sort plugin required {profile}, but got {len(names['queueSort'])}"
+            raise ProfileError(Finding(message, field="plugins.queueSort"))
+        if not names["bind"]:
+            raise ProfileError(Finding(f"at least one bind plugin is needed {profile}", field="plugins.bind"))
+
+    def _weights(self, point: str) -> dict[str, int]:
+        """Weights by name: the point's own entry counts before multiPoint's; 0 means 1.
+
+        Plugins that are disabled at the point count for the total as well, as in kube-scheduler.
+        """
+        weights: dict[str, int] = {}
+        total = 0
+        for ref in (*self._profile.plugins[point].enabled, *self._multi_point):
+            # A name that nothing knows gets here only if every point disables multiPoint's expansion.
+            if point not in self._known.get(ref.name, ()) or ref.name in weights:
+                continue
+            weights[ref.name] = ref.weight or 1
+            score = weights[ref.name] * _MAX_SCORE
+            # The sum wraps around as Go's int64 does: that is what makes a negative weight an "overflow".
+            if score > _wrap(_MAX_TOTAL - total):
+                message = f"{point} plugins: total score of {point.capitalize()} plugins could overflow"
+                raise ProfileError(Finding(message, field=f"plugins.{point}"))
+            total = _wrap(total + score)
+        return weights
+
+    def _does_not_exist(self, point: str, name: str, where: str) -> ProfileError:
+        message = f'{POINT_INTERFACES[point]} "{name}" does not exist'
+        return ProfileError(Finding(message, field=where, suggestion=nearest(name, self._known)))
+
+    def _registered_twice(self, point: str, name: str, where: str) -> ProfileError:
+        message = f'plugin "{name}" already registered as "{POINT_INTERFACES[point]}"'
+        return ProfileError(Finding(message, field=where))
+
+
+def _wrap(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63

@@ -1,0 +1,138 @@
+"""All plugins that exist, with their points: default ones, registered ones, those of BerthConfiguration.
+
+Called by the loader before profiles are built. Source: `pkg/scheduler/framework/runtime/registry.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
+from berth_host.config.berth.points import POINT_RULES
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
+from berth_host.config.errors import Finding, nearest
+from berth_host.config.profiles.defaulting import DefaultedProfile
+from berth_host.config.profiles.expansion import ProfileError
+
+UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
+"""Ends the warning about a plugin elsewhere, for those who attach it and so come to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRegistry:
+    """`points_by_plugin`: spelled as in KubeSchedulerConfiguration; empty while nothing has told yet."""
+
+    points_by_plugin: Mapping[str, frozenset[str]]
+    warnings: tuple[str, ...] = ()
+
+
+def plugin_registry(
+    profiles: Sequence[DefaultedProfile],
+    registered: Mapping[str, frozenset[str]],
+    berth: BerthConfiguration,
+) -> PluginRegistry:
+    """Merge all sources. A plugin of BerthConfiguration that is not registered implements the points that
+    the file names for it, and those at which a profile enables it.
+
+    Raises ProfileError for a name that exists already or a plugin without any known point, ValueError
+    for a point that does not exist.
+    """
+    points = {name: plugin.points for name, plugin in DEFAULT_PLUGINS_BY_NAME.items()}
+    _check_registered(registered, berth)
+    points |= registered
+    guessed = [plugin for plugin in berth.plugins if plugin.name not in points]
+    for plugin in guessed:
+        points[plugin.name] = _points_named(plugin) | frozenset(_points_enabled(profiles, plugin.name))
+        _check_enabled_plugin_has_points(profiles, plugin, points[plugin.name])
+    warnings = (
+        *_profile_warnings(profiles, points),
+        *_guess_warnings(guessed, points),
+        *_berth_warnings(profiles, berth),
+    )
+    return PluginRegistry(points, warnings)
+
+
+def _check_registered(registered: Mapping[str, frozenset[str]], berth: BerthConfiguration) -> None:
+    for name, points in registered.items():
+        for point in points:
+            if point not in EXTENSION_POINTS:
+                cure = nearest(point, EXTENSION_POINTS) or ", ".join(EXTENSION_POINTS)
+                raise ValueError(f'plugin "{name}": no extension point "{point}"; did you mean {cure}?')
+        if name in DEFAULT_PLUGINS_BY_NAME and berth.plugin(name) is None:
+            raise ProfileError(Finding(f"a plugin named {name} already exists", field="profiles"))
+
+
+def _points_named(plugin: BerthPlugin) -> frozenset[str]:
+    points = (POINT_RULES[point].config_point for point in plugin.points_given)
+    return frozenset(point for point in points if point is not None)
+
+
+def _points_enabled(profiles: Sequence[DefaultedProfile], name: str) -> Iterator[str]:
+    for profile in profiles:
+        for point in EXTENSION_POINTS:
+            if any(ref.name == name for ref in profile.plugins[point].enabled):
+                yield point
+
+
+def _is_enabled(profile: DefaultedProfile, name: str) -> bool:
+    return any(ref.name == name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled)
+
+
+def _check_enabled_plugin_has_points(
+    profiles: Sequence[DefaultedProfile], plugin: BerthPlugin, points: frozenset[str]
+) -> None:
+    for index, profile in enumerate(profiles):
+        if not points and _is_enabled(profile, plugin.name):
+            message = (
+                f'plugin "{plugin.name}" of BerthConfiguration: its extension points are not known before it '
+                "is attached; name them under its points, or with --plugin NAME=point,point"
+            )
+            where = f"profiles[{index}].plugins.multiPoint.enabled[{plugin.name}]"
+            raise ProfileError(Finding(message, field=where))
+
+
+def _profile_warnings(
+    profiles: Sequence[DefaultedProfile], points: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    """What kube-scheduler accepts without a word, and what is a slip more often than not."""
+    for index, profile in enumerate(profiles):
+        for point, plugin_set in profile.plugins.items():
+            for name in plugin_set.disabled:
+                if name != "*" and name not in points:
+                    where = f"profiles[{index}].plugins.{point}.disabled"
+                    yield f'{where}: there is no plugin "{name}" to disable{_cure(name, points)}'
+        for position, entry in enumerate(profile.plugin_config):
+            if not _is_enabled(profile, entry.name):
+                where = f"profiles[{index}].pluginConfig[{position}]"
+                cure = "" if entry.name in points else _cure(entry.name, points)
+                yield f'{where}: the profile does not enable "{entry.name}", its args are not used{cure}'
+
+
+def _cure(name: str, known: Iterable[str]) -> str:
+    suggestion = nearest(name, known)
+    return f' (did you mean "{suggestion}"?)' if suggestion else ""
+
+
+def _guess_warnings(guessed: Sequence[BerthPlugin], points: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    for plugin in guessed:
+        if points[plugin.name]:
+            names = ", ".join(point for point in EXTENSION_POINTS if point in points[plugin.name])
+            yield f'plugin "{plugin.name}": the file gives it the points {names}; {UNTIL_ATTACHED}'
+
+
+def _berth_warnings(profiles: Sequence[DefaultedProfile], berth: BerthConfiguration) -> Iterator[str]:
+    for plugin in berth.plugins:
+        if not any(_is_enabled(profile, plugin.name) for profile in profiles):
+            yield f'plugin "{plugin.name}" of BerthConfiguration is enabled in no profile: it is never asked'
+        for point in sorted(plugin.points_given):
+            is_in_cycle = POINT_RULES[point].config_point in _CYCLE_POINTS
+            if is_in_cycle and plugin.points[point].deadline_s > berth.cycle_budget_s:
+                yield (
+                    f'plugin "{plugin.name}": the deadline at {point} is longer than cycleBudget, '
+                    "which cuts it short"
+                )
+
+
+_CYCLE_POINTS = frozenset({"preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit"})

@@ -1,0 +1,65 @@
+"""The JSON shapes of `berth check-config -o json`, which the parity replay compares with as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from berth_host.config.configuration import LoadedConfiguration, PluginConfig, ResolvedProfile
+from berth_host.config.default_plugins import WEIGHTED_POINTS
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.profiles.expansion import EnabledPlugin
+from berth_host.config.source.node import Json
+
+
+def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
+    """`config`, `profiles`, `berth` and `warnings`."""
+    return {
+        "config": dict(loaded.scheduler_json),
+        "profiles": [profile_to_json(profile) for profile in loaded.profiles],
+        "berth": loaded.berth.to_json(),
+        "warnings": list(loaded.warnings),
+    }
+
+
+def profile_to_json(profile: ResolvedProfile) -> dict[str, Json]:
+    """One profile; `frameworkPluginConfig` only where it says more than `pluginConfig` sorted by name."""
+    result: dict[str, Json] = {
+        "schedulerName": profile.scheduler_name,
+        "percentageOfNodesToScore": profile.percentage_of_nodes_to_score,
+        "plugins": {
+            point: [_plugin_to_json(point, plugin) for plugin in plugins]
+            for point, plugins in profile.plugins.items()
+        },
+        "mergedPlugins": dict(profile.merged_plugins),
+        "pluginConfig": _plugin_config_to_json(profile.plugin_config),
+    }
+    given = sorted(profile.plugin_config, key=lambda config: config.name)
+    if tuple(given) != profile.framework_plugin_config:
+        result["frameworkPluginConfig"] = _plugin_config_to_json(profile.framework_plugin_config)
+    return result
+
+
+def error_to_json(error: ConfigurationError) -> dict[str, Json]:
+    """`error` with kind, text and rejected fields, and `config` where loading came that far."""
+    errors: list[Json] = [
+        {
+            "type": finding.type.value if finding.type is not None else "",
+            "field": finding.field,
+            "text": finding.located(error.source),
+        }
+        for finding in error.errors
+    ]
+    result: dict[str, Json] = {"error": {"kind": error.kind, "text": error.text, "errors": errors}}
+    if error.config is not None:
+        result["config"] = dict(error.config)
+    return result
+
+
+def _plugin_to_json(point: str, plugin: EnabledPlugin) -> Json:
+    if point in WEIGHTED_POINTS:
+        return {"name": plugin.name, "weight": plugin.weight}
+    return {"name": plugin.name}
+
+
+def _plugin_config_to_json(configs: Sequence[PluginConfig]) -> list[Json]:
+    return [{"name": config.name, "args": config.args} for config in configs]

@@ -1,0 +1,22 @@
+"""The host's errors, one tree; a leaf package. Foreign errors are turned into these at the edge.
+
+HostError
+├── ClusterError            the cluster refused a call, or could not be asked (errors/cluster.py)
+│   ├── ConflictError       the object is not what the caller believed: read it again
+│   ├── NotFoundError       there is no such object (any more)
+│   ├── InvalidError        the request can never succeed as it is
+│   └── UnavailableError    nobody answered, or too late: may be tried again
+├── ManifestError           files that do not describe a cluster (errors/manifests.py)
+├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
+├── CycleRestartError       a plugin lost what the cycle left with it (errors/plugins.py)
+├── CacheError              a step that the cache's state does not allow (errors/state.py)
+└── InvariantError          two things that must agree contradict each other (errors/state.py)
+
+`config` has a tree of its own beside its decoder (config/errors.py).
+"""
+
+from __future__ import annotations
+
+
+class HostError(Exception):
+    """Root of all errors that the host raises on purpose."""

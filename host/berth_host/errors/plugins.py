@@ -1,0 +1,132 @@
+"""What can go wrong between the host and a plugin, one class per way it is handled.
+
+    PluginError                  a call that gave no usable answer; the point's policy applies
+    ├── PluginAbsentError        no instance is attached: the call was not made
+    │   └── PluginNotAskedError  the profile enables it at a point that it does not have
+    ├── PluginUnavailableError   the instance is gone, or went while it was asked
+    ├── PluginTimeoutError       no answer before the deadline: the outcome is unknown
+    │   └── BudgetSpentError     the cycle has no remote time left: the call was not made
+    ├── PluginOverloadedError    the instance refused for want of room
+    ├── PluginRaisedError        the plugin's own code broke
+    │   └── PluginStaleError     its copy of the state does not fit the call: synchronise, ask again
+    ├── PluginProtocolError      the answer breaks the contract: a violation, counted as such
+    └── HostFaultError           the plugin says that the host broke the contract
+    CycleRestartError            not a failure of the point: the cycle has to begin again
+
+Raised by the transports and by `rpc.validate`; all but CycleRestartError end in `PluginClient._call`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from berth_host.errors import HostError
+
+
+class PluginError(HostError):
+    """A call that gave no usable answer. Attributes: plugin, call (`Filter`), detail.
+
+    `outcome`: the value of the label `outcome` in metrics. `outcome_unknown`: the plugin may have acted.
+    """
+
+    outcome: ClassVar[str] = "error"
+    outcome_unknown: ClassVar[bool] = False
+
+    def __init__(self, plugin: str, call: str, detail: str) -> None:
+        self.plugin = plugin
+        self.call = call
+        self.detail = detail
+        super().__init__(self.text)
+
+    @property
+    def text(self) -> str:
+        """The sentence shown to the pod's owner."""
+        return f'plugin "{self.plugin}" {self.detail} at {self.call}'
+
+
+class PluginAbsentError(PluginError):
+    """No instance is attached; `detail` says since when or why."""
+
+    outcome = "absent"
+
+    @property
+    def text(self) -> str:
+        """Without the call: nothing was asked."""
+        return f'plugin "{self.plugin}" {self.detail}'
+
+
+class PluginNotAskedError(PluginAbsentError):
+    """Not a failure: nothing was due. The configuration's warning says so once."""
+
+
+class PluginUnavailableError(PluginError):
+    """The connection is lost or was refused; whether the plugin acted is not known."""
+
+    outcome = "unavailable"
+    outcome_unknown = True
+
+
+class PluginTimeoutError(PluginError):
+    """No answer before the deadline. Attribute: deadline_s. `budget`: it was what the cycle had left."""
+
+    outcome = "timeout"
+    outcome_unknown = True
+
+    def __init__(self, plugin: str, call: str, deadline_s: float, *, budget: bool = False) -> None:
+        self.deadline_s = deadline_s
+        why = ", all that was left of the cycle's budget," if budget else ""
+        super().__init__(plugin, call, f"did not answer within {1000 * max(deadline_s, 0.0):.0f} ms{why}")
+
+
+class BudgetSpentError(PluginTimeoutError):
+    """The call was not made: the cycle has no remote time left. Attribute: budget_s."""
+
+    outcome_unknown = False
+
+    def __init__(self, plugin: str, call: str, budget_s: float) -> None:
+        self.deadline_s = 0.0
+        self.budget_s = budget_s
+        spent = f"was not asked, the cycle's {budget_s:g} s of remote time are spent,"
+        PluginError.__init__(self, plugin, call, spent)
+
+
+class PluginOverloadedError(PluginError):
+    """RESOURCE_EXHAUSTED: too many calls, or a message over the agreed size."""
+
+    outcome = "overloaded"
+
+
+class PluginRaisedError(PluginError):
+    """An exception in process, INTERNAL over gRPC."""
+
+    outcome = "raised"
+    outcome_unknown = True
+
+
+class PluginStaleError(PluginRaisedError):
+    """FAILED_PRECONDITION: outside of cycles, what NEED_STATE is inside."""
+
+
+class PluginProtocolError(PluginError):
+    """A violation of the contract; `detail` says which part of the answer."""
+
+    outcome = "violation"
+    outcome_unknown = True
+
+
+class HostFaultError(PluginError):
+    """INVALID_ARGUMENT: the request itself was at fault; Fail applies whatever the policy."""
+
+    outcome = "host_fault"
+
+
+class CycleRestartError(HostError):
+    """The cycle has to start again, without backoff: what its earlier calls left is lost.
+
+    Raised before Reserve, at most once per attempt. Attributes: plugin, reason.
+    """
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        self.plugin = plugin
+        self.reason = reason
+        super().__init__(f'plugin "{plugin}" needs the cycle to start again: {reason}')

@@ -1,0 +1,136 @@
+"""One attempt's diagnosis, and the ring that keeps the latest ones.
+
+Written once per attempt by the scheduler; read by `berth why`, the simulation's report and, later, by
+events and traces. Node sets are kept as packed bits over the snapshot's slots: 625 bytes for 5000 nodes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.model.node_statuses import NodeStatuses
+
+
+class Outcome(Enum):
+    """How an attempt ended."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    BOUND = "bound"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rejection:
+    """The nodes that one plugin rejected for one list of reasons. `nodes`: packed bits over slots."""
+
+    status: Status
+    node_count: int
+    nodes: NDArray[np.uint8]
+
+    def slots(self) -> NDArray[np.intp]:
+        """The nodes' slots, ascending."""
+        return np.flatnonzero(np.unpackbits(self.nodes, bitorder="little"))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    """One of the best nodes: its total, and per plugin (raw, normalized, weight)."""
+
+    node_name: str
+    total: int
+    plugins: dict[str, tuple[int, int, int]]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Diagnosis:
+    """What one attempt found out. Times: Unix seconds, durations in milliseconds.
+
+    `calls`: milliseconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
+    swallowed, such as an absent optional plugin.
+    """
+
+    pod: Pod
+    profile: str
+    cycle_id: str
+    attempt: int
+    started_at_s: float
+    node_count: int = 0
+    feasible_count: int = 0
+    evaluated_count: int = 0
+    outcome: Outcome = Outcome.RUNNING
+    node_name: str = ""
+    message: str = ""
+    pre_filter_message: str = ""
+    post_filter_message: str = ""
+    nominated_node: str = ""
+    unschedulable_plugins: set[str] = field(default_factory=set)
+    pending_plugins: set[str] = field(default_factory=set)
+    rejections: list[Rejection] = field(default_factory=list)
+    absent: Status | None = None
+    top_scores: list[NodeScore] = field(default_factory=list)
+    skipped_scores: list[str] = field(default_factory=list)
+    calls_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    duration_ms: float = 0.0
+
+    def record_rejections(self, statuses: NodeStatuses) -> None:
+        """Keep the node set of every explicit rejection."""
+        table = statuses.table
+        for status, count in statuses.group_counts():
+            group = statuses.group_of(status)
+            self.rejections.append(Rejection(status, count, pack_rows(table, statuses.groups == group)))
+
+    def blame(self, status: Status) -> None:
+        """Note which plugin rejected; Pending is remembered in both sets."""
+        if status.plugin and status.is_rejected:
+            self.unschedulable_plugins.add(status.plugin)
+            if status.code.name == "PENDING":
+                self.pending_plugins.add(status.plugin)
+
+
+def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """The slots of the chosen rows as packed bits, least significant bit first."""
+    slots = table.rows[chosen]
+    bits = np.zeros(int(slots.max()) + 1 if len(slots) else 0, dtype=np.bool_)
+    bits[slots] = True
+    return np.packbits(bits, bitorder="little")
+
+
+class Diagnoses:
+    """The latest attempt of each of the `capacity` pods that were tried last, by pod uid."""
+
+    def __init__(self, capacity: int = 4096) -> None:
+        self._capacity = capacity
+        self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
+
+    def add(self, diagnosis: Diagnosis) -> None:
+        """Keep it in place of the pod's earlier one; the oldest pod makes room."""
+        self._by_uid[diagnosis.pod.uid] = diagnosis
+        self._by_uid.move_to_end(diagnosis.pod.uid)
+        while len(self._by_uid) > self._capacity:
+            self._by_uid.popitem(last=False)
+
+    def get(self, uid: str) -> Diagnosis | None:
+        """The latest attempt of a pod, or None."""
+        return self._by_uid.get(uid)
+
+    def find(self, key: str) -> Diagnosis | None:
+        """The latest attempt of the pod called `namespace/name`."""
+        return next((item for item in reversed(self._by_uid.values()) if item.pod.key == key), None)
+
+    def __iter__(self) -> Iterator[Diagnosis]:
+        return iter(self._by_uid.values())
+
+    def __len__(self) -> int:
+        return len(self._by_uid)

@@ -1,0 +1,143 @@
+"""PreBindPreFlight, PreBind in groups and rounds, and Bind, for one profile.
+
+Called by `Framework` from the binding cycle. Patches that PreBind asks for are executed by the host.
+Source: kube-scheduler `framework/runtime/framework.go` (RunPreBindPreFlights, RunPreBindPlugins,
+RunBindPlugins), v1.36; rounds of patches: the contract's PreBindResponse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from berth_sdk.results import BindResult, ObjectPatch, PatchResult
+from berth_sdk.status import SUCCESS, Code, Status
+
+from berth_host.framework.cycle import Cycle
+from berth_host.model.clock import Clock, sleep
+from berth_host.rpc.client import PluginClient
+
+
+class PatchExecutor(Protocol):
+    """Checks and applies a plugin's patches in order; the first that fails makes the rest SKIPPED."""
+
+    async def apply(
+        self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
+    ) -> list[PatchResult]:
+        """One result per patch, in order."""
+        ...
+
+
+async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[Status, bool]:
+    """Ask every PreBind plugin whether it will act; (status, somebody will)."""
+    will_act = False
+    for client in plugins:
+        answer = await client.pre_bind_pre_flight(cycle.context, node_name)
+        if answer.status.code is Code.SKIP:
+            cycle.skip_pre_bind.add(client.name)
+        elif answer.status.is_success:
+            will_act = True
+        elif answer.status.code is Code.ERROR:
+            return Status.error(
+                f'running PreBindPreFlight "{client.name}": {answer.status.message}'
+            ), will_act
+        else:
+            return Status.error(
+                f'PreBindPreFlight {client.name} returned "{answer.status.code.kube_name}", which is '
+                "unsupported. It is supposed to return Success, Skip, or Error status"
+            ), will_act
+        if answer.allow_parallel:
+            cycle.parallel_pre_bind.add(client.name)
+    return SUCCESS, will_act
+
+
+def pre_bind_groups(plugins: Sequence[PluginClient], cycle: Cycle) -> list[list[PluginClient]]:
+    """Consecutive parallel plugins run together; a serial one stands alone and splits them even when
+    it is skipped.
+    """
+    groups: list[list[PluginClient]] = []
+    open_group = False
+    for client in plugins:
+        if client.name in cycle.parallel_pre_bind:
+            if not open_group:
+                groups.append([])
+                open_group = True
+            if client.name not in cycle.skip_pre_bind:
+                groups[-1].append(client)
+        else:
+            open_group = False
+            if client.name not in cycle.skip_pre_bind:
+                groups.append([client])
+    return [group for group in groups if group]
+
+
+class PreBindRunner:
+    """Runs the groups in sequence, each plugin until it is satisfied; the first failure wins."""
+
+    def __init__(self, executor: PatchExecutor, clock: Clock) -> None:
+        self._executor = executor
+        self._clock = clock
+
+    async def run(self, plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> Status:
+        """SUCCESS, a rejection (kept with its plugin), or an error."""
+        for group in pre_bind_groups(plugins, cycle):
+            status = await self._run_group(group, cycle, node_name)
+            if not status.is_success:
+                return status
+        return SUCCESS
+
+    async def _run_group(self, group: list[PluginClient], cycle: Cycle, node_name: str) -> Status:
+        tasks = [asyncio.ensure_future(self._one(client, cycle, node_name)) for client in group]
+        try:
+            for done in asyncio.as_completed(tasks):
+                status = await done
+                if not status.is_success:
+                    return status
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return SUCCESS
+
+    async def _one(self, client: PluginClient, cycle: Cycle, node_name: str) -> Status:
+        patched: list[PatchResult] = []
+        while True:
+            answer = await client.pre_bind(cycle.context, node_name, patched)
+            if answer.status.is_rejected:
+                return answer.status.with_plugin(client.name)
+            if not answer.status.is_success:
+                return Status(
+                    Code.ERROR,
+                    (f'running PreBind plugin "{client.name}": {answer.status.message}',),
+                    client.name,
+                )
+            patched = []
+            if answer.patches:
+                patched = await self._executor.apply(client, cycle, answer.patches)
+            elif answer.ask_again_after_s is None:
+                return SUCCESS
+            if answer.ask_again_after_s is not None:
+                cycle.idle = True
+                await sleep(self._clock, answer.ask_again_after_s)
+                cycle.idle = False
+
+
+async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
+    """(plugin, answer) of the first Bind plugin that does not SKIP; SKIP when all do."""
+    for client in plugins:
+        answer = await client.bind(cycle.context, node_name)
+        if answer.status.code is Code.SKIP:
+            continue
+        if answer.status.is_success:
+            return client.name, answer
+        if answer.status.is_rejected:
+            return client.name, BindResult(answer.status.with_plugin(client.name))
+        return client.name, BindResult(
+            Status(
+                Code.ERROR,
+                (f'running Bind plugin "{client.name}": {answer.status.message}',),
+                client.name,
+            )
+        )
+    return "", BindResult(Status.skip())

@@ -1,0 +1,32 @@
+"""One scheduling attempt inside a framework: the relay's context, and which plugins opted out.
+
+Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScorePlugins, ...), v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable
+
+from berth_host.rpc.cycle import CycleContext
+
+
+@dataclass(slots=True, eq=False)
+class Cycle:
+    """`nodes` is the snapshot of this cycle, all of it; it stands still until Permit has returned."""
+
+    context: CycleContext
+    nodes: NodeTable
+    skip_filter: set[str] = field(default_factory=set)
+    skip_score: set[str] = field(default_factory=set)
+    skip_pre_bind: set[str] = field(default_factory=set)
+    parallel_pre_bind: set[str] = field(default_factory=set)
+    idle: bool = False
+    """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
+
+    @property
+    def pod(self) -> Pod:
+        """The pod of this attempt."""
+        return self.context.pod

@@ -1,0 +1,134 @@
+"""Filter over a table: plugins in configured order, each asked about the rows that are left.
+
+Called by `Framework`. Adjacent remote plugins are asked at the same time about the same rows; verdicts
+still apply in configured order, and one on a row that an earlier plugin rejected counts for nothing.
+Source: kube-scheduler `framework/runtime/framework.go` (RunFilterPlugins,
+RunFilterPluginsWithNominatedPods), v1.36; kube-scheduler asks node by node, which gives the same verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import numpy as np
+from berth_sdk.extension_points import PodSensitivity
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+
+Rows = NDArray[np.intp]
+NominatedPods = Mapping[str, Sequence[Pod]]
+"""Per node name, the pods nominated to it that count for the pod of this cycle."""
+
+
+async def filter_rows(
+    clients: Sequence[PluginClient],
+    cycle: Cycle,
+    statuses: NodeStatuses,
+    rows: Rows,
+    nominated: NominatedPods,
+) -> Rows:
+    """Ask all plugins about `rows` (positions in `statuses.table`); the rows that passed, in order.
+
+    Rejections and errors are left in `statuses`. With nominated pods on a row the plugins must accept it
+    both with them added and as it is.
+    """
+    if nominated:
+        rows = await _with_nominated_pods(clients, cycle, statuses, rows, nominated)
+    return await _chain(
+        clients, statuses, rows, lambda client, left: client.filter(cycle.context, _table(statuses, left))
+    )
+
+
+def filter_error(statuses: NodeStatuses, rows: Rows) -> Status | None:
+    """The error that ends the cycle: that of the first row, in the order of `rows`, that has one."""
+    broken = [group for group, status in enumerate(statuses.statuses) if group and not status.is_rejected]
+    if not broken:
+        return None
+    groups = statuses.groups[rows]
+    hits = np.flatnonzero(np.isin(groups, broken))
+    return statuses.statuses[int(groups[hits[0]])] if len(hits) else None
+
+
+async def _with_nominated_pods(
+    clients: Sequence[PluginClient],
+    cycle: Cycle,
+    statuses: NodeStatuses,
+    rows: Rows,
+    nominated: NominatedPods,
+) -> Rows:
+    """The first of the two passes; answers `rows` without those that it rejected."""
+    names = statuses.table.names
+    crowded = [row for row in rows.tolist() if nominated.get(names[row])]
+    if not crowded:
+        return rows
+    scenarios = {row: Scenario(names[row], added=tuple(nominated[names[row]])) for row in crowded}
+
+    def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
+        # A plugin that other pods cannot influence gives its ordinary verdict.
+        if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
+            return client.filter(cycle.context, _table(statuses, left))
+        asked = Scenarios(cycle.nodes, [scenarios[row] for row in left.tolist()])
+        return client.filter_scenarios(cycle.context, asked)
+
+    start = np.asarray(crowded, dtype=np.intp)
+    passed = await _chain(clients, statuses, start, ask)
+    failed = np.setdiff1d(start, passed)
+    return rows if not len(failed) else rows[~np.isin(rows, failed)]
+
+
+async def _chain(
+    clients: Sequence[PluginClient],
+    statuses: NodeStatuses,
+    rows: Rows,
+    ask: Callable[[PluginClient, Rows], Awaitable[Verdicts]],
+) -> Rows:
+    position = 0
+    while position < len(clients) and len(rows):
+        batch = _adjacent_remote(clients, position)
+        position += len(batch)
+        if len(batch) == 1:
+            answers = [await ask(batch[0], rows)]
+        else:
+            answers = await asyncio.gather(*(ask(client, rows) for client in batch))
+        left = np.ones(len(rows), dtype=np.bool_)
+        for client, verdicts in zip(batch, answers, strict=True):
+            if verdicts.all_passed:
+                continue
+            counted = Verdicts(np.where(left, verdicts.groups, 0), _signed(client, verdicts))
+            statuses.reject(rows, counted, "")
+            left &= verdicts.passed
+        if not left.all():
+            rows = rows[left]
+    return rows
+
+
+def _signed(client: PluginClient, verdicts: Verdicts) -> tuple[Status, ...]:
+    return tuple(
+        status if status.is_success else _filter_status(client.name, status) for status in verdicts.statuses
+    )
+
+
+def _filter_status(plugin: str, status: Status) -> Status:
+    if status.is_rejected:
+        return status.with_plugin(plugin)
+    # Wait and Skip have no meaning at Filter: kube-scheduler turns them into errors as well.
+    return Status(Code.ERROR, (f'running "{plugin}" filter plugin: {status.message}',), plugin)
+
+
+def _adjacent_remote(clients: Sequence[PluginClient], start: int) -> Sequence[PluginClient]:
+    end = start + 1
+    while clients[start].is_remote and end < len(clients) and clients[end].is_remote:
+        end += 1
+    return clients[start:end]
+
+
+def _table(statuses: NodeStatuses, rows: Rows) -> NodeTable:
+    return statuses.table if len(rows) == len(statuses.table) else statuses.table.take(rows)

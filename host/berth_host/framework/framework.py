@@ -1,0 +1,262 @@
+"""One profile's plugins, run point by point by the rules of each status code.
+
+Called by the scheduler for every pod of the profile, and usable alone: give it a snapshot built by hand
+and ask `run_pre_filter` and `run_filter` whether a pod would fit. It answers values; it changes nothing
+outside the cycle that it is given.
+Source: kube-scheduler `framework/runtime/framework.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
+
+from berth_host.framework import binding
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import NominatedPods, Rows, filter_rows
+from berth_host.framework.scoring import ScoreTable, WeightedPlugin, score_nodes
+from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterOutcome:
+    """`eligible`: the only nodes left, or None for all; `restricting`: the plugins that narrowed.
+
+    `status` is SUCCESS, a rejection (signed by its plugin, or by none when several plugins left no node
+    together), or an error.
+    """
+
+    status: Status
+    eligible: frozenset[str] | None = None
+    restricting: tuple[str, ...] = ()
+
+    @property
+    def absent(self) -> Status:
+        """The status of the nodes that were not asked about."""
+        if self.eligible is None:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+        return Status.unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(self.restricting))}]")
+
+
+class Framework:
+    """Plugins by extension point, in the order in which they run."""
+
+    def __init__(
+        self,
+        profile: str,
+        plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]],
+        waiting_pods: WaitingPods,
+        pre_bind: binding.PreBindRunner | None = None,
+    ) -> None:
+        self.profile = profile
+        self.waiting_pods = waiting_pods
+        self._pre_bind = pre_bind
+        self._plugins = {point: tuple(plugins.get(point, ())) for point in ExtensionPoint}
+        self.clients: tuple[PluginClient, ...] = tuple(
+            {
+                plugin.client.name: plugin.client for point in self._plugins.values() for plugin in point
+            }.values()
+        )
+
+    def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
+        """The plugins of one point, in order."""
+        return tuple(plugin.client for plugin in self._plugins[point])
+
+    def _asked(self, point: ExtensionPoint, pod: Pod, skip: set[str] | None = None) -> list[PluginClient]:
+        return [
+            plugin.client
+            for plugin in self._plugins[point]
+            if (not skip or plugin.client.name not in skip)
+            and point in plugin.client.points
+            and plugin.client.in_scope(pod)
+        ]
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether some plugin lives in another process: cycles may then wait for an answer."""
+        return any(client.is_remote for client in self.clients)
+
+    @property
+    def has_post_filters(self) -> bool:
+        """Whether anybody can help when no node fits."""
+        return bool(self._plugins[ExtensionPoint.POST_FILTER])
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether any Score plugin is configured."""
+        return bool(self._plugins[ExtensionPoint.SCORE])
+
+    def end_cycle(self, cycle: Cycle, outcome: Outcome) -> None:
+        """Let every plugin drop what it holds for the cycle."""
+        for client in self.clients:
+            client.end_cycle(cycle.context, outcome)
+
+    # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
+
+    async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
+        """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
+        eligible: frozenset[str] | None = None
+        restricting: list[str] = []
+        rejected = SUCCESS
+        for client in self._asked(ExtensionPoint.PRE_FILTER, cycle.pod):
+            answer = await client.pre_filter(cycle.context, cycle.nodes)
+            status = answer.status
+            if status.code is Code.SKIP:
+                cycle.skip_filter.add(client.name)
+            elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return PreFilterOutcome(status.with_plugin(client.name))
+            elif status.code is Code.UNSCHEDULABLE:
+                # The others run on: preemption needs the state that they make.
+                rejected = status.with_plugin(client.name)
+            elif not status.is_success:
+                return PreFilterOutcome(
+                    Status.error(f'running PreFilter plugin "{client.name}": {status.message}')
+                )
+            elif answer.eligible is not None:
+                restricting.append(client.name)
+                eligible = answer.eligible if eligible is None else eligible & answer.eligible
+                if not eligible:
+                    return PreFilterOutcome(
+                        Status.unresolvable(_nobody_left(restricting)), eligible, tuple(restricting)
+                    )
+        return PreFilterOutcome(rejected, eligible, tuple(restricting))
+
+    async def run_filter(
+        self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
+    ) -> Rows:
+        """The rows (positions in `statuses.table`) that all Filter plugins pass."""
+        clients = self._asked(ExtensionPoint.FILTER, cycle.pod, cycle.skip_filter)
+        return await filter_rows(clients, cycle, statuses, rows, nominated)
+
+    async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
+        """(plugin, result): the first that helps or ends the search, else why none could."""
+        reasons: list[str] = []
+        kept: tuple[str, PostFilterResult] | None = None
+        first = ""
+        for client in self._asked(ExtensionPoint.POST_FILTER, cycle.pod):
+            first = first or client.name
+            result = await client.post_filter(cycle.context, rejections)
+            code = result.status.code
+            if code in (Code.SUCCESS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE):
+                return client.name, result
+            if not result.status.is_rejected:
+                return client.name, PostFilterResult(Status.error(*result.status.reasons))
+            reasons.extend(result.status.reasons)
+            if kept is None and (result.nominated_node or result.clear_nomination):
+                kept = client.name, result
+        status = Status(Code.UNSCHEDULABLE, tuple(reasons), first)
+        if kept is None:
+            return first, PostFilterResult(status)
+        name, result = kept
+        return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
+
+    # --- Score ---------------------------------------------------------------------------------
+
+    async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
+        """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
+        score = [
+            plugin for plugin in self._plugins[ExtensionPoint.SCORE] if plugin.client.in_scope(cycle.pod)
+        ]
+        return await score_nodes(self._asked(ExtensionPoint.PRE_SCORE, cycle.pod), score, cycle, nodes)
+
+    # --- Reserve, Permit -----------------------------------------------------------------------
+
+    async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
+        """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
+        for client in self._asked(ExtensionPoint.RESERVE, cycle.pod):
+            status = await client.reserve(cycle.context, node_name)
+            if status.is_rejected:
+                return status.with_plugin(client.name)
+            if not status.is_success:
+                return Status.error(f'running Reserve plugin "{client.name}": {status.message}')
+        return SUCCESS
+
+    async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
+        """Every Reserve plugin, in reverse, also those whose Reserve never ran."""
+        for client in reversed(self._asked(ExtensionPoint.RESERVE, cycle.pod)):
+            await client.unreserve(cycle.context, node_name, reason)
+
+    async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
+        """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
+        clients = self._asked(ExtensionPoint.PERMIT, cycle.pod)
+        if not clients:
+            return SUCCESS
+        pod = cycle.pod
+        waits_s: dict[str, float] = {}
+        self.waiting_pods.register(pod, cycle.context.cycle_id, node_name)
+        held = False
+        try:
+            for client in clients:
+                answer = await client.permit(cycle.context, node_name)
+                if answer.status.is_rejected:
+                    return answer.status.with_plugin(client.name)
+                if answer.status.code is Code.WAIT:
+                    timeout_s = answer.wait_timeout_s
+                    waits_s[client.name] = MAX_WAIT_S if timeout_s is None else timeout_s
+                elif not answer.status.is_success:
+                    return Status.error(f'running Permit plugin "{client.name}": {answer.status.message}')
+            if waits_s:
+                self.waiting_pods.hold(pod.uid, waits_s)
+                held = True
+                return Status(Code.WAIT)
+            return SUCCESS
+        finally:
+            if not held:
+                self.waiting_pods.discard(pod.uid)
+
+    # --- the binding cycle ---------------------------------------------------------------------
+
+    async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
+        """(status, whether some PreBind plugin will act)."""
+        return await binding.pre_flight(self._asked(ExtensionPoint.PRE_BIND, cycle.pod), cycle, node_name)
+
+    async def wait_on_permit(self, cycle: Cycle) -> Status:
+        """Block until everybody allowed the pod, or somebody or the time rejected it."""
+        cycle.idle = True
+        status = await self.waiting_pods.wait(cycle.pod.uid)
+        cycle.idle = False
+        if status.code is Code.ERROR:
+            return Status(Code.ERROR, (f"waiting on permit for pod: {status.message}",), status.plugin)
+        return status
+
+    async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
+        """All PreBind plugins that did not skip."""
+        clients = self._asked(ExtensionPoint.PRE_BIND, cycle.pod, cycle.skip_pre_bind)
+        if not clients or self._pre_bind is None:
+            return SUCCESS
+        every = self._asked(ExtensionPoint.PRE_BIND, cycle.pod)
+        return await self._pre_bind.run(every, cycle, node_name)
+
+    async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
+        """(plugin, answer) of the plugin that took the pod."""
+        return await binding.run_bind(self._asked(ExtensionPoint.BIND, cycle.pod), cycle, node_name)
+
+    async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
+        """Tell everybody."""
+        for client in self._asked(ExtensionPoint.POST_BIND, cycle.pod):
+            await client.post_bind(cycle.context, node_name)
+
+
+def all_rows(table: NodeTable) -> Rows:
+    """The positions of all rows of a table."""
+    return np.arange(len(table), dtype=np.intp)
+
+
+def _nobody_left(restricting: Sequence[str]) -> str:
+    if len(restricting) == 1:
+        return f"node(s) didn't satisfy plugin {restricting[0]}"
+    return f"node(s) didn't satisfy plugin(s) {_go_list(restricting)} simultaneously"
+
+
+def _go_list(names: Sequence[str]) -> str:
+    return f"[{' '.join(sorted(names))}]"

@@ -1,0 +1,206 @@
+"""Pods held at Permit: who holds them, until when, and who decided.
+
+An entry is registered before the Permit plugins are asked, so a decision that overtakes the reply of
+its own call is kept and applied then. Called by the framework (Permit, WaitOnPermit), by the handle
+(decisions) and by the failure path. One loop owns it; there are no locks.
+Source: kube-scheduler `framework/runtime/waiting_pods_map.go`, v1.36; kubernetes#88179, #82385.
+
+    registered -permit answered, nobody waits-> gone
+    registered -somebody waits-> waiting -all allowed-> SUCCESS
+                                 waiting -rejected, timed out-> UNSCHEDULABLE
+                                 waiting -preempted-> ERROR
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from berth_sdk.pod import Pod
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.status import SUCCESS, Status
+
+from berth_host.model.clock import Clock, Timer
+
+MAX_WAIT_S = 15 * 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    pod: Pod
+    cycle_id: str
+    node_name: str
+    open: bool = True  # Permit plugins are still being asked
+    pending: dict[str, Timer] = field(default_factory=dict)
+    deadlines_s: dict[str, float] = field(default_factory=dict)
+    early: set[str] = field(default_factory=set)  # plugins that allowed before Permit was over
+    outcome: Status | None = None
+    waiter: asyncio.Future[None] | None = None
+
+    def decide(self, outcome: Status) -> bool:
+        """First signal wins."""
+        if self.outcome is not None:
+            return False
+        self.outcome = outcome
+        for timer in self.pending.values():
+            timer.cancel()
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+        return True
+
+
+class WaitingPods:
+    """All pods at Permit of all profiles, by uid."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return sum(1 for entry in self._entries.values() if not entry.open)
+
+    # --- the framework's side ------------------------------------------------------------------
+
+    def register(self, pod: Pod, cycle_id: str, node_name: str) -> None:
+        """Permit is about to be asked; decisions may arrive from now on."""
+        self._entries[pod.uid] = _Entry(pod, cycle_id, node_name)
+
+    def discard(self, uid: str) -> None:
+        """Nobody waits: Permit approved or denied at once."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            for timer in entry.pending.values():
+                timer.cancel()
+
+    def hold(self, uid: str, waits_s: dict[str, float]) -> None:
+        """Permit is over and these plugins wait, each for so many seconds."""
+        entry = self._entries[uid]
+        entry.open = False
+        if entry.outcome is not None:
+            return
+        for plugin, asked_s in waits_s.items():
+            wait_s = min(asked_s, MAX_WAIT_S)
+            entry.deadlines_s[plugin] = self._clock.now_s() + wait_s
+            entry.pending[plugin] = self._clock.call_at(
+                self._clock.monotonic_s() + wait_s, _Expiry(entry, plugin, wait_s)
+            )
+        for plugin in entry.early:
+            if plugin in entry.pending:
+                self._allow(entry, plugin)
+
+    def is_waiting(self, uid: str) -> bool:
+        """True from `hold` until the wait has been collected."""
+        entry = self._entries.get(uid)
+        return entry is not None and not entry.open
+
+    async def wait(self, uid: str) -> Status:
+        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod nobody holds."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.open:
+            return SUCCESS
+        if entry.outcome is None:
+            entry.waiter = asyncio.get_running_loop().create_future()
+            await entry.waiter
+        if self._entries.get(uid) is entry:
+            del self._entries[uid]
+        return entry.outcome or SUCCESS
+
+    # --- decisions -----------------------------------------------------------------------------
+
+    def list(self, plugin: str | None = None) -> list[WaitingPod]:
+        """Undecided waiting pods; `plugin`: only those that it holds."""
+        return [
+            WaitingPod(
+                pod=entry.pod,
+                cycle_id=entry.cycle_id,
+                node_name=entry.node_name,
+                pending_plugins=tuple(entry.pending),
+                deadline_s=min(entry.deadlines_s[name] for name in entry.pending),
+            )
+            for entry in self._entries.values()
+            if not entry.open and entry.outcome is None and (plugin is None or plugin in entry.pending)
+        ]
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        """Withdraw the Wait of `plugin` alone."""
+        found = self._find(uid, cycle_id)
+        if isinstance(found, Decision):
+            return found
+        if found.open:
+            found.early.add(plugin)
+            return Decision.STORED_EARLY
+        if found.outcome is not None:
+            return Decision.ALREADY_DECIDED
+        if plugin not in found.pending:
+            return Decision.ALREADY_DECIDED if plugin in found.deadlines_s else Decision.NOT_PERMITTED
+        self._allow(found, plugin)
+        return Decision.APPLIED
+
+    def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
+        """Send the pod back, whoever holds it."""
+        found = self._find(uid, cycle_id)
+        if isinstance(found, Decision):
+            return found
+        status = Status.unschedulable(message).with_plugin(plugin)
+        if found.open:
+            # Counts only if the pod comes to wait: Permit itself may still deny it or let it through.
+            found.outcome = found.outcome or status
+            return Decision.STORED_EARLY
+        return Decision.APPLIED if found.decide(status) else Decision.ALREADY_DECIDED
+
+    def reject_pod(self, uid: str) -> bool:
+        """The pod was removed or changed hands: end its wait. False if it did not wait."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.decide(Status.unschedulable("removed"))
+
+    def preempt(self, uid: str, plugin: str, message: str) -> bool:
+        """End the wait with an error, so that the pod is retried instead of parked."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.open:
+            return False
+        return entry.decide(Status.error(message).with_plugin(plugin))
+
+    def _find(self, uid: str, cycle_id: str) -> _Entry | Decision:
+        entry = self._entries.get(uid)
+        if entry is None:
+            return Decision.NOT_WAITING
+        return entry if entry.cycle_id == cycle_id else Decision.STALE_CYCLE
+
+    def _allow(self, entry: _Entry, plugin: str) -> None:
+        entry.pending.pop(plugin).cancel()
+        if not entry.pending:
+            entry.decide(SUCCESS)
+
+
+@dataclass(slots=True)
+class _Expiry:
+    entry: _Entry
+    plugin: str
+    wait_s: float
+
+    def __call__(self) -> None:
+        text = f"rejected due to timeout after waiting {go_duration(self.wait_s)} at plugin {self.plugin}"
+        self.entry.decide(Status.unschedulable(text).with_plugin(self.plugin))
+
+
+def go_duration(seconds: float) -> str:
+    """Seconds as Go prints a duration, such as `1m30s` or `250ms`; messages are compared with Go's."""
+    if seconds == 0:
+        return "0s"
+    nanos = round(seconds * 10**9)
+    if nanos < 10**9:
+        for unit, size in (("ms", 10**6), ("µs", 10**3), ("ns", 1)):
+            if nanos >= size:
+                return f"{_trimmed(nanos, size)}{unit}"
+    minutes, rest = divmod(nanos, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    head = f"{hours}h{minutes}m" if hours else (f"{minutes}m" if minutes else "")
+    return f"{head}{_trimmed(rest, 10**9)}s"
+
+
+def _trimmed(nanos: int, size: int) -> str:
+    whole, part = divmod(nanos, size)
+    if not part:
+        return str(whole)
+    digits = str(part).rjust(len(str(size)) - 1, "0").rstrip("0")
+    return f"{whole}.{digits}"

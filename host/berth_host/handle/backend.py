@@ -1,0 +1,49 @@
+"""`HandleBackend`: the host as handles see it. Implemented by `app`; every call is made on the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+
+
+class HandleBackend(Protocol):
+    """One host. `plugin` is always the caller's name; a handle cannot speak for another plugin."""
+
+    def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
+        """Pods held at Permit, in the order in which they began to wait."""
+        ...
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        """Withdraw the plugin's own Wait."""
+        ...
+
+    def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
+        """Send the pod back, whoever holds it."""
+        ...
+
+    def objects(self, plugin: str, resource: str) -> ObjectReader:
+        """The objects of a declared resource. Raises HandleError for one that is not declared."""
+        ...
+
+    def snapshot(self) -> NodeTable:
+        """The snapshot as it stands."""
+        ...
+
+    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+        """Try these pods again, or (None) all that the plugin rejected; how many moved."""
+        ...
+
+    def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
+        """The plugin's sort keys of these pods, or (None) of all, are stale."""
+        ...
+
+    def record_event(
+        self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
+    ) -> bool:
+        """Write an event about a pod in the background; False if it was dropped."""
+        ...

@@ -1,0 +1,51 @@
+"""`Grants`: which attachment may call back, in whose name, with which secret.
+
+A token is made for each attachment and is worth nothing once that has ended. Asked by `HandleService`
+for every call. Implements `attach.configure.HandleGrants` together with `HandleServer`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+_TOKEN_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One attachment's right to call back in the name of `plugins`."""
+
+    attachment_id: str
+    plugins: frozenset[str]
+    token: bytes
+
+    def __repr__(self) -> str:
+        return f"Grant({self.attachment_id}, {sorted(self.plugins)})"  # a secret is never shown
+
+
+class Grants:
+    """By attachment."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    def add(self, attachment_id: str, plugins: frozenset[str]) -> str:
+        """A new token; the attachment's older one ends."""
+        token = secrets.token_hex(_TOKEN_BYTES)
+        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode())
+        return token
+
+    def remove(self, attachment_id: str) -> None:
+        """The attachment has ended; harmless when it had none."""
+        self._grants.pop(attachment_id, None)
+
+    def find(self, token: bytes) -> Grant | None:
+        """The grant of a token. Every token is compared, and each in constant time."""
+        found = None
+        for grant in self._grants.values():
+            if hmac.compare_digest(grant.token, token):
+                found = grant
+        return found

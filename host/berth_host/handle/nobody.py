@@ -1,0 +1,63 @@
+"""`NoHost`: the backend of handles where no host runs: a framework alone, a configuration being checked.
+
+Reads work on what is there; there are no waiting pods and no queue, and events go nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+
+
+class Objects(Protocol):
+    """Objects by resource."""
+
+    def of_resource(self, resource: str) -> ObjectReader:
+        """The objects of a resource."""
+        ...
+
+
+class NoHost:
+    """See `HandleBackend`."""
+
+    def __init__(self, objects: Objects, nodes: Callable[[], NodeTable]) -> None:
+        self._objects = objects
+        self._nodes = nodes
+
+    def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
+        """Nobody waits."""
+        return []
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        """Nobody waits."""
+        return Decision.NOT_WAITING
+
+    def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
+        """Nobody waits."""
+        return Decision.NOT_WAITING
+
+    def objects(self, plugin: str, resource: str) -> ObjectReader:
+        """Any resource."""
+        return self._objects.of_resource(resource)
+
+    def snapshot(self) -> NodeTable:
+        """The snapshot as it stands."""
+        return self._nodes()
+
+    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+        """There is no queue."""
+        return 0
+
+    def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
+        """There is no queue."""
+
+    def record_event(
+        self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
+    ) -> bool:
+        """Dropped."""
+        return False

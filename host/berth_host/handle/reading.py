@@ -1,0 +1,74 @@
+"""`StateReader`: parts of the current snapshot as chunks of `ReadStateResponse`. Used by `HandleService`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from berth_sdk import _wire
+from berth_sdk.needs import StateNeed
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import handle_pb2
+
+from berth_host.attach.feed import HostState
+from berth_host.errors import HostError
+from berth_host.errors.state import InvariantError
+from berth_host.model.state_changes import StateSelection
+from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import StateEncoder
+
+
+class UnknownNodesError(HostError):
+    """A node was asked for that the snapshot does not have."""
+
+
+class StateReader:
+    """One read. `version`: what is read; the caller ends the stream when the snapshot moves on."""
+
+    def __init__(self, state: HostState, needs: Iterable[StateNeed], nodes: pb.NodeSet | None) -> None:
+        """`nodes` None: all. Raises UnknownNodesError."""
+        selection = StateSelection.of(needs)
+        changes = state.changes_since(None, selection)
+        if changes is None:
+            raise InvariantError("the change log cannot say what the whole state is")
+        self.version = changes.target
+        self._changes = changes
+        self._encoder = StateEncoder(selection)
+        self._wanted = None if nodes is None else _slots(nodes, state)
+
+    async def chunks(self) -> AsyncIterator[handle_pb2.ReadStateResponse]:
+        """Nodes and objects, complete, each in one chunk."""
+        version = _wire.encode_version(self.version)
+        held: pb.NodeState | None = None
+        for part in self._encoder.chunks(self._changes, MAX_MESSAGE_BYTES):
+            response = handle_pb2.ReadStateResponse(version=version, objects=part.chunk.objects)
+            # A node with many pods comes in pieces: the last of a part waits for the next part.
+            for node in self._chosen(part.chunk.upserts):
+                if held is not None and held.index == node.index:
+                    held.pods.extend(node.pods)
+                    continue
+                if held is not None:
+                    response.nodes.append(held)
+                held = node
+            if part.last and held is not None:
+                response.nodes.append(held)
+            if response.nodes or response.objects or part.last:
+                yield response
+            await asyncio.sleep(0)
+
+    def _chosen(self, nodes: Iterable[pb.NodeState]) -> Iterator[pb.NodeState]:
+        return (node for node in nodes if self._wanted is None or node.index in self._wanted)
+
+
+def _slots(nodes: pb.NodeSet, state: HostState) -> frozenset[int]:
+    """The slots of a set. Raises UnknownNodesError."""
+    listed = set(_wire.decode_bitmap(nodes.bitmap).tolist())
+    for name in nodes.names:
+        slot = state.index_of(name)
+        if slot is None:
+            raise UnknownNodesError(f"node {name!r} is not in the snapshot")
+        listed.add(slot)
+    everything = {slot for name in state.node_names() if (slot := state.index_of(name)) is not None}
+    if not listed <= everything:
+        raise UnknownNodesError(f"no node has the index {min(listed - everything)}")
+    return frozenset(everything - listed if nodes.complement else listed)

@@ -1,0 +1,44 @@
+"""The contract's scenarios -> the SDK's, looked up in the host's own snapshot. Called by `HandleService`."""
+
+from __future__ import annotations
+
+from berth_sdk import _wire
+from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenario
+from berth_sdk.tables import NodeTable
+
+from berth_host.errors import HostError
+
+
+class ScenarioError(HostError):
+    """A scenario about a node or a pod that the snapshot does not have."""
+
+
+class ScenarioReader:
+    """`nodes`: the whole snapshot."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._slots = {slot: i for i, slot in enumerate(nodes.rows.tolist())}
+
+    def read(self, message: scheduling_pb2.Scenario) -> Scenario:
+        """One scenario. Raises ScenarioError."""
+        name = message.node_name
+        if not name:
+            position = self._slots.get(message.node_index)
+            if position is None:
+                raise ScenarioError(f"no node has the index {message.node_index}")
+            name = self._nodes.node(position).name
+        node = self._nodes.node_named(name)
+        if node is None:
+            raise ScenarioError(f"node {name!r} is not in the snapshot")
+        here = {pod.uid: pod for pod in node.pods} if message.removed else {}
+        removed: list[Pod] = []
+        for ref in message.removed:
+            pod = here.get(ref.uid)
+            if pod is None:
+                raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
+            removed.append(pod)
+        added = (_wire.decode_pod(state.pod, node_name=name) for state in message.added)
+        return Scenario(name, tuple(removed), tuple(added))

@@ -1,0 +1,256 @@
+"""HandleService: what plugins in other processes ask of the host. Served by `HandleServer`.
+
+Every call names its plugin and carries the token of its attachment; then it is the same question that an
+`InProcessHandle` puts to the same `HandleBackend`. Source: the contract's handle.proto.
+"""
+
+# ruff: noqa: N802  (the methods have the contract's names)
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+import grpc
+from berth_sdk import _wire
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.needs import StateNeed
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Status
+from grpc import StatusCode
+
+from berth_host.attach.feed import HostState
+from berth_host.errors import HostError
+from berth_host.errors.state import InvariantError
+from berth_host.handle.backend import HandleBackend
+from berth_host.handle.grants import Grants
+from berth_host.handle.reading import StateReader, UnknownNodesError
+from berth_host.handle.scenarios import ScenarioError, ScenarioReader
+from berth_host.rpc.remote.statuses import cut, encode_status
+
+MAX_EVENTS: Final = 100
+"""In one call; the others are dropped, and counted in the answer."""
+MAX_NOTE_BYTES: Final = 1024
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class NoOpenPostFilterError(HostError):
+    """No PostFilter of that plugin is open in that cycle."""
+
+
+class FilterRunner(Protocol):
+    """The Filter plugins of a cycle, for the plugin whose PostFilter is open. Implemented by `app`."""
+
+    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+        """Per scenario SUCCESS or the first rejection of the other plugins, in configured order.
+
+        Raises NoOpenPostFilterError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandleSeams:
+    """What the service asks. `descriptor_of`: of an attached plugin, None for others."""
+
+    backend: HandleBackend
+    state: HostState
+    filters: FilterRunner
+    descriptor_of: Callable[[str], Descriptor | None]
+
+
+class HandleService(handle_pb2_grpc.HandleServiceServicer):
+    """All calls run on the host's loop."""
+
+    def __init__(self, seams: HandleSeams, grants: Grants) -> None:
+        self._seams = seams
+        self._backend = seams.backend
+        self._grants = grants
+
+    # --- waiting pods ------------------------------------------------------------------------------
+
+    async def ListWaitingPods(
+        self, request: handle_pb2.ListWaitingPodsRequest, context: Context
+    ) -> handle_pb2.ListWaitingPodsResponse:
+        """The pods that wait on Permit."""
+        await self._admit(request, context)
+        waiting = self._backend.waiting_pods(request.plugin, request.only_mine)
+        return handle_pb2.ListWaitingPodsResponse(
+            pods=[_waiting_pod(item, request.with_objects) for item in waiting]
+        )
+
+    async def DecideWaitingPods(
+        self, request: handle_pb2.DecideWaitingPodsRequest, context: Context
+    ) -> handle_pb2.DecideWaitingPodsResponse:
+        """Each decision by itself, in order."""
+        await self._admit(request, context)
+        results = [self._decide(request.plugin, decision).value for decision in request.decisions]
+        return handle_pb2.DecideWaitingPodsResponse(
+            results=[handle_pb2.DecideWaitingPodsResponse.Result.ValueType(result) for result in results]
+        )
+
+    def _decide(self, plugin: str, decision: handle_pb2.WaitDecision) -> Decision:
+        uid, cycle_id = decision.pod_uid, decision.cycle_id
+        if decision.verdict == handle_pb2.WaitDecision.VERDICT_ALLOW:
+            return self._backend.allow(plugin, uid, cycle_id)
+        if decision.verdict == handle_pb2.WaitDecision.VERDICT_REJECT:
+            return self._backend.reject(plugin, uid, cycle_id, cut(decision.message))
+        return Decision.NOT_PERMITTED
+
+    # --- the snapshot ------------------------------------------------------------------------------
+
+    async def ReadState(
+        self, request: handle_pb2.ReadStateRequest, context: Context
+    ) -> AsyncIterator[handle_pb2.ReadStateResponse]:
+        """The current snapshot, in chunks. It may move between two of them: then the stream ends."""
+        await self._admit(request, context)
+        state = self._seams.state
+        if request.HasField("at") and _wire.decode_version(request.at) != state.version:
+            await _refuse(context, StatusCode.FAILED_PRECONDITION, str(state.version))
+        try:
+            needs = self._needs(request)
+            reader = StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
+        except (ValueError, UnknownNodesError) as err:
+            await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
+        async for chunk in reader.chunks():
+            if state.version != reader.version:
+                await _refuse(context, StatusCode.FAILED_PRECONDITION, str(state.version))
+            yield chunk
+
+    def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[StateNeed]:
+        if request.needs:
+            return [_wire.decode_need(need) for need in request.needs]
+        descriptor = self._seams.descriptor_of(request.plugin)
+        return () if descriptor is None else descriptor.state_needs
+
+    # --- from PostFilter ---------------------------------------------------------------------------
+
+    async def RunFilters(
+        self, request: handle_pb2.RunFiltersRequest, context: Context
+    ) -> handle_pb2.RunFiltersResponse:
+        """The other plugins' verdicts on what-ifs."""
+        await self._admit(request, context)
+        reader = ScenarioReader(self._backend.snapshot())
+        try:
+            scenarios = [reader.read(message) for message in request.scenarios]
+            statuses = await self._seams.filters.run_filters(request.plugin, request.cycle_id, scenarios)
+        except ScenarioError as err:
+            await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
+        except NoOpenPostFilterError:
+            await _refuse(
+                context,
+                StatusCode.FAILED_PRECONDITION,
+                f"no PostFilter of {request.plugin} is open in cycle {request.cycle_id}",
+            )
+        return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])
+
+    async def EvaluatePreemption(
+        self, request: handle_pb2.EvaluatePreemptionRequest, context: Context
+    ) -> handle_pb2.EvaluatePreemptionResponse:
+        """Not in this release."""
+        await self._admit(request, context)
+        await _refuse(
+            context,
+            StatusCode.UNIMPLEMENTED,
+            "the preemption evaluator is not in this release: ask RunFilters about scenarios instead",
+        )
+
+    # --- the queue ---------------------------------------------------------------------------------
+
+    async def Requeue(
+        self, request: handle_pb2.RequeueRequest, context: Context
+    ) -> handle_pb2.RequeueResponse:
+        """Try pods again."""
+        await self._admit(request, context)
+        moved = 0
+        wanted: list[Iterable[str] | None] = []
+        if request.pod_uids:
+            wanted.append(list(request.pod_uids))
+        if request.all_rejected_by_me:
+            wanted.append(None)
+        for uids in wanted:
+            moved += self._backend.requeue(request.plugin, uids, cut(request.reason), request.skip_backoff)
+        return handle_pb2.RequeueResponse(moved=moved)
+
+    async def InvalidateSortKeys(
+        self, request: handle_pb2.InvalidateSortKeysRequest, context: Context
+    ) -> handle_pb2.InvalidateSortKeysResponse:
+        """Sort keys no longer hold; for the plugin that sorts the queue."""
+        await self._admit(request, context)
+        descriptor = self._seams.descriptor_of(request.plugin)
+        if descriptor is None or not descriptor.has(ExtensionPoint.QUEUE_SORT):
+            await _refuse(context, StatusCode.PERMISSION_DENIED, f"{request.plugin} does not sort the queue")
+        if request.all:
+            self._backend.invalidate_sort_keys(request.plugin, None)
+        elif request.pod_uids:
+            self._backend.invalidate_sort_keys(request.plugin, list(request.pod_uids))
+        return handle_pb2.InvalidateSortKeysResponse()
+
+    # --- events ------------------------------------------------------------------------------------
+
+    async def RecordEvents(
+        self, request: handle_pb2.RecordEventsRequest, context: Context
+    ) -> handle_pb2.RecordEventsResponse:
+        """Kubernetes events about pods, best effort."""
+        await self._admit(request, context)
+        dropped = max(len(request.events) - MAX_EVENTS, 0)
+        for event in request.events[:MAX_EVENTS]:
+            written = self._backend.record_event(
+                request.plugin,
+                _wire.decode_ref(event.regarding),
+                event.type or "Normal",
+                event.reason,
+                event.action,
+                cut(event.note, MAX_NOTE_BYTES),
+            )
+            dropped += not written
+        return handle_pb2.RecordEventsResponse(dropped=dropped)
+
+    # --- who is asking -----------------------------------------------------------------------------
+
+    async def _admit(self, request: Any, context: Context) -> None:
+        """Let the call pass, or end it."""
+        token = _bearer(context)
+        grant = None if token is None else self._grants.find(token)
+        if grant is None:
+            await _refuse(
+                context,
+                StatusCode.UNAUTHENTICATED,
+                "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
+            )
+        if request.plugin not in grant.plugins:
+            await _refuse(
+                context,
+                StatusCode.PERMISSION_DENIED,
+                f"plugin {request.plugin!r} is not one of this attachment that asked for the handle",
+            )
+
+
+def _bearer(context: Context) -> bytes | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            raw = value.encode() if isinstance(value, str) else value
+            return raw[7:] if raw.startswith(b"Bearer ") else None
+    return None
+
+
+async def _refuse(context: Context, code: StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise InvariantError(f"abort has returned after {text!r}")  # it raises; the checker does not know
+
+
+def _waiting_pod(item: WaitingPod, with_object: bool) -> handle_pb2.WaitingPod:
+    message = handle_pb2.WaitingPod(
+        pod=_wire.encode_pod(item.pod),
+        cycle_id=item.cycle_id,
+        node_name=item.node_name,
+        pending_plugins=item.pending_plugins,
+        deadline=_wire.encode_time(item.deadline_s),
+    )
+    if with_object and item.pod.object is not None:
+        message.object.CopyFrom(_wire.encode_object(item.pod.object))
+    return message

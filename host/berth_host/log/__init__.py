@@ -1,0 +1,78 @@
+"""Structured logging, configured in one place.
+
+JSON lines unless standard error is a terminal. An event's name is constant (`noun.past_verb`), its data
+are keys; every name stands in `EVENTS`, and a test compares the list with the use.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+
+EVENTS: Final = frozenset(
+    {
+        "attachment.drain_unheard",
+        "attachment.failed",
+        "attachment.refusal_unheard",
+        "attachment.sync_failed",
+        "cache.event_refused",
+        "cycle.restarted",
+        "host.started",
+        "host.stopped",
+        "outbox.delayed",
+        "outbox.dropped",
+        "plugin.call_failed",
+        "plugin.call_recovered",
+        "plugin.log_dropped",
+        "plugin.logged",
+        "plugin.lost",
+        "plugin.overran",
+        "plugin.warned",
+        "pod.aborted",
+        "pod.bound",
+        "pod.bound_elsewhere",
+        "pod.dropped",
+        "pod.failed",
+        "pod.status_refused",
+        "pod.unschedulable",
+        "queue.pod_in_flight_twice",
+        "queue.pod_queued_twice",
+        "task.failed",
+        "victim.evicted",
+        "victim.refused",
+        "watch.object_refused",
+    }
+)
+
+
+CACHE_LOGGERS = True
+"""False: loggers look at the configuration at every call, so that tests can listen to them."""
+
+
+def get_logger() -> structlog.stdlib.BoundLogger:
+    """The host's logger; bind what holds for a unit of work once, with contextvars."""
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger("berth")
+    return logger
+
+
+def configure(level: str = "INFO", output: str = "auto") -> None:
+    """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal."""
+    text = output == "text" or (output == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=CACHE_LOGGERS,
+    )

@@ -1,0 +1,76 @@
+"""What each plugin cost: calls, time, failures, violations, per plugin and call.
+
+Written by `PluginClient._call`, read by the demo's report, metrics and the conditions of an attachment.
+Times are kept in buckets that double, so an observation costs a shift and an addition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+_BUCKETS = 32
+
+
+@dataclass(slots=True, eq=False)
+class CallStats:
+    """One call of one plugin. Bucket i counts the calls that took less than 2**i microseconds.
+
+    `overruns`: answers that came after the deadline, where nothing could interrupt the plugin.
+    `repeats`: second attempts. `failures`: by outcome (`timeout`, `violation`, ...).
+    `policies`: how often a policy stood in for an answer, by its name.
+    """
+
+    calls: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+    overruns: int = 0
+    repeats: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    policies: Counter[str] = field(default_factory=Counter)
+    buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
+
+    def observe(self, duration_s: float) -> None:
+        """Count one call."""
+        self.calls += 1
+        self.total_s += duration_s
+        if duration_s > self.max_s:
+            self.max_s = duration_s
+        self.buckets[min(int(duration_s * 1e6).bit_length(), _BUCKETS - 1)] += 1
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds per call; 0 before the first."""
+        return self.total_s / self.calls if self.calls else 0.0
+
+    def quantile_s(self, share: float) -> float:
+        """Seconds within which `share` (0..1) of the calls were over, up to a factor of 2."""
+        wanted = share * self.calls
+        seen = 0
+        for i, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= wanted:
+                return min(2.0**i / 1e6, self.max_s)
+        return 0.0
+
+
+class PluginStats:
+    """All calls of one plugin, over its profiles and attachments."""
+
+    __slots__ = ("_calls", "plugin", "violations")
+
+    def __init__(self, plugin: str) -> None:
+        self.plugin = plugin
+        self.violations = 0
+        self._calls: dict[str, CallStats] = {}
+
+    def of(self, rpc: str) -> CallStats:
+        """The figures of one call, `Filter`; made at its first use."""
+        stats = self._calls.get(rpc)
+        if stats is None:
+            stats = self._calls[rpc] = CallStats()
+        return stats
+
+    def items(self) -> list[tuple[str, CallStats]]:
+        """(call, figures), in the order of first use."""
+        return list(self._calls.items())

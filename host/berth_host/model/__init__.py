@@ -1,0 +1,1 @@
+"""Small values that several parts of the host share."""

@@ -1,0 +1,99 @@
+"""Verdicts of one attempt over the snapshot's nodes: who rejected which node, and why.
+
+Built by the framework while it filters, read by the failure path, PostFilter and the explainer.
+Source: kube-scheduler `framework/types.go` (NodeToStatus, Diagnosis, FitError), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from berth_sdk.results import NodeRejections
+from berth_sdk.status import SUCCESS, UNRESOLVABLE, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+
+class NodeStatuses:
+    """One group per distinct (plugin, code, reasons), over the n rows of `table`.
+
+    `groups` is int32[n]: 0 where nothing rejected the row, else the position in `statuses`. Rows that
+    are not rejected explicitly, and are not feasible either, have the status `absent`.
+    """
+
+    __slots__ = ("_group_of", "absent", "groups", "statuses", "table")
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.groups: NDArray[np.int32] = np.zeros(len(table), dtype=np.int32)
+        self.statuses: list[Status] = [SUCCESS]
+        self.absent: Status = UNRESOLVABLE
+        self._group_of: dict[Status, int] = {}
+
+    def reject(self, positions: NDArray[np.intp], verdicts: Verdicts, plugin: str) -> None:
+        """Take over the rejections of `verdicts`, one per entry of `positions` (rows of the table)."""
+        if verdicts.all_passed:
+            return
+        lookup = np.zeros(len(verdicts.statuses), dtype=np.int32)
+        for group, status in enumerate(verdicts.statuses):
+            if group:
+                lookup[group] = self.group_of(status.with_plugin(plugin) if plugin else status)
+        rejected = np.flatnonzero(verdicts.groups)
+        self.groups[positions[rejected]] = lookup[verdicts.groups[rejected]]
+
+    def group_of(self, status: Status) -> int:
+        """The group of a signed status, made at its first appearance."""
+        group = self._group_of.get(status)
+        if group is None:
+            group = self._group_of[status] = len(self.statuses)
+            self.statuses.append(status)
+        return group
+
+    def forget(self, positions: NDArray[np.intp]) -> None:
+        """Make rows unvisited again: they were looked at beyond what sampling asks for."""
+        self.groups[positions] = 0
+
+    @property
+    def rejected_count(self) -> int:
+        """Rows with an explicit rejection."""
+        return int(np.count_nonzero(self.groups))
+
+    def group_counts(self) -> list[tuple[Status, int]]:
+        """Each explicit status with the number of its rows, empty groups left out."""
+        counts = np.bincount(self.groups, minlength=len(self.statuses)).tolist()
+        return [
+            (status, count)
+            for group, (status, count) in enumerate(zip(self.statuses, counts, strict=True))
+            if group and count
+        ]
+
+    def reasons(self) -> Counter[str]:
+        """How many nodes give each reason; a node may give several. Unlisted nodes give `absent`'s."""
+        total: Counter[str] = Counter()
+        explicit = 0
+        for status, count in self.group_counts():
+            explicit += count
+            for reason in status.reasons:
+                total[reason] += count
+        missing = len(self.table) - explicit
+        if missing:
+            for reason in self.absent.reasons:
+                total[reason] += missing
+        return total
+
+    def status_of(self, name: str) -> Status:
+        """The verdict on one node by name; unlisted: `absent`."""
+        position = self.table.position(name)
+        if position is None or not self.groups[position]:
+            return self.absent
+        return self.statuses[int(self.groups[position])]
+
+    def rejections(self) -> NodeRejections:
+        """The form in which PostFilter plugins see it."""
+        rows = np.flatnonzero(self.groups)
+        names = self.table.take(rows).names
+        groups = self.groups[rows].tolist()
+        return NodeRejections(
+            {name: self.statuses[group] for name, group in zip(names, groups, strict=True)}, self.absent
+        )

@@ -1,0 +1,106 @@
+"""How long a pod waits after a failed attempt, and the pods that wait.
+
+Two heaps, both ordered by expiry, then as QueueSort says: pods that a plugin rejected, which are popped
+early when activeQ is empty, and pods that ended in an error, which never are. Owned by `places`.
+Source: kube-scheduler `backend/queue/backoff_queue.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from berth_host.queue.heap import KeyedHeap
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.seams import QueueConfig
+
+SECOND_US: Final = 1_000_000
+
+
+class Backoff:
+    """1, 2, 4, 8, 10, 10, ... seconds with the default limits, counted from the end of the attempt."""
+
+    def __init__(self, config: QueueConfig) -> None:
+        self._initial_us = config.pod_initial_backoff_s * SECOND_US
+        self._max_us = config.pod_max_backoff_s * SECOND_US
+
+    def duration_us(self, info: QueuedPodInfo) -> int:
+        """How long the pod's last failures make it wait."""
+        count = info.consecutive_errors_count or info.unschedulable_count
+        if not count:
+            return 0
+        shift = count - 1
+        return self._max_us if self._initial_us > self._max_us >> shift else self._initial_us << shift
+
+    def expiry_us(self, info: QueuedPodInfo) -> int | None:
+        """The whole second in which the wait ends, kept in the pod; None for one that need not wait."""
+        if info.backoff_expiration_us is None:
+            duration_us = self.duration_us(info)
+            if not duration_us:
+                return None
+            expiry_us = info.timestamp_us + duration_us
+            info.backoff_expiration_us = expiry_us - expiry_us % SECOND_US
+        return info.backoff_expiration_us
+
+    def is_backing_off(self, info: QueuedPodInfo, now_us: int) -> bool:
+        """Whole seconds are compared, and a pod whose second has just begun still waits."""
+        expiry_us = self.expiry_us(info)
+        return expiry_us is not None and expiry_us >= now_us - now_us % SECOND_US
+
+
+class BackoffQueue:
+    """Pods whose wait is not over."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._rejected: KeyedHeap[QueuedPodInfo] = KeyedHeap()
+        self._failed: KeyedHeap[QueuedPodInfo] = KeyedHeap()
+
+    def __len__(self) -> int:
+        return len(self._rejected) + len(self._failed)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rejected or key in self._failed
+
+    @property
+    def poppable_count(self) -> int:
+        """Pods that may be popped before their wait is over."""
+        return len(self._rejected)
+
+    def push(self, info: QueuedPodInfo) -> None:
+        """Put a pod in, or anew after its place in the order has changed. It has its sort key."""
+        expiry_us = self._backoff.expiry_us(info) or 0
+        key = info.key
+        if info.is_rejected:
+            self._failed.remove(key)
+            self._rejected.push(key, (expiry_us, info.sort_key), info)
+        else:
+            self._rejected.remove(key)
+            self._failed.push(key, (expiry_us, info.sort_key), info)
+
+    def get(self, key: str) -> QueuedPodInfo | None:
+        """The waiting pod called `namespace/name`."""
+        return self._rejected.get(key) or self._failed.get(key)
+
+    def remove(self, key: str) -> QueuedPodInfo | None:
+        """Take a pod out."""
+        return self._rejected.remove(key) or self._failed.remove(key)
+
+    def pop_early(self) -> QueuedPodInfo | None:
+        """The rejected pod that would be free first, although its wait is not over."""
+        return self._rejected.pop()
+
+    def pop_completed(self, now_us: int) -> Iterator[QueuedPodInfo]:
+        """Take out every pod whose wait is over."""
+        for heap in (self._rejected, self._failed):
+            while (info := heap.peek()) is not None and not self._backoff.is_backing_off(info, now_us):
+                heap.pop()
+                yield info
+
+    def rejected(self) -> Iterator[QueuedPodInfo]:
+        """Pods that a plugin rejected, first to last."""
+        return iter(self._rejected)
+
+    def failed(self) -> Iterator[QueuedPodInfo]:
+        """Pods that ended in an error, first to last."""
+        return iter(self._failed)

@@ -1,0 +1,112 @@
+"""Cluster events as the queue handles them: labels, the three that it makes itself, plugins' requests.
+
+Made by `cluster.handlers` (via `cluster.changes`), by the failure handler and by the queue.
+Source: kube-scheduler `framework/types.go` and `framework/events.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from berth_sdk.events import ActionType, ClusterEvent, EventObject, word_of_action
+
+ASSIGNED_POD: Final = "AssignedPod"
+UNSCHEDULABLE_POD: Final = "UnschedulablePod"
+WILDCARD: Final = "*"
+
+_ACTION_TEXT: Final = {
+    int(action): "".join(part.capitalize() for part in name.split("_"))
+    for name, action in ActionType.__members__.items()
+}
+
+# Labels of moves that no cluster event causes.
+BACKOFF_COMPLETE: Final = "BackoffComplete"
+FORCE_ACTIVATE: Final = "ForceActivate"
+POD_ADD: Final = "UnschedulablePodAdd"
+POD_UPDATE: Final = "UnschedulablePodUpdate"
+POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
+ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
+PLUGIN_REQUEST: Final = "PluginRequest"
+PLUGIN_RECOVERED: Final = "PluginRecovered"
+
+
+class QueueEvent:
+    """Something happened. `old` is None for an add, `new` for a delete.
+
+    `resource` is a resource of EventInterest, or one of AssignedPod and UnschedulablePod, which only
+    happen: both match a registration for Pod.
+    """
+
+    __slots__ = ("_cluster_event", "action", "label", "new", "old", "resource")
+
+    def __init__(
+        self,
+        resource: str,
+        action: ActionType,
+        old: EventObject | None = None,
+        new: EventObject | None = None,
+        *,
+        label: str = "",
+    ) -> None:
+        self.resource = resource
+        self.action = int(action)
+        self.old = old
+        self.new = new
+        self.label = label or resource + _ACTION_TEXT[self.action]
+        self._cluster_event: ClusterEvent | None = None
+
+    @property
+    def is_wildcard(self) -> bool:
+        """True for events that concern every pod, whatever rejected it."""
+        return self.resource == WILDCARD
+
+    @property
+    def registered_resource(self) -> str:
+        """The resource that a plugin registers to hear of it."""
+        return "Pod" if self.resource in (ASSIGNED_POD, UNSCHEDULABLE_POD) else self.resource
+
+    @property
+    def cluster_event(self) -> ClusterEvent:
+        """What a hint function is shown; the same object whenever it is asked for."""
+        if self._cluster_event is None:
+            resource = self.registered_resource
+            self._cluster_event = ClusterEvent(
+                resource=resource,
+                action=word_of_action(resource, ActionType(self.action)),
+                old=self.old,
+                new=self.new,
+            )
+        return self._cluster_event
+
+    def __repr__(self) -> str:
+        return f"QueueEvent({self.label})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRequest:
+    """A plugin asks that pods be tried again: those with `uids`, or (None) all that it rejected.
+
+    Kept for pods in flight as events are. `skip_backoff`: they need not sit out their backoff.
+    """
+
+    plugin: str
+    uids: frozenset[str] | None
+    skip_backoff: bool = False
+    label: str = PLUGIN_REQUEST
+
+
+def assigned_pod_deleted(pod: EventObject) -> QueueEvent:
+    """A pod has left its node, or will not come to it."""
+    return QueueEvent(ASSIGNED_POD, ActionType.DELETE, old=pod)
+
+
+def timed_out() -> QueueEvent:
+    """The pods have waited too long for an event that helps them."""
+    return QueueEvent(WILDCARD, ActionType.ALL, label=UNSCHEDULABLE_TIMEOUT)
+
+
+def force_activated(pod: EventObject) -> QueueEvent:
+    """A plugin wants this pod, and no other, in activeQ."""
+    return QueueEvent(WILDCARD, ActionType.ALL, new=pod, label=FORCE_ACTIVATE)

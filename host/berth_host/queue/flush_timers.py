@@ -1,0 +1,104 @@
+"""The two periodic jobs: backoff at every whole wall-clock second, leftovers every 30 s from the start.
+
+One timer serves both, so that at the same instant backoff always comes first. It is set only while there
+is something to flush: an idle host does not wake up.
+Source: kube-scheduler `backend/queue/scheduling_queue.go` (Run, flushBackoffQCompleted,
+flushUnschedulablePodsLeftover), v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from berth_host.model.clock import Clock, Timer
+from berth_host.queue.backoff import SECOND_US
+
+LEFTOVER_PERIOD_US: Final = 30 * SECOND_US
+
+
+class Flushed(Protocol):
+    """The queue, as the timer sees it."""
+
+    @property
+    def has_backing_off(self) -> bool:
+        """Something may come out of backoffQ."""
+        ...
+
+    @property
+    def has_unschedulable(self) -> bool:
+        """Something may have waited too long in the pool."""
+        ...
+
+    def flush_backoff(self) -> int:
+        """Move the pods whose backoff is over."""
+        ...
+
+    def flush_leftover(self) -> int:
+        """Move the pods that have waited too long."""
+        ...
+
+
+class FlushTimers:
+    """Runs the jobs on `clock` between `start` and `stop`. Due times are monotonic microseconds."""
+
+    def __init__(self, clock: Clock, queue: Flushed) -> None:
+        self._clock = clock
+        self._queue = queue
+        self._started_us: int | None = None
+        self._backoff_due_us: int | None = None
+        self._leftover_due_us: int | None = None
+        self._timer: Timer | None = None
+        self._timer_due_us = 0
+
+    def start(self) -> None:
+        """The leftover job counts its 30 s from now."""
+        self._started_us = self._monotonic_us()
+        self.arm()
+
+    def stop(self) -> None:
+        """No job runs any more."""
+        self._started_us = self._backoff_due_us = self._leftover_due_us = None
+        self._cancel()
+
+    @property
+    def next_backoff_flush_s(self) -> float | None:
+        """Monotonic reading of the next backoff flush; None while nobody backs off."""
+        if self._backoff_due_us is None or not self._queue.has_backing_off:
+            return None
+        return self._backoff_due_us / SECOND_US
+
+    def arm(self) -> None:
+        """Pods may have come into backoffQ or the pool: make sure that a job will look at them."""
+        started_us = self._started_us
+        if started_us is None:
+            return
+        if self._backoff_due_us is None and self._queue.has_backing_off:
+            to_next_second_us = SECOND_US - round(self._clock.now_s() * SECOND_US) % SECOND_US
+            self._backoff_due_us = self._monotonic_us() + to_next_second_us
+        if self._leftover_due_us is None and self._queue.has_unschedulable:
+            periods = (self._monotonic_us() - started_us) // LEFTOVER_PERIOD_US + 1
+            self._leftover_due_us = started_us + periods * LEFTOVER_PERIOD_US
+        due = [when for when in (self._backoff_due_us, self._leftover_due_us) if when is not None]
+        if due and (self._timer is None or min(due) < self._timer_due_us):
+            self._cancel()
+            self._timer_due_us = min(due)
+            self._timer = self._clock.call_at(self._timer_due_us / SECOND_US, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now_us = self._monotonic_us()
+        if self._backoff_due_us is not None and self._backoff_due_us <= now_us:
+            self._backoff_due_us = None
+            self._queue.flush_backoff()
+        if self._leftover_due_us is not None and self._leftover_due_us <= now_us:
+            self._leftover_due_us = None
+            self._queue.flush_leftover()
+        self.arm()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _monotonic_us(self) -> int:
+        return round(self._clock.monotonic_s() * SECOND_US)

@@ -1,0 +1,123 @@
+"""PreEnqueue: may a pod enter activeQ or backoffQ?
+
+    ungated -a gate closes-> gated by it -the same gate opens, and all others-> ungated
+    ungated -a gate will answer later-> gated by it, awaited -answer-> ungated, or gated
+
+Called by `places` before a pod enters. Source: kube-scheduler `backend/queue/scheduling_queue.go`
+(runPreEnqueuePlugins), v1.36. There the order of the plugins is arbitrary, here it is the configured one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from berth_sdk.status import Code, Status
+
+from berth_host.queue.hints import Strategy
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import RegistrationIndex
+from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a pod was going when it met a gate that answers later, and which gates it has passed."""
+
+    strategy: Strategy
+    label: str
+    passed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    question: GateQuestion
+    info: QueuedPodInfo
+    entry: Entry
+
+
+class Gates:
+    """Asks the PreEnqueue plugins of a pod's profile, its present gate first, up to the first that closes."""
+
+    def __init__(self, seams: QueueSeams, registrations: Mapping[str, RegistrationIndex]) -> None:
+        self._seams = seams
+        self._registrations = registrations
+        self._open: dict[str, _Open] = {}
+
+    @property
+    def open_count(self) -> int:
+        """Pods that wait for a gate's answer."""
+        return len(self._open)
+
+    def open_entry(self, info: QueuedPodInfo) -> Entry | None:
+        """Where an awaited pod was going."""
+        found = self._open.get(info.uid)
+        return None if found is None else found.entry
+
+    def forget(self, info: QueuedPodInfo) -> None:
+        """The pod left the queue: an answer that is still to come is of no use."""
+        self._open.pop(info.uid, None)
+
+    def run(self, info: QueuedPodInfo, entry: Entry) -> bool:
+        """True if every gate is open; otherwise the pod is gated."""
+        self.forget(info)
+        profile = self._seams.profiles.get(info.pod.scheduler_name)
+        gates: Mapping[str, Gate] = {} if profile is None else profile.gates
+        for name in _order(gates, info.gating_plugin):
+            if name in entry.passed:
+                continue
+            status = self._ask(gates[name], name, info, entry)
+            if status is DEFERRED:
+                self._close(info, name)
+                return False
+            if not status.is_success:
+                self._reject(info, name)
+                return False
+            entry = Entry(entry.strategy, entry.label, entry.passed | {name})
+        info.gating_plugin, info.gating_plugin_events = "", ()
+        return True
+
+    def answered(self, question: GateQuestion, status: Status) -> tuple[QueuedPodInfo, Entry] | None:
+        """The pod and where to go on with it; None if it stays gated, or has been asked about anew.
+
+        An error is not the plugin's word: the pod stays gated, and the same question may be answered again.
+        """
+        uid = question.pod.pod.uid
+        found = self._open.get(uid)
+        if found is None or found.question is not question:
+            return None
+        if status.code is not Code.ERROR:
+            del self._open[uid]
+        if not status.is_success:
+            self._reject(found.info, question.plugin)
+            return None
+        entry = found.entry
+        return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
+
+    def _ask(self, gate: Gate, name: str, info: QueuedPodInfo, entry: Entry) -> Status | Deferred:
+        pending = self._seams.victims_pending(info.uid)
+        question = GateQuestion(name, info.as_queued_pod(victims_pending=pending))
+        try:
+            answer = gate(question)
+        except Exception as err:  # noqa: BLE001  # whatever a plugin raises, the pod must not be lost
+            self._seams.observer.plugin_raised(name, "PreEnqueue", err)
+            return Status.error(str(err))
+        if answer is DEFERRED:
+            self._open[info.uid] = _Open(question, info, entry)
+        return answer
+
+    def _reject(self, info: QueuedPodInfo, plugin: str) -> None:
+        info.unschedulable_plugins.add(plugin)
+        self._seams.observer.pod_rejected(plugin, info.pod.scheduler_name)
+        self._close(info, plugin)
+
+    def _close(self, info: QueuedPodInfo, plugin: str) -> None:
+        info.gating_plugin = plugin
+        index = self._registrations.get(info.pod.scheduler_name)
+        info.gating_plugin_events = () if index is None else index.declared_by(plugin)
+
+
+def _order(gates: Mapping[str, Gate], gating: str) -> Iterable[str]:
+    if gating not in gates:
+        return gates
+    return (gating, *(name for name in gates if name != gating))

@@ -1,0 +1,85 @@
+"""`KeyedHeap`: a priority queue whose items can be found, replaced and removed by key.
+
+Removal marks the entry and leaves it in the heap until it comes up, or until the dead outnumber the
+living. Used for activeQ and both backoff heaps.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_MIN_DEAD = 64
+
+
+class _Entry(Generic[T]):
+    __slots__ = ("item", "key", "live")
+
+    def __init__(self, key: str, item: T) -> None:
+        self.key = key
+        self.item = item
+        self.live = True
+
+
+class KeyedHeap(Generic[T]):
+    """Smallest order first; equal orders in the order of pushing. At most one item per key."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Any, int, _Entry[T]]] = []
+        self._entries: dict[str, _Entry[T]] = {}
+        self._sequence = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def push(self, key: str, order: Any, item: T) -> None:
+        """Put an item in; an earlier one with this key is replaced."""
+        self.remove(key)
+        entry = self._entries[key] = _Entry(key, item)
+        heapq.heappush(self._heap, (order, next(self._sequence), entry))
+
+    def get(self, key: str) -> T | None:
+        """The item with this key, or None."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.item
+
+    def remove(self, key: str) -> T | None:
+        """Take the item with this key out; None if there is none."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        entry.live = False
+        if len(self._heap) > 2 * len(self._entries) + _MIN_DEAD:
+            self._heap = [item for item in self._heap if item[2].live]
+            heapq.heapify(self._heap)
+        return entry.item
+
+    def peek(self) -> T | None:
+        """The first item, or None."""
+        self._drop_dead()
+        return self._heap[0][2].item if self._heap else None
+
+    def pop(self) -> T | None:
+        """Take the first item out, or answer None."""
+        self._drop_dead()
+        if not self._heap:
+            return None
+        _, _, entry = heapq.heappop(self._heap)
+        del self._entries[entry.key]
+        return entry.item
+
+    def __iter__(self) -> Iterator[T]:
+        """All items, first to last."""
+        for _, _, entry in sorted(item for item in self._heap if item[2].live):
+            yield entry.item
+
+    def _drop_dead(self) -> None:
+        while self._heap and not self._heap[0][2].live:
+            heapq.heappop(self._heap)

@@ -1,0 +1,130 @@
+"""May an event help a pod? Registrations first, then the plugins' own hints.
+
+Called by the queue for pods in the pool, and for a pod that comes back from an attempt with the events
+since its pop. Source: kube-scheduler `backend/queue/scheduling_queue.go` (isPodWorthRequeuing,
+determineSchedulingHintForInFlightPod), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+
+from berth_sdk.pod import Pod
+
+from berth_host.queue.events import PluginRequest, QueueEvent
+from berth_host.queue.in_flight import Remembered
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import Registration, RegistrationIndex
+from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSeams
+
+
+class Strategy(IntEnum):
+    """What to do with a pod, the weaker first."""
+
+    SKIP = 0
+    """It stays in the pool."""
+    AFTER_BACKOFF = 1
+    """It is tried again when its backoff is over."""
+    IMMEDIATELY = 2
+    """It is tried again now: what it was pending on has happened."""
+
+
+class Hints:
+    """`every_plugin`: ask on after the first answer that decides, so that all verdicts are observed."""
+
+    def __init__(
+        self, seams: QueueSeams, registrations: Mapping[str, RegistrationIndex], *, every_plugin: bool
+    ) -> None:
+        self._seams = seams
+        self._registrations = registrations
+        self._every_plugin = every_plugin
+
+    def is_of_interest(self, event: QueueEvent) -> bool:
+        """Whether some profile has a plugin that registered for such events."""
+        return event.is_wildcard or any(index.matching(event) for index in self._registrations.values())
+
+    def interested(self, event: QueueEvent) -> list[str]:
+        """The plugins of all profiles that registered for such events, in an order that every run has."""
+        names = (name for index in self._registrations.values() for name in index.matching(event))
+        return list(dict.fromkeys(names))
+
+    def judge(self, info: QueuedPodInfo, event: Remembered) -> Strategy:
+        """What `event` means for a rejected pod."""
+        if isinstance(event, PluginRequest):
+            return _judge_request(info, event)
+        if not info.is_rejected:
+            return Strategy.AFTER_BACKOFF
+        if event.is_wildcard:
+            subject = event.new
+            if isinstance(subject, Pod) and subject.uid != info.uid:
+                return Strategy.SKIP
+            return Strategy.AFTER_BACKOFF
+        index = self._registrations.get(info.pod.scheduler_name)
+        if index is None:
+            return Strategy.AFTER_BACKOFF
+        return self._ask_rejecting(info, event, index)
+
+    def judge_all(self, info: QueuedPodInfo, events: Sequence[Remembered]) -> Strategy:
+        """What all of `events` mean for a pod that comes back from an attempt: the strongest counts."""
+        best = Strategy.SKIP
+        for event in events:
+            best = max(best, self.judge(info, event))
+            if self._decided(info, best):
+                break
+        return best
+
+    def judge_own_updates(self, info: QueuedPodInfo, events: Sequence[QueueEvent]) -> Iterator[Strategy]:
+        """For each event about the pod itself, in order, what it means; judged when it is asked for."""
+        answers = (self.judge(info, event) for event in events)
+        return iter(list(answers)) if self._every_plugin else answers
+
+    def _ask_rejecting(self, info: QueuedPodInfo, event: QueueEvent, index: RegistrationIndex) -> Strategy:
+        best = Strategy.SKIP
+        for plugin, registrations in index.matching(event).items():
+            if not info.is_rejected_by(plugin):
+                continue
+            for registration in registrations:
+                if not registration.selects(event):
+                    continue
+                verdict = self._verdict(plugin, registration, event, info)
+                self._seams.observer.hint_given(plugin, event, info.pod, verdict)
+                if verdict in (HintVerdict.SKIP, HintVerdict.DEFERRED):
+                    continue
+                best = max(best, strategy_of(info, plugin))
+                if self._decided(info, best):
+                    return best
+        return best
+
+    def _decided(self, info: QueuedPodInfo, best: Strategy) -> bool:
+        """Only a pending plugin can make it better than AFTER_BACKOFF."""
+        if self._every_plugin:
+            return False
+        return best is Strategy.IMMEDIATELY or (best is Strategy.AFTER_BACKOFF and not info.pending_plugins)
+
+    def _verdict(
+        self, plugin: str, registration: Registration, event: QueueEvent, info: QueuedPodInfo
+    ) -> HintVerdict:
+        if not registration.ask:
+            return HintVerdict.QUEUE
+        ask = self._seams.profiles[info.pod.scheduler_name].hint
+        try:
+            answer = ask(HintQuestion(plugin, event.cluster_event, info.pod, info.attempts, event.label))
+        except Exception as err:  # noqa: BLE001  # whatever a plugin raises: better one attempt too many
+            self._seams.observer.plugin_raised(plugin, "QueueingHint", err)
+            return HintVerdict.ERROR
+        if answer is DEFERRED:
+            return HintVerdict.DEFERRED
+        return HintVerdict.QUEUE if answer else HintVerdict.SKIP
+
+
+def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:
+    """What a yes of `plugin` means: a pod that was pending on it need not sit out its backoff."""
+    return Strategy.IMMEDIATELY if plugin in info.pending_plugins else Strategy.AFTER_BACKOFF
+
+
+def _judge_request(info: QueuedPodInfo, request: PluginRequest) -> Strategy:
+    meant = info.is_rejected_by(request.plugin) if request.uids is None else info.uid in request.uids
+    if not meant:
+        return Strategy.SKIP
+    return Strategy.IMMEDIATELY if request.skip_backoff else strategy_of(info, request.plugin)

@@ -1,0 +1,84 @@
+"""Pods that are being tried, and what happened meanwhile.
+
+An event that comes while a pod is between pop and its end would be lost on it; so events are kept while
+any pod is in flight, and a pod that comes back rejected is judged by those after its pop.
+Source: kube-scheduler `backend/queue/active_queue.go` (inFlightPods, inFlightEvents), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from berth_host.queue.events import PluginRequest, QueueEvent
+from berth_host.queue.queued_pod import QueuedPodInfo
+
+Remembered = QueueEvent | PluginRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    info: QueuedPodInfo
+    position: int  # number of the first event after the pop
+
+
+class InFlight:
+    """Markers and events in one order. Events before the oldest marker are dropped."""
+
+    def __init__(self) -> None:
+        self._markers: dict[str, _Marker] = {}
+        self._events: list[Remembered] = []
+        self._first_number = 0
+
+    def __len__(self) -> int:
+        return len(self._markers)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._markers
+
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        """The pods in flight, in the order popped."""
+        return (marker.info for marker in self._markers.values())
+
+    @property
+    def event_count(self) -> int:
+        """Events that are kept."""
+        return len(self._events)
+
+    def start(self, info: QueuedPodInfo) -> None:
+        """The pod was popped."""
+        self._markers[info.uid] = _Marker(info, self._first_number + len(self._events))
+
+    def remember(self, event: Remembered) -> None:
+        """Keep an event for the pods in flight, if there are any."""
+        if self._markers:
+            self._events.append(event)
+
+    def events_since(self, uid: str) -> Sequence[Remembered] | None:
+        """What happened since the pod was popped; None for a pod that is not in flight."""
+        marker = self._markers.get(uid)
+        if marker is None:
+            return None
+        return self._events[marker.position - self._first_number :]
+
+    def end(self, uid: str) -> bool:
+        """The attempt is over, or can no longer park the pod. False if it was not in flight."""
+        if self._markers.pop(uid, None) is None:
+            return False
+        oldest = next(iter(self._markers.values()), None)
+        kept_from = self._first_number + len(self._events) if oldest is None else oldest.position
+        if kept_from > self._first_number:
+            del self._events[: kept_from - self._first_number]
+            self._first_number = kept_from
+        return True
+
+    def log(self) -> list[QueuedPodInfo | Remembered]:
+        """Markers and events in their order."""
+        result: list[QueuedPodInfo | Remembered] = []
+        done = self._first_number
+        for marker in self._markers.values():
+            result.extend(self._events[done - self._first_number : marker.position - self._first_number])
+            result.append(marker.info)
+            done = marker.position
+        result.extend(self._events[done - self._first_number :])
+        return result

@@ -1,0 +1,127 @@
+"""QueueSort: where a pod stands in activeQ, and among pods that are free in the same second.
+
+The plugin answers key bytes (or, in process, compares two pods); heaps compare the tuples made of them.
+A pod without a key, because its plugin is remote and has not answered, is down or answered none, is
+ordered by priority and time behind all pods that have one, and gets its place when the key arrives.
+Called by `places`. Source: kube-scheduler `framework/plugins/queuesort/priority_sort.go`, v1.36, for the
+fallback.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from berth_sdk.results import QueuedPod
+
+from berth_host.queue.queued_pod import QueuedPodInfo, SortKey
+from berth_host.queue.seams import DEFERRED, Less, QueueSeams, SortKeyQuestion
+
+_KEYED = 0
+_FALLBACK = 1
+
+
+class LessKey:
+    """Makes a plugin's `less` usable where keys are compared."""
+
+    __slots__ = ("_less", "_pod")
+
+    def __init__(self, pod: QueuedPod, less: Less) -> None:
+        self._pod = pod
+        self._less = less
+
+    def __lt__(self, other: LessKey) -> bool:
+        return self._less(self._pod, other._pod)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LessKey):
+            return NotImplemented
+        return not self._less(self._pod, other._pod) and not self._less(other._pod, self._pod)
+
+    __hash__ = None  # type: ignore[assignment]  # equal only as far as the plugin can tell
+
+
+class PodOrder:
+    """Gives pods their sort keys, and remembers which of them still wait for an answer."""
+
+    def __init__(self, seams: QueueSeams) -> None:
+        self._sort = seams.sort
+        self._observer = seams.observer
+        self._victims_pending = seams.victims_pending
+        self._arrivals = itertools.count()
+        self._open: dict[str, tuple[SortKeyQuestion, QueuedPodInfo]] = {}
+        self._keyless: dict[str, QueuedPodInfo] = {}
+
+    @property
+    def open_count(self) -> int:
+        """Pods whose key was asked for and has not come."""
+        return len(self._open)
+
+    def assign(self, info: QueuedPodInfo) -> None:
+        """Give the pod a key, unless it has one that still holds."""
+        if info.sort_key is None:
+            info.sort_key = self._ask(info, keep=None)
+
+    def renew(self, info: QueuedPodInfo, previous: SortKey | None) -> None:
+        """Ask again for a pod that stays where it is; until an answer comes, the previous key counts."""
+        info.sort_key = self._ask(info, keep=previous)
+
+    def forget(self, info: QueuedPodInfo) -> None:
+        """The pod left the queue: an answer that is still to come is of no use."""
+        uid = info.uid
+        self._open.pop(uid, None)
+        self._keyless.pop(uid, None)
+
+    def answered(self, question: SortKeyQuestion, key: bytes) -> QueuedPodInfo | None:
+        """The pod that the key is for, which has it now; empty: the fallback order. None if a later
+        question took this one's place, or the pod is gone.
+        """
+        uid = question.pod.pod.uid
+        asked, info = self._open.get(uid, (None, None))
+        if asked is not question or info is None:
+            return None
+        del self._open[uid]
+        info.sort_key = self._key_or_fallback(info, key)
+        return info
+
+    def take_keyless(self) -> list[QueuedPodInfo]:
+        """The pods whose plugin did not answer; they are the caller's to ask about again."""
+        found = list(self._keyless.values())
+        self._keyless.clear()
+        return found
+
+    def _ask(self, info: QueuedPodInfo, keep: SortKey | None) -> SortKey:
+        self.forget(info)
+        sort = self._sort
+        if sort.sort_key is None and sort.less is None:
+            return self._fallback(info)
+        pod = info.as_queued_pod(victims_pending=self._victims_pending(info.uid))
+        if sort.sort_key is None:
+            return (_KEYED, LessKey(pod, self._less), info.timestamp_us, next(self._arrivals))
+        question = SortKeyQuestion(pod)
+        try:
+            key = sort.sort_key(question)
+        except Exception as err:  # noqa: BLE001  # whatever a plugin raises, the pod must not be lost
+            self._observer.plugin_raised(sort.plugin, "SortKey", err)
+            return self._key_or_fallback(info, b"")
+        if key is DEFERRED:
+            self._open[info.uid] = (question, info)
+            return keep or self._fallback(info)
+        return self._key_or_fallback(info, key)
+
+    def _less(self, first: QueuedPod, second: QueuedPod) -> bool:
+        if self._sort.less is not None:
+            try:
+                return self._sort.less(first, second)
+            except Exception as err:  # noqa: BLE001  # raised inside the heap, it would leave it broken
+                self._observer.plugin_raised(self._sort.plugin, "Less", err)
+        return (-first.pod.priority, first.added_at_s) < (-second.pod.priority, second.added_at_s)
+
+    def _key_or_fallback(self, info: QueuedPodInfo, key: bytes) -> SortKey:
+        if key:
+            return (_KEYED, key, info.timestamp_us, next(self._arrivals))
+        # No key, or none in time, which look alike: asked for once more when the plugin is back.
+        self._keyless[info.uid] = info
+        return self._fallback(info)
+
+    def _fallback(self, info: QueuedPodInfo) -> SortKey:
+        return (_FALLBACK, -info.pod.priority, info.timestamp_us, next(self._arrivals))

@@ -1,0 +1,156 @@
+"""Where every queued pod is: exactly one of activeQ, backoffQ and the pool.
+
+    (new, or back from an attempt) -> activeQ | backoffQ | pool
+    pool -an event helps-> backoffQ | activeQ        a closed gate keeps it in, or sends it to, the pool
+    backoffQ -time is up, activated-> activeQ -pop-> in flight (not here)
+
+Owned by `SchedulingQueue`, which decides who moves; this module carries it out.
+Source: kube-scheduler `backend/queue/scheduling_queue.go` (moveToActiveQ, moveToBackoffQ,
+requeuePodWithQueueingStrategy), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from berth_sdk.pod import Pod
+
+from berth_host.queue.backoff import Backoff, BackoffQueue
+from berth_host.queue.events import BACKOFF_COMPLETE, POD_ADD, POD_UPDATE
+from berth_host.queue.gates import Entry, Gates
+from berth_host.queue.heap import KeyedHeap
+from berth_host.queue.hints import Strategy
+from berth_host.queue.nominator import Nominator
+from berth_host.queue.order import PodOrder
+from berth_host.queue.pool import UnschedulablePool
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import RegistrationIndex
+from berth_host.queue.seams import QueueConfig, QueueSeams
+
+
+class Place(Enum):
+    """The three places, in the spelling of the metric's label."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    POOL = "unschedulable"
+
+
+class Places:
+    """Moves pods between the places. `now_us` reads the clock, Unix microseconds."""
+
+    def __init__(
+        self,
+        config: QueueConfig,
+        seams: QueueSeams,
+        registrations: Mapping[str, RegistrationIndex],
+        nominator: Nominator,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.gates = Gates(seams, registrations)
+        self.order = PodOrder(seams)
+        self._backoff_times = Backoff(config)
+        self.active: KeyedHeap[QueuedPodInfo] = KeyedHeap()
+        self.backoff = BackoffQueue(self._backoff_times)
+        self.pool = UnschedulablePool()
+        self._observer = seams.observer
+        self._nominator = nominator
+        self._now_us = now_us
+
+    def find(self, key: str) -> tuple[Place, QueuedPodInfo] | None:
+        """Where the pod called `namespace/name` is; None if it is not queued."""
+        info = self.active.get(key)
+        if info is not None:
+            return Place.ACTIVE, info
+        info = self.backoff.get(key)
+        if info is not None:
+            return Place.BACKOFF, info
+        info = self.pool.get(key)
+        return None if info is None else (Place.POOL, info)
+
+    # --- moves -------------------------------------------------------------------------------
+
+    def requeue(
+        self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
+    ) -> Place:
+        """Put a pod where its strategy says; `passed`: gates that have let it through just now."""
+        if strategy is Strategy.SKIP:
+            self._to_pool(info, label)
+            return Place.POOL
+        entry = Entry(strategy, label, passed)
+        if not self.gates.run(info, entry):
+            # A gated pod that is also queued elsewhere stays where it is.
+            if info.key not in self.active and info.key not in self.backoff:
+                self._to_pool(info, label)
+            return Place.POOL
+        if strategy is Strategy.AFTER_BACKOFF and self._backoff_times.is_backing_off(info, self._now_us()):
+            self._to_backoff(info, label)
+            return Place.BACKOFF
+        self._to_active(info, label)
+        return Place.ACTIVE
+
+    def activate_from_backoff(self, info: QueuedPodInfo, label: str) -> None:
+        """To activeQ, although its backoff is not over. It has passed its gates on the way in."""
+        self._to_active(info, label)
+
+    def flush_backoff(self) -> int:
+        """To activeQ with every pod whose backoff is over; how many moved."""
+        completed = list(self.backoff.pop_completed(self._now_us()))
+        for info in completed:
+            self._to_active(info, BACKOFF_COMPLETE)
+        return len(completed)
+
+    def pop(self) -> QueuedPodInfo | None:
+        """Take out the next pod to be tried; the first of the backing-off ones if activeQ is empty."""
+        info = self.active.pop() or self.backoff.pop_early()
+        if info is not None:
+            self.order.forget(info)
+        return info
+
+    def remove(self, key: str) -> QueuedPodInfo | None:
+        """Take a pod out, wherever it is."""
+        info = self.active.remove(key) or self.backoff.remove(key) or self.pool.remove(key)
+        if info is not None:
+            self.order.forget(info)
+            self.gates.forget(info)
+        return info
+
+    def replace_pod(self, place: Place, info: QueuedPodInfo, pod: Pod) -> None:
+        """The pod was updated; it keeps its place, and gets the rank that it has now."""
+        previous = info.sort_key
+        info.replace_pod(pod)
+        if place is not Place.POOL:
+            self.order.renew(info, previous)
+            self.reorder(info)
+
+    def reorder(self, info: QueuedPodInfo) -> None:
+        """Its sort key has changed: put it where it belongs now, without moving anything else."""
+        if self.active.get(info.key) is info:
+            self.active.push(info.key, info.sort_key, info)
+        elif self.backoff.get(info.key) is info:
+            self.backoff.push(info)
+
+    # --- arrivals ----------------------------------------------------------------------------
+
+    def _to_active(self, info: QueuedPodInfo, label: str) -> None:
+        if info.initial_attempt_timestamp_us is None:
+            info.initial_attempt_timestamp_us = self._now_us()
+        key = info.key
+        self.pool.remove(key)
+        self.backoff.remove(key)
+        self.order.assign(info)
+        self.active.push(key, info.sort_key, info)
+        self._observer.pod_entered(Place.ACTIVE.value, label)
+        if label in (POD_ADD, POD_UPDATE):
+            self._nominator.nominate(info.pod)
+
+    def _to_backoff(self, info: QueuedPodInfo, label: str) -> None:
+        self.pool.remove(info.key)
+        self.order.assign(info)
+        self.backoff.push(info)
+        self._observer.pod_entered(Place.BACKOFF.value, label)
+
+    def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
+        self.pool.put(info)
+        self._observer.pod_entered(Place.POOL.value, label)

@@ -1,0 +1,87 @@
+"""`QueuedPodInfo`: what the queue knows of one pod, from its arrival until it is bound or gone.
+
+Made by the queue, popped by the scheduler, handed back by the failure handler. Times are Unix
+microseconds, whole numbers: backoff compares whole seconds, which floats would miss by a rounding.
+Source: kube-scheduler `framework/types.go` (QueuedPodInfo), v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
+
+from berth_host.queue.registrations import Registration
+
+SortKey = tuple[int, Any, int, int]
+"""(keyed before fallback, the plugin's part, timestamp, order of arrival); see `order`."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPodInfo:
+    """One pod and its history.
+
+    timestamp_us: when it was added or last came back from an attempt.
+    initial_attempt_timestamp_us: when it first entered activeQ. attempts: pops.
+    unschedulable_count: rejections so far; consecutive_errors_count: errors since the last rejection.
+    backoff_expiration_us: a whole second, None until it is asked for after an attempt.
+    unschedulable_plugins, pending_plugins: who rejected it in the last attempt (a Pending rejection is in
+    both); kept until the next failure. gating_plugin: whose PreEnqueue keeps it out, with that plugin's
+    registrations. sort_key: its place in QueueSort's order, None when it has to be asked for.
+    """
+
+    pod: Pod
+    timestamp_us: int
+    attempts: int = 0
+    initial_attempt_timestamp_us: int | None = None
+    unschedulable_count: int = 0
+    consecutive_errors_count: int = 0
+    backoff_expiration_us: int | None = None
+    unschedulable_plugins: set[str] = field(default_factory=set)
+    pending_plugins: set[str] = field(default_factory=set)
+    gating_plugin: str = ""
+    gating_plugin_events: tuple[Registration, ...] = ()
+    was_flushed_from_unschedulable: bool = False
+    sort_key: SortKey | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.pod.key
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.uid
+
+    @property
+    def is_gated(self) -> bool:
+        """True while a PreEnqueue plugin keeps it out, or has not answered yet."""
+        return bool(self.gating_plugin)
+
+    @property
+    def is_rejected(self) -> bool:
+        """True when some plugin rejected it; False after an error, and before the first attempt."""
+        return bool(self.unschedulable_plugins or self.pending_plugins)
+
+    def is_rejected_by(self, plugin: str) -> bool:
+        """Whether `plugin` is among those that rejected it."""
+        return plugin in self.unschedulable_plugins or plugin in self.pending_plugins
+
+    def replace_pod(self, pod: Pod) -> None:
+        """The pod was updated; its place in the order has to be asked for again."""
+        self.pod = pod
+        self.sort_key = None
+
+    def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
+        """What PreEnqueue and QueueSort are shown."""
+        first_us = self.initial_attempt_timestamp_us
+        return QueuedPod(
+            pod=self.pod,
+            attempts=self.attempts,
+            added_at_s=self.timestamp_us / 1e6,
+            first_attempt_at_s=None if first_us is None else first_us / 1e6,
+            victims_pending=victims_pending,
+        )

@@ -1,0 +1,381 @@
+"""`SchedulingQueue`: every pending pod, and what brings a rejected one back. READ THIS FIRST (queue).
+
+    add, update ----------> activeQ --pop--> in flight --done--> (bound, or gone)
+                  backoff over ^  ^                |
+                               |  | event helps    | add_unschedulable
+                            backoffQ <---- pool <--+        (an error goes to backoffQ at once)
+
+A plain class without locks: one loop owns it. Written by the event handlers (`cluster.handlers`), the
+scheduler and its failure handler; told by `app` what remote plugins answered. No pod is ever lost: a
+queued pod is in exactly one of activeQ, backoffQ and the pool, a popped one in flight until its end.
+Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock
+from berth_host.queue import events
+from berth_host.queue.backoff import SECOND_US
+from berth_host.queue.events import PluginRequest, QueueEvent
+from berth_host.queue.flush_timers import FlushTimers
+from berth_host.queue.hints import Hints, Strategy, strategy_of
+from berth_host.queue.in_flight import InFlight
+from berth_host.queue.nominator import Nominator
+from berth_host.queue.places import Place, Places
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.readiness import Readiness
+from berth_host.queue.registrations import Registration, RegistrationIndex
+from berth_host.queue.requests import PluginRequests
+from berth_host.queue.seams import (
+    GateQuestion,
+    HintQuestion,
+    PreCheck,
+    QueueConfig,
+    QueueSeams,
+    SortKeyQuestion,
+)
+
+log = get_logger()
+
+
+class SchedulingQueue:
+    """See the module; `start` begins the periodic flushes."""
+
+    def __init__(self, config: QueueConfig, clock: Clock, seams: QueueSeams) -> None:
+        self._registrations = registrations = {
+            name: RegistrationIndex(profile.registrations) for name, profile in seams.profiles.items()
+        }
+        self._clock = clock
+        self._seams = seams
+        self._observer = seams.observer
+        self._max_in_pool_us = round(config.pod_max_in_unschedulable_pods_s * SECOND_US)
+        self.nominator = Nominator(seams.pods)
+        self.in_flight = InFlight()
+        self.places = Places(config, seams, registrations, self.nominator, self._now_us)
+        self._hints = Hints(seams, registrations, every_plugin=config.ask_every_plugin)
+        self._requests = PluginRequests(self.places, self._hints)
+        self._timers = FlushTimers(clock, self)
+        self._readiness = Readiness()
+        self.scheduling_cycle = 0
+        """Pops so far."""
+
+    # --- the watches' side -------------------------------------------------------------------
+
+    def add(self, pod: Pod) -> None:
+        """A pod that is to be scheduled has come."""
+        self._enter(pod, events.POD_ADD)
+
+    def update(self, old: Pod, new: Pod, own_events: Iterable[QueueEvent]) -> None:
+        """A pending pod was changed; `own_events`: what about it changed, at least one.
+
+        Queued pods get the new version; one in the pool leaves it when a change answers its rejection;
+        one in flight is judged by the events when it comes back.
+        """
+        changes = list(own_events)
+        for event in changes:
+            self._observer.event_received(event, own_update=True)
+        if new.uid in self.in_flight:
+            for event in changes:
+                self.in_flight.remember(event)
+            return
+        found = self.places.find(new.key)
+        if found is None:
+            self._enter(new, events.POD_UPDATE)
+            return
+        place, info = found
+        self.places.replace_pod(place, info, new)
+        self.nominator.update(old, new)
+        if place is Place.POOL:
+            self._reconsider(info, changes)
+        self._settle()
+
+    def delete(self, pod: Pod) -> None:
+        """The pod is gone, or bound."""
+        self.nominator.remove(pod)
+        found = self.places.find(pod.key)
+        if found is not None and found[1].uid == pod.uid:
+            self.places.remove(pod.key)
+            self._requests.failed_on.forget(pod.key)
+
+    def move_all(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
+        """Something happened: pods in the pool that it helps leave it, pods in flight will be told.
+
+        `pre_check`: the only pods in the pool that are looked at; pods in flight remember it in any case.
+        """
+        self._observer.event_received(event, own_update=False)
+        if not self._hints.is_of_interest(event):
+            return
+        candidates = (
+            list(self.places.pool)
+            if event.is_wildcard
+            else self.places.pool.rejected_by(self._hints.interested(event))
+        )
+        if pre_check is not None:
+            candidates = [info for info in candidates if pre_check(info.pod)]
+        self._move(candidates, event)
+
+    def wants(self, event: QueueEvent) -> bool:
+        """Whether any plugin registered for such events."""
+        return self._hints.is_of_interest(event)
+
+    # --- the scheduler's side ----------------------------------------------------------------
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop` would answer a pod."""
+        return bool(len(self.places.active) or self.places.backoff.poppable_count)
+
+    async def ready(self) -> None:
+        """Wait until `has_ready`."""
+        while not self.has_ready:
+            await self._readiness.wait()
+
+    def pop(self) -> QueuedPodInfo | None:
+        """The next pod to try, which is in flight from now on; None if there is none."""
+        early = not len(self.places.active)
+        info = self.places.pop()
+        if info is None:
+            return None
+        self._requests.failed_on.forget(info.key)
+        if info.uid in self.in_flight:
+            # Two attempts at once would bind it twice; the running one puts it back if need be.
+            log.error("queue.pod_in_flight_twice", pod=info.key, pod_uid=info.uid)
+            return None
+        if early:
+            self._observer.pod_entered(Place.ACTIVE.value, events.POP_FROM_BACKOFF)
+        info.attempts += 1
+        self.scheduling_cycle += 1
+        self.in_flight.start(info)
+        return info
+
+    def done(self, uid: str) -> None:
+        """The attempt is over, or can no longer park the pod; it need not hear of events any more."""
+        self.in_flight.end(uid)
+
+    def add_unschedulable(self, info: QueuedPodInfo, *, failed_plugin: str = "") -> bool:
+        """Put a popped pod back after a failed attempt; its plugin sets say who rejected it.
+
+        Without any it ended in an error and backs off; `failed_plugin` names the plugin on whose
+        account. False, and nothing is done, if the pod is queued already. The attempt is over either way.
+        """
+        since = self.in_flight.events_since(info.uid)
+        self.in_flight.end(info.uid)
+        if self.places.find(info.key) is not None:
+            log.error("queue.pod_queued_twice", pod=info.key, pod_uid=info.uid)
+            return False
+        if info.is_rejected:
+            info.unschedulable_count += 1
+            info.consecutive_errors_count = 0
+        else:
+            info.consecutive_errors_count += 1
+        info.timestamp_us = self._now_us()
+        info.backoff_expiration_us = None
+        info.sort_key = None
+        info.was_flushed_from_unschedulable = False
+        for plugin in info.unschedulable_plugins | info.pending_plugins:
+            self._observer.pod_rejected(plugin, info.pod.scheduler_name)
+        if info.is_rejected and since is not None:
+            strategy = self._hints.judge_all(info, since)
+        else:
+            strategy = Strategy.AFTER_BACKOFF
+        place = self.places.requeue(info, strategy, events.ATTEMPT_FAILED)
+        if failed_plugin and place is Place.BACKOFF:
+            self._requests.failed_on.note(info.key, failed_plugin)
+        self._settle()
+        return True
+
+    # --- nominations ---------------------------------------------------------------------------
+
+    def nominate(self, pod: Pod, node_name: str | None) -> None:
+        """Promise a node: "" none, None the one in the pod's status."""
+        self.nominator.nominate(pod, node_name)
+
+    def delete_nomination(self, pod: Pod) -> None:
+        """The pod is promised nothing any more."""
+        self.nominator.remove(pod)
+
+    def nominated_pods(self) -> Mapping[str, list[Pod]]:
+        """Nominated pods by node, in the order of nomination."""
+        return self.nominator.by_node()
+
+    # --- plugins' wishes -----------------------------------------------------------------------
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Plugins want these pods in activeQ now. One in flight counts it as an event that helps."""
+        for pod in pods:
+            if not self._activate(pod) and pod.uid in self.in_flight:
+                self.in_flight.remember(events.force_activated(pod))
+        self._settle()
+
+    def activate_named(self, keys: Iterable[str]) -> None:
+        """The same for pods by `namespace/name`; those that do not exist are passed over."""
+        found = (self._seams.pods.pod(key) for key in keys)
+        self.activate([pod for pod in found if pod is not None])
+
+    def requeue(self, request: PluginRequest) -> int:
+        """A plugin asks for pods through its handle; how many left the pool or their backoff."""
+        moved = self._requests.requeue(request)
+        self.in_flight.remember(request)
+        self._settle()
+        return moved
+
+    def register_events(self, profile: str, plugin: str, items: Sequence[Registration]) -> None:
+        """A plugin elsewhere has said which events can help the pods that it rejects."""
+        self._registrations[profile].replace(plugin, items)
+
+    def plugin_recovered(self, plugin: str) -> int:
+        """The plugin can be asked again after an absence; how many pods moved on that account.
+
+        Pods that failed because of it are activated, those it gates are asked about again, and those
+        that it gave no sort key get one, where they are.
+        """
+        moved = self._requests.recover(plugin)
+        if plugin == self._seams.sort.plugin:
+            for info in self.places.order.take_keyless():
+                self._renew_key(info)
+        self._settle()
+        return moved
+
+    def invalidate_sort_keys(self, uids: frozenset[str] | None = None) -> None:
+        """The keys of these pods no longer hold; None: nobody's. Pods keep their place until asked."""
+        for info in [*self.places.active, *self.places.backoff.rejected()]:
+            if uids is None or info.uid in uids:
+                self._renew_key(info)
+
+    # --- answers that were deferred --------------------------------------------------------------
+
+    def gate_answered(self, question: GateQuestion, status: Status) -> None:
+        """A remote PreEnqueue plugin answered: the pod goes on its way, or stays gated."""
+        answered = self.places.gates.answered(question, status)
+        if answered is not None:
+            info, entry = answered
+            self.places.requeue(info, entry.strategy, entry.label, entry.passed)
+        else:
+            found = self.places.pool.get(question.pod.pod.key)
+            if found is not None:
+                self.places.pool.put(found)
+        self._settle()
+
+    def hint_answered(self, question: HintQuestion, helps: bool) -> None:
+        """A remote plugin's hint arrived; it counts if the pod has not been tried since."""
+        found = self.places.find(question.pod.key)
+        if not helps or found is None:
+            return
+        place, info = found
+        if info.uid != question.pod.uid or info.attempts != question.attempts:
+            return
+        strategy = strategy_of(info, question.plugin)
+        if place is Place.POOL:
+            self.places.requeue(info, strategy, question.label)
+        elif place is Place.BACKOFF and strategy is Strategy.IMMEDIATELY:
+            self.places.activate_from_backoff(info, question.label)
+        self._settle()
+
+    def sort_key_answered(self, question: SortKeyQuestion, key: bytes | None) -> None:
+        """A remote QueueSort plugin's key arrived: the pod goes where it belongs, and nothing else moves.
+
+        None or empty: the plugin gave none, or failed; it is asked again when it recovers.
+        """
+        info = self.places.order.answered(question, key or b"")
+        if info is not None:
+            self.places.reorder(info)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the periodic flushes, on the queue's clock."""
+        self._timers.start()
+
+    def stop(self) -> None:
+        """End the periodic flushes."""
+        self._timers.stop()
+
+    def flush_backoff(self) -> int:
+        """Move the pods whose backoff is over to activeQ; how many."""
+        moved = self.places.flush_backoff()
+        self._settle()
+        return moved
+
+    def flush_leftover(self) -> int:
+        """Give pods that have waited too long in the pool another try; how many were due."""
+        now_us = self._now_us()
+        due = [info for info in self.places.pool if now_us - info.timestamp_us > self._max_in_pool_us]
+        for info in due:
+            info.was_flushed_from_unschedulable = True
+        if due:
+            self._move(due, events.timed_out())
+        return len(due)
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    @property
+    def next_backoff_flush_s(self) -> float | None:
+        """Monotonic reading of the next backoff flush; None while nobody backs off."""
+        return self._timers.next_backoff_flush_s
+
+    @property
+    def has_backing_off(self) -> bool:
+        """Whether pods back off."""
+        return bool(len(self.places.backoff))
+
+    @property
+    def has_unschedulable(self) -> bool:
+        """Whether pods wait in the pool."""
+        return bool(len(self.places.pool))
+
+    # --- how it is done ----------------------------------------------------------------------------
+
+    def _enter(self, pod: Pod, label: str) -> None:
+        info = QueuedPodInfo(pod, self._now_us())
+        self.places.requeue(info, Strategy.IMMEDIATELY, label)
+        self._settle()
+
+    def _move(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
+        for info in infos:
+            if info.is_gated and not any(item.matches(event) for item in info.gating_plugin_events):
+                continue
+            strategy = self._hints.judge(info, event)
+            if strategy is not Strategy.SKIP:
+                self.places.requeue(info, strategy, event.label)
+        self.in_flight.remember(event)
+        self._settle()
+
+    def _reconsider(self, info: QueuedPodInfo, changes: list[QueueEvent]) -> None:
+        """A pod in the pool was changed itself."""
+        awaited = self.places.gates.open_entry(info)
+        for event, strategy in zip(changes, self._hints.judge_own_updates(info, changes), strict=True):
+            if self.places.requeue(info, strategy, event.label) is not Place.POOL:
+                return
+        if awaited is not None and self.places.gates.open_entry(info) is awaited:
+            # The gate was asked about the old version.
+            self.places.requeue(info, awaited.strategy, awaited.label)
+
+    def _activate(self, pod: Pod) -> bool:
+        key = pod.key
+        info = self.places.pool.get(key)
+        if info is not None:
+            return self.places.requeue(info, Strategy.IMMEDIATELY, events.FORCE_ACTIVATE) is not Place.POOL
+        info = self.places.backoff.get(key)
+        if info is None:
+            return False
+        self.places.activate_from_backoff(info, events.FORCE_ACTIVATE)
+        return True
+
+    def _renew_key(self, info: QueuedPodInfo) -> None:
+        self.places.order.renew(info, info.sort_key)
+        self.places.reorder(info)
+
+    def _settle(self) -> None:
+        """After every change: wake up who waits for a pod, and see to the timers."""
+        if self.has_ready:
+            self._readiness.notify()
+        self._timers.arm()
+
+    def _now_us(self) -> int:
+        return round(self._clock.now_s() * SECOND_US)

@@ -1,0 +1,166 @@
+"""What the queue needs of others, as values and Protocols; wired by `app`, faked in tests.
+
+The queue calls plain functions. A plugin that runs elsewhere cannot answer at once: its function answers
+DEFERRED, and the answer is handed to the queue later, with the question that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+from berth_sdk.events import ClusterEvent
+from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
+from berth_sdk.status import Status
+
+from berth_host.queue.events import QueueEvent
+from berth_host.queue.registrations import Registration
+
+
+class Deferred(Enum):
+    """The type of DEFERRED."""
+
+    DEFERRED = "deferred"
+
+
+DEFERRED: Final = Deferred.DEFERRED
+"""The answer comes later, through one of the queue's `..._answered` methods."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GateQuestion:
+    """May this pod enter? Asked of one PreEnqueue plugin."""
+
+    plugin: str
+    pod: QueuedPod
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HintQuestion:
+    """May this event help this pod, which the plugin rejected? `event` is one object for all pods asked.
+
+    `label`: the event's name in metrics. `attempts`: the pod's, which tell whether an answer is late.
+    """
+
+    plugin: str
+    event: ClusterEvent
+    pod: Pod
+    attempts: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortKeyQuestion:
+    """Where does this pod stand in the queue?"""
+
+    pod: QueuedPod
+
+
+Gate = Callable[[GateQuestion], Status | Deferred]
+HintAsker = Callable[[HintQuestion], bool | Deferred]
+SortKeyAsker = Callable[[SortKeyQuestion], bytes | Deferred]
+Less = Callable[[QueuedPod, QueuedPod], bool]
+PreCheck = Callable[[Pod], bool]
+
+
+def always_queue(question: HintQuestion) -> bool:
+    """The hint of plugins that have none."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProfile:
+    """What the queue knows of one profile's plugins.
+
+    `gates`: PreEnqueue plugins by name, in configured order. `registrations`: events by plugin, of all
+    plugins that can reject. `hint` is asked where a registration says so. A function that raises counts
+    as a closed gate, or as "the event may help".
+    """
+
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    registrations: Mapping[str, Sequence[Registration]] = field(default_factory=dict)
+    hint: HintAsker = always_queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSort:
+    """The one QueueSort plugin: keys, or (in process only) a comparison. Without both, pods are ordered
+    by priority and time, which is also the order of pods without a key.
+    """
+
+    plugin: str = ""
+    sort_key: SortKeyAsker | None = None
+    less: Less | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """Limits, in seconds. `pod_max_backoff_s` 0 turns the backoff off.
+
+    `ask_every_plugin`: ask every plugin that rejected a pod about every event, for a record of all
+    hints; otherwise asking ends with the first answer that decides. What happens is the same.
+    """
+
+    pod_initial_backoff_s: int = 1
+    pod_max_backoff_s: int = 10
+    pod_max_in_unschedulable_pods_s: float = 300.0
+    ask_every_plugin: bool = False
+
+
+class PodLister(Protocol):
+    """The pods that exist, as the watch last showed them (`cache.objects.ObjectStores`)."""
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod called `namespace/name`."""
+        ...
+
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        """The pod with this uid."""
+        ...
+
+
+class HintVerdict(Enum):
+    """What a hint said, in the spelling of kube-scheduler's metric; an error counts as Queue."""
+
+    QUEUE = "Queue"
+    SKIP = "QueueSkip"
+    ERROR = "Error"
+    DEFERRED = "Deferred"
+
+
+class QueueObserver:
+    """Told what happens, for metrics and recordings. This one ignores everything."""
+
+    def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
+        """An event reached the queue; `own_update`: a queued or popped pod was changed itself."""
+
+    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
+        """One registration of a rejecting plugin was consulted."""
+
+    def pod_entered(self, queue: str, label: str) -> None:
+        """A pod came into `active`, `backoff` or `unschedulable`; `label`: what brought it there."""
+
+    def pod_rejected(self, plugin: str, profile: str) -> None:
+        """A pod is held back on this plugin's word."""
+
+    def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
+        """A plugin's function raised while the queue asked it."""
+
+
+def nobody(uid: str) -> bool:
+    """The default of `QueueSeams.victims_pending`."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSeams:
+    """Everybody the queue talks to. `victims_pending`: are pods still being evicted for this uid?"""
+
+    pods: PodLister
+    profiles: Mapping[str, QueueProfile]
+    sort: QueueSort = field(default_factory=QueueSort)
+    observer: QueueObserver = field(default_factory=QueueObserver)
+    victims_pending: Callable[[str], bool] = nobody

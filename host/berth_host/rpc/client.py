@@ -1,0 +1,344 @@
+"""`PluginClient`: what the framework talks to, one per plugin and profile, the same for both transports.
+
+One method per call of the contract. What comes back is checked (`validate`) and safe to act on; in the
+place of an answer that did not come stands what the policy says. Errors that escape: CycleRestartError.
+Called by `framework`, and by `app` for the queue's batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
+)
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotAskedError
+from berth_host.rpc import calls
+from berth_host.rpc.calls import Policy
+from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts, Outcome
+from berth_host.rpc.eager import eager_scores, eager_verdicts
+from berth_host.rpc.normalize import normalize
+from berth_host.rpc.relay import ClientSettings, LocalRoute, PluginRelay, Route
+from berth_host.rpc.validate import ScoreRangeError
+
+__all__ = ["ClientSettings", "LocalRoute", "PluginClient", "Route", "ScoreOutcome"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreOutcome:
+    """int64[n] each: what Score said, and after normalisation, before the weight.
+
+    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin opted out
+    together with its verdicts, its zeros mean nothing.
+    """
+
+    status: Status
+    raw: NDArray[np.int64]
+    normalized: NDArray[np.int64]
+    skipped: bool = False
+
+
+class PluginClient(PluginRelay):
+    """One plugin in one profile."""
+
+    # --- the queue -----------------------------------------------------------------------------------
+
+    async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
+        """One status per pod. An ERROR keeps the pod gated; ask again later."""
+        return await self._call(
+            calls.PRE_ENQUEUE,
+            None,
+            lambda way, deadline_s: way.pre_enqueue(pods, deadline_s),
+            lambda answer: self._check.pre_enqueue(answer, len(pods)),
+            lambda policy, failure: [self._stand_in(policy, failure)] * len(pods),
+        )
+
+    async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
+        """One key per pod; empty: the fallback order, ask again later."""
+        return await self._call(
+            calls.SORT_KEYS,
+            None,
+            lambda way, deadline_s: way.sort_keys(pods, deadline_s),
+            lambda answer: self._check.sort_keys(answer, len(pods)),
+            lambda policy, failure: [b""] * len(pods),
+        )
+
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
+        """One hint per pod; True where no answer came, so that no pod is forgotten."""
+        return await self._call(
+            calls.QUEUEING_HINTS,
+            None,
+            lambda way, deadline_s: way.queueing_hints(event, pods, deadline_s),
+            lambda answer: self._check.queueing_hints(calls.QUEUEING_HINTS, answer, len(pods)),
+            lambda policy, failure: [True] * len(pods),
+        )
+
+    # --- the scheduling cycle --------------------------------------------------------------------------
+
+    async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
+        """PreFilter over all nodes of the snapshot; eager verdicts stay in the cycle."""
+        result = await self._call(
+            calls.PRE_FILTER,
+            cycle,
+            lambda way, deadline_s: way.pre_filter(cycle, nodes, deadline_s),
+            lambda answer: self._check.pre_filter(answer, len(nodes)),
+            lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
+        )
+        if result.eager_filter is not None:
+            cycle.eager_filter[self.name] = EagerVerdicts(nodes.rows, result.eager_filter)
+        return result
+
+    async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
+        """One verdict per candidate, without a call where they came with PreFilter; eager scores are kept."""
+        known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.rows)
+        if known is not None:
+            return known
+        count = len(nodes)
+        result = await self._call(
+            calls.FILTER,
+            cycle,
+            lambda way, deadline_s: way.filter(cycle, nodes, deadline_s),
+            lambda answer: self._check.filter(answer, count),
+            lambda policy, failure: (
+                None if policy is not Policy.FAIL else Verdicts.all(count, self._stand_in(policy, failure))
+            ),
+        )
+        if result is None:
+            return Verdicts.feasible(count)
+        if isinstance(result, Verdicts):
+            return result
+        if result.skip_score:
+            cycle.skip_score.add(self.name)
+        elif result.eager_scores is not None:
+            kept = EagerScores(nodes.rows, result.eager_scores)
+            cycle.eager.setdefault(self.name, []).append(kept)
+        return result.verdicts
+
+    async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
+        """One verdict per scenario; without an answer none is feasible, unless the policy is Ignore."""
+        count = len(scenarios)
+        return await self._call(
+            calls.SIMULATE_FILTER,
+            cycle,
+            lambda way, deadline_s: way.simulate_filter(cycle, scenarios, deadline_s),
+            lambda answer: self._check.verdicts(calls.SIMULATE_FILTER, answer, count),
+            lambda policy, failure: Verdicts.all(
+                count,
+                Status(Code.UNSCHEDULABLE, (failure.text,), self.name) if policy is Policy.FAIL else SUCCESS,
+            ),
+        )
+
+    async def post_filter(self, cycle: CycleContext, rejections: NodeRejections) -> PostFilterResult:
+        """Can room be made? Nomination and victims are checked."""
+        cycle.open_post_filters.add(self.name)
+        try:
+            return await self._call(
+                calls.POST_FILTER,
+                cycle,
+                lambda way, deadline_s: way.post_filter(cycle, rejections, deadline_s),
+                lambda answer: self._check.post_filter(answer, cycle.pod),
+                lambda policy, failure: PostFilterResult(
+                    self._stand_in(policy, failure, otherwise=Status(Code.UNSCHEDULABLE, (), self.name))
+                ),
+            )
+        finally:
+            cycle.open_post_filters.discard(self.name)
+
+    async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
+        """SKIP: the plugin does not score this pod. No call where scores came with the verdicts."""
+        if self.name in cycle.skip_score:
+            return SKIP
+        if self.name in cycle.eager and eager_scores(cycle.eager[self.name], nodes.rows) is not None:
+            return SUCCESS
+        return await self._call(
+            calls.PRE_SCORE,
+            cycle,
+            lambda way, deadline_s: way.pre_score(cycle, nodes, deadline_s),
+            self._check.pre_score,
+            # A plugin without the point still scores.
+            lambda policy, failure: self._stand_in(
+                policy,
+                failure,
+                otherwise=SUCCESS if isinstance(failure, PluginNotAskedError) else SKIP,
+            ),
+        )
+
+    async def score(self, cycle: CycleContext, nodes: NodeTable) -> ScoreOutcome:
+        """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts."""
+        count = len(nodes)
+        if self.name in cycle.skip_score:
+            return _zeros(count, skipped=True)
+        how = self.descriptor.normalization
+        eager = eager_scores(cycle.eager.get(self.name, ()), nodes.rows)
+        final = how is not ScoreNormalization.RPC
+
+        def check(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
+            if isinstance(answer, Status):
+                return self._score_error(count, "Score", answer.message)
+            raw = self._check.raw_scores(calls.SCORE, answer, count)
+            if not final:
+                return ScoreOutcome(SUCCESS, raw, raw)
+            return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
+
+        outcome = await self._call(
+            calls.SCORE,
+            cycle,
+            lambda way, deadline_s: way.score(cycle, nodes, deadline_s) if eager is None else _already(eager),
+            check,
+            lambda policy, failure: self._no_scores(count, policy, failure, "Score"),
+        )
+        if final or not outcome.status.is_success or outcome.skipped:
+            return outcome
+        raw = outcome.raw
+
+        def check_normalized(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
+            if isinstance(answer, Status):
+                return self._score_error(count, "Normalize", answer.message)
+            scores = self._check.raw_scores(calls.NORMALIZE_SCORE, answer, count)
+            return ScoreOutcome(SUCCESS, raw, self._check.final_scores(scores))
+
+        return await self._call(
+            calls.NORMALIZE_SCORE,
+            cycle,
+            lambda way, deadline_s: way.normalize_score(cycle, raw, nodes, deadline_s),
+            check_normalized,
+            lambda policy, failure: self._no_scores(count, policy, failure, "Normalize"),
+        )
+
+    async def reserve(self, cycle: CycleContext, node_name: str) -> Status:
+        """Take what the pod will use. From here on the cycle cannot start again."""
+        cycle.reserved = True
+        return await self._call(
+            calls.RESERVE,
+            cycle,
+            lambda way, deadline_s: way.reserve(cycle, node_name, deadline_s),
+            self._check.reserve,
+            self._stand_in,
+        )
+
+    async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
+        """Give it back. Never fails: what a remote plugin did not acknowledge is sent again later."""
+        if self.is_remote and self.name not in cycle.instances:
+            return  # no instance ever heard of this cycle
+        await self._call(
+            calls.UNRESERVE,
+            cycle,
+            lambda way, deadline_s: way.unreserve(cycle, node_name, reason, deadline_s),
+            lambda answer: answer,
+            lambda policy, failure: None,
+        )
+
+    async def permit(self, cycle: CycleContext, node_name: str) -> PermitResult:
+        """SUCCESS, a rejection, or WAIT with its effective timeout."""
+        return await self._call(
+            calls.PERMIT,
+            cycle,
+            lambda way, deadline_s: way.permit(cycle, node_name, deadline_s),
+            self._check.permit,
+            lambda policy, failure: PermitResult(self._stand_in(policy, failure)),
+        )
+
+    # --- the binding cycle -----------------------------------------------------------------------------
+
+    async def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> PreFlightResult:
+        """Will PreBind do anything for this pod?"""
+        return await self._call(
+            calls.PRE_BIND_PRE_FLIGHT,
+            cycle,
+            lambda way, deadline_s: way.pre_bind_pre_flight(cycle, node_name, deadline_s),
+            self._check.pre_bind_pre_flight,
+            lambda policy, failure: PreFlightResult(self._stand_in(policy, failure, otherwise=SKIP)),
+        )
+
+    async def pre_bind(
+        self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult] = ()
+    ) -> PreBindResult:
+        """One round. The deadline, begun with the first round, covers all of them."""
+        return await self._call(
+            calls.PRE_BIND,
+            cycle,
+            lambda way, deadline_s: way.pre_bind(cycle, node_name, patched, deadline_s),
+            lambda answer: self._check.pre_bind(answer, cycle.pod),
+            lambda policy, failure: PreBindResult(self._stand_in(policy, failure)),
+        )
+
+    async def bind(self, cycle: CycleContext, node_name: str) -> BindResult:
+        """SUCCESS, SKIP, a rejection or an ERROR; see `CycleContext.unknown_outcome` for the last."""
+
+        def stand_in(policy: Policy, failure: PluginError) -> BindResult:
+            # Only a binder that was never asked may be passed over: another might bind the pod twice.
+            if policy is not Policy.FAIL and isinstance(failure, PluginAbsentError):
+                return BindResult(SKIP)
+            if failure.outcome_unknown:
+                cycle.unknown_outcome.add(self.name)
+            return BindResult(self._stand_in(Policy.FAIL, failure))
+
+        return await self._call(
+            calls.BIND,
+            cycle,
+            lambda way, deadline_s: way.bind(cycle, node_name, deadline_s),
+            self._check.bind,
+            stand_in,
+        )
+
+    async def post_bind(self, cycle: CycleContext, node_name: str) -> None:
+        """For information; never fails."""
+        await self._call(
+            calls.POST_BIND,
+            cycle,
+            lambda way, deadline_s: way.post_bind(cycle, node_name, deadline_s),
+            lambda answer: answer,
+            lambda policy, failure: None,
+        )
+
+    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+        """The cycle is over: the plugin may drop what it holds for it. Sent with a later call."""
+        way = self._local or cycle.instances.get(self.name)
+        if way is not None:
+            way.end_cycle(cycle, outcome)
+
+    def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
+        if policy is not Policy.FAIL:
+            return _zeros(count)
+        if isinstance(failure, ScoreRangeError):
+            text = f"applying score defaultWeights on Score plugins: {failure.text}"
+            return _score_error(count, Status(Code.ERROR, (text,), self.name))
+        return self._score_error(count, step, failure.text)
+
+    def _score_error(self, count: int, step: str, text: str) -> ScoreOutcome:
+        """kube-scheduler's words for a plugin that failed in a step of scoring."""
+        where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
+        reason = f'running {where}: plugin "{self.name}" failed with: {text}'
+        return _score_error(count, Status(Code.ERROR, (reason,), self.name))
+
+
+async def _already(scores: NDArray[np.int64]) -> NDArray[np.int64]:
+    return scores
+
+
+def _zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
+    zeros = np.zeros(count, dtype=np.int64)
+    return ScoreOutcome(SUCCESS, zeros, zeros, skipped)
+
+
+def _score_error(count: int, status: Status) -> ScoreOutcome:
+    zeros = _zeros(count)
+    return ScoreOutcome(status, zeros.raw, zeros.normalized)

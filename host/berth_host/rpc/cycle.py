@@ -1,0 +1,152 @@
+"""`CycleContext`: what all calls about one attempt of one pod share.
+
+Made by the scheduler at the start of a cycle, after the snapshot was brought up to date, and handed to
+every call; lives until PostBind or the end of Unreserve.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState, SharedState
+from berth_sdk.pod import Pod
+from berth_sdk.status import Verdicts
+from berth_sdk.tables import StateVersion
+from numpy.typing import NDArray
+
+DEFAULT_BUDGET_S: Final = 1.0
+
+
+class Outcome(Enum):
+    """How a cycle ended (the contract's CycleEnd.Outcome)."""
+
+    BOUND = 1
+    UNSCHEDULABLE = 2
+    ABORTED = 3
+
+
+NO_VERSION: Final = StateVersion(0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EagerScores:
+    """Scores that came with Filter's verdicts: int64[n] for the slots `rows` (intp[n])."""
+
+    rows: NDArray[np.intp]
+    scores: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EagerVerdicts:
+    """Filter's verdicts that came with PreFilter, for the slots `rows` (intp[n])."""
+
+    rows: NDArray[np.intp]
+    verdicts: Verdicts
+
+
+class CycleContext:
+    """One attempt. `cycle_id` is also the id of the reservation.
+
+    `notes`: what a policy swallowed and what overran, for the diagnosis. `timings_s`: seconds spent per
+    (plugin, call). `restarted`: this attempt was begun anew already, it cannot be once more.
+    `binding`: the binding cycle has begun; set by the scheduler.
+    """
+
+    __slots__ = (
+        "_open_calls",
+        "_opened_s",
+        "_spent_s",
+        "_states",
+        "binding",
+        "budget_s",
+        "cycle_id",
+        "eager",
+        "eager_filter",
+        "instances",
+        "notes",
+        "open_post_filters",
+        "pod",
+        "profile",
+        "repeating",
+        "reserved",
+        "restarted",
+        "rounds",
+        "shared",
+        "skip_score",
+        "timings_s",
+        "unknown_outcome",
+        "version",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        cycle_id: str,
+        pod: Pod,
+        profile: str,
+        *,
+        version: StateVersion = NO_VERSION,
+        budget_s: float = DEFAULT_BUDGET_S,
+        restarted: bool = False,
+    ) -> None:
+        self.cycle_id = cycle_id
+        self.pod = pod
+        self.profile = profile
+        self.version = version
+        self.budget_s = budget_s
+        self.restarted = restarted
+        self.binding = False
+        self.reserved = False
+        self.shared = SharedState()
+        self.notes: list[str] = []
+        self.timings_s: dict[tuple[str, str], float] = {}
+        self.eager: dict[str, list[EagerScores]] = {}
+        self.eager_filter: dict[str, EagerVerdicts] = {}
+        self.skip_score: set[str] = set()
+        self.unknown_outcome: set[str] = set()
+        """Plugins whose Bind may have happened although it gave no usable answer: read the pod back."""
+        self.instances: dict[str, Any] = {}
+        """The transport that each remote plugin's first call went to; later calls go there as well."""
+        self.rounds: dict[str, tuple[int, float]] = {}
+        """Per plugin the PreBind rounds made and the deadline of all of them (monotonic seconds)."""
+        self.open_post_filters: set[str] = set()
+        """Plugins whose PostFilter runs now; they may ask about the others' filters meanwhile."""
+        self.repeating: set[str] = set()
+        """Plugins whose call is being repeated right now."""
+        self.wire: dict[str, Any] = {}
+        """What the instances were told of this cycle, by attachment; the transports' own."""
+        self._states: dict[str, CycleState] = {}
+        self._open_calls = 0
+        self._opened_s = 0.0
+        self._spent_s = 0.0
+
+    def state(self, plugin: str) -> CycleState:
+        """The store of one plugin, made at its first use."""
+        state = self._states.get(plugin)
+        if state is None:
+            state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
+        return state
+
+    # --- the budget of remote time -------------------------------------------------------------------
+
+    def remote_begins(self) -> None:
+        """A remote call is sent; calls that overlap are counted once."""
+        if not self._open_calls:
+            self._opened_s = time.monotonic()
+        self._open_calls += 1
+
+    def remote_ends(self) -> None:
+        """A remote call is over."""
+        self._open_calls -= 1
+        if not self._open_calls:
+            self._spent_s += time.monotonic() - self._opened_s
+
+    @property
+    def budget_left_s(self) -> float:
+        """Remote time that this cycle may still take; 0 or less: none."""
+        running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
+        return self.budget_s - self._spent_s - running_s

@@ -1,0 +1,55 @@
+"""Answers that came ahead of their call -> the answers for the nodes that are left by then.
+
+Called by `PluginClient` at Filter, PreScore and Score. A cycle may ask Filter several times (a nominated
+node first, samples later), so the scores of a cycle may lie in several answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from berth_sdk.status import Verdicts
+from numpy.typing import NDArray
+
+from berth_host.rpc.cycle import EagerScores, EagerVerdicts
+
+Rows = NDArray[np.intp]
+
+
+def eager_scores(answers: Sequence[EagerScores], rows: Rows) -> NDArray[np.int64] | None:
+    """int64[n] for the slots `rows`; None where some slot has no score, so that Score has to be called.
+
+    The latest answer about a slot counts.
+    """
+    if not answers or not len(rows):
+        return None
+    if len(answers) == 1 and np.array_equal(answers[0].rows, rows):
+        return answers[0].scores
+    known = np.concatenate([answer.rows for answer in answers])
+    scores = np.concatenate([answer.scores for answer in answers])
+    places = _places(known, rows)
+    return None if places is None else scores[places]
+
+
+def eager_verdicts(answer: EagerVerdicts | None, rows: Rows) -> Verdicts | None:
+    """One verdict for each of the slots `rows`; None where some slot has none."""
+    if answer is None:
+        return None
+    if np.array_equal(answer.rows, rows):
+        return answer.verdicts
+    places = _places(answer.rows, rows)
+    return None if places is None else answer.verdicts.take(places)
+
+
+def _places(known: Rows, rows: Rows) -> NDArray[np.intp] | None:
+    """Where each of `rows` stands last in `known`; None if one is missing."""
+    if not len(rows):
+        return rows
+    if not len(known):
+        return None
+    # Slots are dense, so a table by slot is shorter than a search.
+    place_of = np.full(int(max(known.max(), rows.max())) + 1, -1, dtype=np.intp)
+    place_of[known] = np.arange(len(known), dtype=np.intp)
+    places: NDArray[np.intp] = place_of[rows]
+    return None if places.min() < 0 else places

@@ -1,0 +1,195 @@
+"""`CallContext` out, `ReplyContext` in: the envelope around every call of a cycle.
+
+Decides what travels: the pod complete or by reference, the delta, the token, shared keys, ended cycles;
+and takes over what comes back. Called by `GrpcTransport`, once per attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_sdk import _wire
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.plugin.v1 import common_pb2 as pb
+
+from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
+from berth_host.rpc.calls import Call
+from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.validate import MAX_TOKEN_BYTES
+
+MAX_SHARED_KEY_BYTES: Final = 256
+MAX_SHARED_VALUE_BYTES: Final = 64 * 1024
+_REPAIRABLE: Final = frozenset({pb.NEED_STATE, pb.NEED_POD})
+_OUTCOMES: Final = {
+    Outcome.BOUND: pb.CycleEnd.OUTCOME_BOUND,
+    Outcome.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
+    Outcome.ABORTED: pb.CycleEnd.OUTCOME_ABORTED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Told:
+    """What one instance knows of one cycle. `shared`: per plugin the values it was sent."""
+
+    pod: bool = False
+    pod_object: bool = False
+    shared: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Envelope:
+    """A context to send, and what is true once it was received."""
+
+    message: pb.CallContext
+    told: _Told
+    shared: dict[str, bytes]
+    version_sent: bool
+    ended: list[tuple[str, Outcome]]
+
+
+class ContextWriter:
+    """The envelope of one plugin in one profile at one instance."""
+
+    def __init__(self, link: InstanceLink, descriptor: Descriptor, profile: str) -> None:
+        self._link = link
+        self._descriptor = descriptor
+        self._plugin = descriptor.name
+        self._profile = profile
+        self._snapshot = descriptor.node_mode is NodeMode.SNAPSHOT
+
+    async def write(
+        self,
+        cycle: CycleContext,
+        call: Call,
+        ends_s: float,
+        ended: list[tuple[str, Outcome]],
+        *,
+        repaired: bool,
+    ) -> Envelope:
+        """The context of one attempt. State that is too large for a call is sent ahead of it.
+
+        `ended`: earlier cycles that are over. Raises PluginError.
+        """
+        told = cycle.wire.setdefault(self._link.identity.attachment_id, _Told())
+        state = cycle.state(self._plugin)
+        again = repaired or self._plugin in cycle.repeating
+        message = pb.CallContext(
+            cycle_id=cycle.cycle_id,
+            attempt=1 if again else 0,
+            plugin=self._plugin,
+            profile=self._profile,
+            plugin_token=state.token or b"",
+            ended=encode_ended(ended),
+        )
+        complete = self._write_pod(message, cycle, told)
+        shared = self._write_shared(message, cycle, told, complete=complete)
+        versioned = call.budgeted and self._snapshot and self._link.feed is not None
+        if versioned:
+            delta = await self._link.delta_for_call((self._plugin, call.rpc), ends_s)
+            if delta is not None:
+                message.delta.CopyFrom(delta)
+            feed = self._link.feed
+            if feed is not None:
+                message.version.CopyFrom(_wire.encode_version(feed.version))
+        return Envelope(message, told, shared, versioned, ended)
+
+    def _write_pod(self, message: pb.CallContext, cycle: CycleContext, told: _Told) -> bool:
+        """Complete in the first call to the instance, and always in NAMES mode; else by reference."""
+        pod = cycle.pod
+        wants_object = self._descriptor.pod_need is PodNeed.OBJECT and pod.object is not None
+        complete = not self._snapshot or not told.pod or (wants_object and not told.pod_object)
+        if not complete:
+            message.pod.ref.CopyFrom(_wire.encode_ref(pod.ref))
+            return False
+        summary = cycle.wire.get("pod")
+        if summary is None:
+            summary = cycle.wire["pod"] = _wire.encode_pod(pod)
+        message.pod.CopyFrom(summary)
+        if wants_object and pod.object is not None:
+            message.pod_object.CopyFrom(_wire.encode_object(pod.object))
+        return True
+
+    def _write_shared(
+        self, message: pb.CallContext, cycle: CycleContext, told: _Told, *, complete: bool
+    ) -> dict[str, bytes]:
+        values = cycle.shared.values
+        current = {key: values[key] for key in self._descriptor.reads_shared if key in values}
+        known = {} if complete else told.shared.get(self._plugin, {})
+        if current or known:
+            for key, value in current.items():
+                if known.get(key) != value:
+                    message.shared.add(key=key, value=value)
+            for key in known:
+                if key not in current:
+                    message.shared.add(key=key, deleted=True)
+        return current
+
+    # --- the reply -------------------------------------------------------------------------------------
+
+    def received(self, envelope: Envelope) -> None:
+        """The instance executed the call: it holds what the envelope carried."""
+        message, told = envelope.message, envelope.told
+        if message.pod.HasField("ref") and _is_complete(message):
+            told.pod = True
+            told.pod_object = told.pod_object or message.HasField("pod_object")
+        told.shared[self._plugin] = envelope.shared
+        if envelope.version_sent:
+            self._link.confirm(_wire.decode_version(message.version))
+
+    def read(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+        """Take over the token and what is published. Raises PluginProtocolError."""
+        if reply.HasField("plugin_token"):
+            token = reply.plugin_token
+            if len(token) > MAX_TOKEN_BYTES:
+                raise PluginProtocolError(
+                    self._plugin,
+                    call.rpc,
+                    f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit",
+                )
+            cycle.state(self._plugin).token = token or None
+        for entry in reply.publish:
+            self._publish(cycle, call, entry)
+
+    def _publish(self, cycle: CycleContext, call: Call, entry: pb.CycleStateEntry) -> None:
+        if not entry.key.startswith(f"{self._plugin}/"):
+            raise PluginProtocolError(
+                self._plugin, call.rpc, f"published the key {entry.key[:64]!r}, which is not its own"
+            )
+        if len(entry.key.encode()) > MAX_SHARED_KEY_BYTES or len(entry.value) > MAX_SHARED_VALUE_BYTES:
+            raise PluginProtocolError(
+                self._plugin, call.rpc, f"published {len(entry.value)} bytes under {entry.key[:64]!r}"
+            )
+        if entry.deleted:
+            cycle.shared.values.pop(entry.key, None)
+        else:
+            cycle.shared.values[entry.key] = entry.value
+
+    def repair(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+        """Nothing was executed: remember what the instance lacks, so that the repeat carries it.
+
+        Raises CycleRestartError when nothing but a new cycle helps and one is still possible.
+        """
+        needs = set(reply.needs)
+        if needs - _REPAIRABLE:
+            if cycle.reserved or cycle.restarted:
+                raise PluginRaisedError(self._plugin, call.rpc, "lost what this cycle had left with it")
+            raise CycleRestartError(self._plugin, "it lost what this cycle had left with it")
+        if pb.NEED_POD in needs:
+            cycle.wire[self._link.identity.attachment_id] = _Told()
+        if pb.NEED_STATE in needs:
+            have = _wire.decode_version(reply.have) if reply.HasField("have") else None
+            self._link.told(have)
+
+
+def encode_ended(ended: Sequence[tuple[str, Outcome]]) -> list[pb.CycleEnd]:
+    """Cycles that are over."""
+    return [pb.CycleEnd(cycle_id=cycle_id, outcome=_OUTCOMES[outcome]) for cycle_id, outcome in ended]
+
+
+def _is_complete(message: pb.CallContext) -> bool:
+    # A reference alone sets nothing else; every queued pod has a scheduler's name.
+    return bool(message.pod.scheduler_name)

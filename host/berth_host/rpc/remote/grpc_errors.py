@@ -1,0 +1,49 @@
+"""gRPC's errors -> PluginError. Nothing above this module sees a `grpc.RpcError`.
+
+Source: the contract's table of gRPC codes (common.proto, "Errors of every call").
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from grpc import StatusCode
+
+from berth_host.errors.plugins import (
+    HostFaultError,
+    PluginError,
+    PluginOverloadedError,
+    PluginProtocolError,
+    PluginRaisedError,
+    PluginStaleError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
+
+# What this library says when it refuses a reply for its size. A server that refuses a request for its size
+# uses the same code, and may use the same words with its own name before them.
+_TOO_LARGE: Final = "Received message larger than max"
+_BY_SERVER: Final = "SERVER: Received message larger than max"
+
+
+def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: float) -> PluginError:
+    """The way in which a failed call is handled."""
+    code, details = err.code(), err.details() or ""
+    if code is StatusCode.UNAVAILABLE:
+        return PluginUnavailableError(plugin, call, f"could not be reached ({details})")
+    if code is StatusCode.DEADLINE_EXCEEDED:
+        return PluginTimeoutError(plugin, call, deadline_s)
+    if code is StatusCode.CANCELLED:
+        return PluginUnavailableError(plugin, call, "was cut off")
+    if code is StatusCode.RESOURCE_EXHAUSTED:
+        if _TOO_LARGE in details and _BY_SERVER not in details:
+            return PluginProtocolError(plugin, call, f"answered more than was agreed ({details})")
+        return PluginOverloadedError(plugin, call, f"refused the call for want of room ({details})")
+    if code is StatusCode.UNIMPLEMENTED:
+        return PluginProtocolError(plugin, call, "does not implement what it declared")
+    if code is StatusCode.INVALID_ARGUMENT:
+        return HostFaultError(plugin, call, f"calls the request faulty ({details})")
+    if code is StatusCode.FAILED_PRECONDITION:
+        return PluginStaleError(plugin, call, f"has another state than the call needs ({details})")
+    return PluginRaisedError(plugin, call, f"broke ({code.name}: {details})")

@@ -1,0 +1,463 @@
+"""`GrpcTransport`: one plugin of one profile behind an `InstanceLink`, over the contract.
+
+Builds each request (`codec`, `contexts`), has repaired what the plugin says it lacks, once and inside
+the same budget, and reads the reply (`replies`). Called by `PluginClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from berth_sdk import _wire
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
+)
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.errors.plugins import PluginProtocolError, PluginStaleError, PluginTimeoutError
+from berth_host.errors.state import InvariantError
+from berth_host.rpc import calls
+from berth_host.rpc.calls import Call
+from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.remote import codec
+from berth_host.rpc.remote.contexts import ContextWriter
+from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.outbox import Outbox, Parcel
+from berth_host.rpc.remote.replies import ReplyReader
+
+R = TypeVar("R")
+DEFAULT_CONCURRENCY: Final = 64
+"""Binding-cycle calls of one plugin at once, where the plugin does not say."""
+
+
+class GrpcTransport:
+    """One plugin of one profile at one instance."""
+
+    def __init__(
+        self,
+        link: InstanceLink,
+        descriptor: Descriptor,
+        profile: str,
+        outbox: Outbox,
+        slots: asyncio.Semaphore | None = None,
+    ) -> None:
+        """`slots`: for binding-cycle calls, shared by the profiles of a plugin."""
+        self.link = link
+        self.descriptor = descriptor
+        self._plugin = descriptor.name
+        self._mode = descriptor.node_mode
+        self._need = descriptor.pod_need
+        self._contexts = ContextWriter(link, descriptor, profile)
+        self._outbox = outbox
+        self._slots = slots or asyncio.Semaphore(descriptor.max_concurrency or DEFAULT_CONCURRENCY)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its instance is still attached."""
+        return self.link.is_open
+
+    # --- the queue ---------------------------------------------------------------------------------
+
+    async def pre_enqueue(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[Status]:
+        """One status per pod."""
+        request = queue_pb2.PreEnqueueRequest(
+            plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
+        )
+        reply = await self._queue_call(calls.PRE_ENQUEUE, self.link.queue.PreEnqueue, request, deadline_s)
+        return self._reader(calls.PRE_ENQUEUE).statuses(reply.statuses)
+
+    async def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[bytes]:
+        """One key per pod."""
+        request = queue_pb2.SortKeysRequest(
+            plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
+        )
+        asked = (self._plugin, calls.SORT_KEYS.rpc)
+        reply = await self.link.ask(self.link.queue.SortKeys, request, asked, deadline_s)
+        return list(reply.keys)
+
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod], deadline_s: float) -> list[bool]:
+        """One hint per pod."""
+        request = queue_pb2.QueueingHintsRequest(
+            plugin=self._plugin,
+            event=codec.encode_event(event),
+            pods=codec.encode_pods(pods, self._need),
+        )
+        reply = await self._queue_call(
+            calls.QUEUEING_HINTS, self.link.queue.QueueingHints, request, deadline_s
+        )
+        return list(reply.queue)
+
+    # --- the scheduling cycle ------------------------------------------------------------------------
+
+    async def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> PreFilterResult:
+        """Over all nodes of the snapshot."""
+        nodes, _ = _ascending(nodes)
+        candidates = codec.encode_candidates(nodes, self._mode)
+        reply = await self._ask(
+            calls.PRE_FILTER,
+            cycle,
+            self.link.scheduling.PreFilter,
+            lambda ctx: scheduling_pb2.PreFilterRequest(ctx=ctx, candidates=candidates),
+            deadline_s,
+        )
+        return self._reader(calls.PRE_FILTER, nodes).pre_filter(reply)
+
+    async def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> FilterResult:
+        """Verdicts, and scores where they come along."""
+        ascending, back = _ascending(nodes)
+        candidates = codec.encode_candidates(ascending, self._mode)
+        reply = await self._ask(
+            calls.FILTER,
+            cycle,
+            self.link.scheduling.Filter,
+            lambda ctx: scheduling_pb2.FilterRequest(ctx=ctx, candidates=candidates),
+            deadline_s,
+        )
+        result = self._reader(calls.FILTER, ascending).filter(reply)
+        if back is None:
+            return result
+        scores = result.eager_scores
+        if scores is not None and len(scores) == len(back):
+            scores = scores[back]
+        return FilterResult(result.verdicts.take(back), scores, result.skip_score)
+
+    async def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float) -> Verdicts:
+        """One verdict per scenario. Batches over the agreed size are split; they count as one call."""
+        messages = codec.encode_scenarios(scenarios, self._mode, self._need)
+        ends_s = time.monotonic() + deadline_s
+        limit = self.link.identity.max_message_bytes // 2
+        parts: list[Verdicts] = []
+        for batch in _batches(messages, limit):
+            reply = await self._ask(
+                calls.SIMULATE_FILTER,
+                cycle,
+                self.link.scheduling.SimulateFilter,
+                lambda ctx, batch=batch: scheduling_pb2.SimulateFilterRequest(  # type: ignore[misc]
+                    ctx=ctx, scenarios=batch
+                ),
+                max(ends_s - time.monotonic(), 0.0),
+            )
+            parts.append(self._reader(calls.SIMULATE_FILTER).simulate_filter(reply, len(batch)))
+        if len(parts) == 1:
+            return parts[0]
+        return Verdicts.of([status for part in parts for status in part.to_list()])
+
+    async def post_filter(
+        self, cycle: CycleContext, rejections: NodeRejections, deadline_s: float
+    ) -> PostFilterResult:
+        """No node is left."""
+        feed = self.link.feed
+        groups, plugins = codec.encode_rejections(
+            rejections,
+            feed.node_names() if feed is not None else list(rejections.by_node),
+            self._mode,
+            feed.index_of if feed is not None else _no_index,
+        )
+        reply = await self._ask(
+            calls.POST_FILTER,
+            cycle,
+            self.link.scheduling.PostFilter,
+            lambda ctx: scheduling_pb2.PostFilterRequest(ctx=ctx, rejected=groups, rejected_by=plugins),
+            deadline_s,
+        )
+        return self._reader(calls.POST_FILTER).post_filter(reply)
+
+    async def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Status:
+        """Over the feasible nodes."""
+        nodes, _ = _ascending(nodes)
+        candidates = codec.encode_candidates(nodes, self._mode)
+        reply = await self._ask(
+            calls.PRE_SCORE,
+            cycle,
+            self.link.scheduling.PreScore,
+            lambda ctx: scheduling_pb2.PreScoreRequest(ctx=ctx, candidates=candidates),
+            deadline_s,
+        )
+        return self._reader(calls.PRE_SCORE).status(reply.ctx)
+
+    async def score(
+        self, cycle: CycleContext, nodes: NodeTable, deadline_s: float
+    ) -> NDArray[np.int64] | Status:
+        """Raw scores; a Status is an error that the plugin itself reports."""
+        ascending, back = _ascending(nodes)
+        candidates = codec.encode_candidates(ascending, self._mode)
+        reply = await self._ask(
+            calls.SCORE,
+            cycle,
+            self.link.scheduling.Score,
+            lambda ctx: scheduling_pb2.ScoreRequest(ctx=ctx, candidates=candidates),
+            deadline_s,
+        )
+        return self._scores(calls.SCORE, ascending, back, reply)
+
+    async def normalize_score(
+        self, cycle: CycleContext, scores: NDArray[np.int64], nodes: NodeTable, deadline_s: float
+    ) -> NDArray[np.int64] | Status:
+        """The plugin's own second step."""
+        ascending, back = _ascending(nodes)
+        if back is not None:
+            forth = np.argsort(back)
+            scores = scores[forth]
+        candidates = codec.encode_candidates(ascending, self._mode)
+        dense = codec.encode_scores(scores)
+        reply = await self._ask(
+            calls.NORMALIZE_SCORE,
+            cycle,
+            self.link.scheduling.NormalizeScore,
+            lambda ctx: scheduling_pb2.NormalizeScoreRequest(ctx=ctx, candidates=candidates, scores=dense),
+            deadline_s,
+        )
+        return self._scores(calls.NORMALIZE_SCORE, ascending, back, reply)
+
+    def _scores(
+        self,
+        call: Call,
+        ascending: NodeTable,
+        back: NDArray[np.intp] | None,
+        reply: scheduling_pb2.ScoreResponse | scheduling_pb2.NormalizeScoreResponse,
+    ) -> NDArray[np.int64] | Status:
+        reader = self._reader(call, ascending)
+        status = reader.status(reply.ctx)
+        if not status.is_success:
+            return status
+        scores = reader.scores(reply.scores)
+        return scores if back is None or len(scores) != len(back) else scores[back]
+
+    # --- the chosen node -----------------------------------------------------------------------------
+
+    async def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Status | None:
+        """None: no code. Waits until earlier reservations of the pod are given back."""
+        ends_s = time.monotonic() + deadline_s
+        await self._outbox.settled(cycle.pod.uid, deadline_s)
+        index = self._index_of(node_name)
+        reply = await self._ask(
+            calls.RESERVE,
+            cycle,
+            self.link.scheduling.Reserve,
+            lambda ctx: scheduling_pb2.ReserveRequest(ctx=ctx, node_name=node_name, node_index=index),
+            ends_s - time.monotonic(),
+        )
+        return self._reader(calls.RESERVE).decision(reply.ctx)
+
+    async def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> None:
+        """Into the outbox, and out of it again within the deadline if all is well."""
+        parcel = self._parcel(cycle, node_name, reason)
+        await self._outbox.unreserve(parcel, deadline_s)
+
+    async def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> PermitResult | None:
+        """None: no code."""
+        index = self._index_of(node_name)
+        reply = await self._ask(
+            calls.PERMIT,
+            cycle,
+            self.link.scheduling.Permit,
+            lambda ctx: scheduling_pb2.PermitRequest(ctx=ctx, node_name=node_name, node_index=index),
+            deadline_s,
+        )
+        return self._reader(calls.PERMIT).permit(reply)
+
+    # --- the binding cycle ---------------------------------------------------------------------------
+
+    async def pre_bind_pre_flight(
+        self, cycle: CycleContext, node_name: str, deadline_s: float
+    ) -> PreFlightResult:
+        """Will PreBind do anything?"""
+        reply = await self._ask_bind(
+            calls.PRE_BIND_PRE_FLIGHT,
+            cycle,
+            self.link.scheduling.PreBindPreFlight,
+            lambda ctx: scheduling_pb2.PreBindPreFlightRequest(ctx=ctx, node_name=node_name),
+            deadline_s,
+        )
+        return self._reader(calls.PRE_BIND_PRE_FLIGHT).pre_flight(reply)
+
+    async def pre_bind(
+        self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult], deadline_s: float
+    ) -> PreBindResult | None:
+        """One round; None: no code."""
+        rounds, _ = cycle.rounds.get(self._plugin, (1, 0.0))
+        results = codec.encode_patched(patched)
+        self.link.pre_binds_open += 1
+        try:
+            reply = await self._ask_bind(
+                calls.PRE_BIND,
+                cycle,
+                self.link.scheduling.PreBind,
+                lambda ctx: scheduling_pb2.PreBindRequest(
+                    ctx=ctx, node_name=node_name, round=rounds - 1, patched=results
+                ),
+                deadline_s,
+            )
+        finally:
+            self.link.pre_binds_open -= 1
+        return self._reader(calls.PRE_BIND).pre_bind(reply)
+
+    async def bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> BindResult | None:
+        """None: no code."""
+        reply = await self._ask_bind(
+            calls.BIND,
+            cycle,
+            self.link.scheduling.Bind,
+            lambda ctx: scheduling_pb2.BindRequest(ctx=ctx, node_name=node_name),
+            deadline_s,
+        )
+        return self._reader(calls.BIND).bind(reply)
+
+    async def post_bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> None:
+        """Into the outbox: it is sent in the background."""
+        self._outbox.post_bind(self._parcel(cycle, node_name, ""))
+
+    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+        """Into the outbox: the next call carries it."""
+        self._outbox.end_cycle(cycle.cycle_id, outcome)
+
+    # --- how it is done ------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        call: Call,
+        cycle: CycleContext,
+        method: Callable[..., Awaitable[R]],
+        build: Callable[[pb.CallContext], Any],
+        deadline_s: float,
+    ) -> R:
+        """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in."""
+        ends_s = time.monotonic() + deadline_s
+        ended = self._outbox.take_ended()
+        delivered = False
+        try:
+            for repaired in (False, True):
+                envelope = await self._contexts.write(cycle, call, ends_s, ended, repaired=repaired)
+                left_s = ends_s - time.monotonic()
+                if left_s <= 0:
+                    raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
+                request = build(envelope.message)
+                reply = await self.link.ask(method, request, (self._plugin, call.rpc), left_s)
+                context: pb.ReplyContext = reply.ctx  # type: ignore[attr-defined]  # every reply has one
+                if not context.needs:
+                    self._contexts.received(envelope)
+                    delivered = True
+                    self._contexts.read(cycle, call, context)
+                    return reply
+                if not repaired:
+                    self._contexts.repair(cycle, call, context)
+            self.link.wants_full = True
+            raise PluginProtocolError(self._plugin, call.rpc, "asked again for what it was just given")
+        finally:
+            if not delivered:
+                self._outbox.return_ended(ended)
+
+    async def _ask_bind(
+        self,
+        call: Call,
+        cycle: CycleContext,
+        method: Callable[..., Awaitable[R]],
+        build: Callable[[pb.CallContext], Any],
+        deadline_s: float,
+    ) -> R:
+        """The same in the binding cycle, where only so many calls are open at once."""
+        ends_s = time.monotonic() + deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._slots.acquire()
+        except TimeoutError as err:
+            raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
+        try:
+            return await self._ask(call, cycle, method, build, ends_s - time.monotonic())
+        finally:
+            self._slots.release()
+
+    async def _queue_call(
+        self, call: Call, method: Callable[..., Awaitable[R]], request: Any, deadline_s: float
+    ) -> R:
+        """A batch of the queue, with the state that a plugin with declared objects answers against."""
+        ends_s = time.monotonic() + deadline_s
+        asked = (self._plugin, call.rpc)
+        feed = self.link.feed
+        if self._mode is NodeMode.NAMES or feed is None or not self._reads_objects:
+            return await self.link.ask(method, request, asked, deadline_s)
+        for repaired in (False, True):
+            delta = await self.link.delta_for_call(asked, ends_s)
+            request.ClearField("delta")
+            if delta is not None:
+                request.delta.CopyFrom(delta)
+            version = feed.version
+            request.version.CopyFrom(_wire.encode_version(version))
+            try:
+                reply = await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
+            except PluginStaleError:
+                if repaired:
+                    raise
+                self.link.told(None)
+                continue
+            self.link.confirm(version)
+            return reply
+        raise InvariantError("a queue call is asked twice at most")
+
+    @property
+    def _reads_objects(self) -> bool:
+        return any(need.resource for need in self.descriptor.state_needs)
+
+    def _reader(self, call: Call, nodes: NodeTable | None = None) -> ReplyReader:
+        return ReplyReader(self._plugin, call, self._mode, nodes)
+
+    def _index_of(self, node_name: str) -> int:
+        """The node's slot in SNAPSHOT mode; 0, which is to leave it unset, in NAMES mode."""
+        feed = self.link.feed
+        index = None if self._mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
+        return index or 0
+
+    def _parcel(self, cycle: CycleContext, node_name: str, reason: str) -> Parcel:
+        token = cycle.state(self._plugin).token
+        return Parcel(cycle.cycle_id, cycle.pod.ref, node_name, token or b"", reason)
+
+
+def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
+    """(the rows by ascending slot, as the wire has them; the way back to the order given, if they differ)."""
+    rows = nodes.rows
+    if len(rows) < 2 or bool((rows[1:] > rows[:-1]).all()):
+        return nodes, None
+    order = np.argsort(rows, kind="stable")
+    return nodes.take(order), np.argsort(order, kind="stable")
+
+
+def _batches(
+    messages: list[scheduling_pb2.Scenario], limit_bytes: int
+) -> list[list[scheduling_pb2.Scenario]]:
+    """The scenarios in runs below the limit; one that is larger stands alone."""
+    batches: list[list[scheduling_pb2.Scenario]] = [[]]
+    size = 0
+    for message in messages:
+        more = message.ByteSize() + 8
+        if batches[-1] and size + more > limit_bytes:
+            batches.append([])
+            size = 0
+        batches[-1].append(message)
+        size += more
+    return batches
+
+
+def _no_index(_name: str) -> int | None:
+    return None

@@ -1,0 +1,260 @@
+"""`InstanceLink`: one attached instance, its channel, and how far its copy of the snapshot is.
+
+Made by `attach` for each attachment, shared by the transports of all its plugins. An instance holds one
+copy, so deltas and syncs belong here; what a call is about belongs to `GrpcTransport`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc
+from berth_sdk import _wire
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import (
+    identity_pb2_grpc,
+    queue_pb2_grpc,
+    scheduling_pb2_grpc,
+    state_pb2,
+    state_pb2_grpc,
+)
+from berth_sdk.tables import StateVersion
+
+from berth_host.errors.plugins import (
+    HostFaultError,
+    PluginProtocolError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
+from berth_host.rpc.remote.grpc_errors import plugin_error
+
+R = TypeVar("R")
+
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""The largest message in either direction, as Configure tells it: gRPC's own default."""
+
+
+class StateFeed(Protocol):
+    """The snapshot and its change log, cut to what one instance's plugins declared."""
+
+    @property
+    def version(self) -> StateVersion:
+        """The snapshot as it stands."""
+        ...
+
+    def index_of(self, node_name: str) -> int | None:
+        """The slot of a node in the snapshot."""
+        ...
+
+    def node_names(self) -> list[str]:
+        """Every node of the snapshot."""
+        ...
+
+    def delta(self, base: StateVersion) -> pb.StateDelta | None:
+        """From `base` to the snapshot; None where the way is not known or too large for a call."""
+        ...
+
+    def stream(
+        self, base: StateVersion | None, max_message_bytes: int
+    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest]]:
+        """(target, chunks) of SyncState; everything where `base` is None or not known any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkIdentity:
+    """Who is at the other end. `started_at_s`: Unix seconds, as the instance told."""
+
+    instance_id: str
+    attachment_id: str
+    endpoint: str
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    started_at_s: float = 0.0
+
+
+class InstanceLink:
+    """open -closed by the attachment-> closed. `held`: the version that the instance confirmed last."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        identity: LinkIdentity,
+        feed: StateFeed | None,
+        on_trouble: Callable[[], None],
+    ) -> None:
+        """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now."""
+        self.identity = identity
+        self.feed = feed
+        self.is_open = True
+        self.held: StateVersion | None = None
+        self.sending: StateVersion | None = None
+        self.wants_full = False
+        self.synced_bytes = 0
+        self.calls_open = 0
+        self.calls_made = 0
+        self.pre_binds_open = 0
+        self.state = state_pb2_grpc.StateServiceStub(channel)
+        self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
+        self.queue = queue_pb2_grpc.QueueServiceStub(channel)
+        self.scheduling = scheduling_pb2_grpc.SchedulingServiceStub(channel)
+        self._on_trouble = on_trouble
+        self._syncing = asyncio.Lock()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def close(self) -> None:
+        """No call will be answered any more."""
+        self.is_open = False
+
+    async def quiet(self, timeout_s: float) -> None:
+        """Wait until no call is open, or for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._quiet.wait()
+
+    # --- calls ---------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        method: Callable[..., Awaitable[R]],
+        request: Any,
+        asked: tuple[str, str],
+        deadline_s: float,
+    ) -> R:
+        """One RPC. `asked`: plugin and call, for the error. Raises PluginError."""
+        plugin, call = asked
+        if not self.is_open:
+            raise PluginUnavailableError(plugin, call, "lost its instance")
+        size = request.ByteSize()
+        if size > self.identity.max_message_bytes:
+            raise HostFaultError(
+                plugin, call, f"was not asked: the request of {size} bytes is over the agreed limit"
+            )
+        self.calls_open += 1
+        self._quiet.clear()
+        self.calls_made += 1
+        try:
+            return await method(request, timeout=deadline_s)
+        except grpc.aio.AioRpcError as err:
+            failure = plugin_error(err, plugin, call, deadline_s)
+            if isinstance(failure, PluginUnavailableError):
+                self._on_trouble()
+            raise failure from err
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.is_open or (task is not None and task.cancelling()):
+                raise
+            # The channel was closed under the call; nobody cancelled the one who asked.
+            raise PluginUnavailableError(plugin, call, "was cut off") from None
+        finally:
+            self.calls_open -= 1
+            if not self.calls_open:
+                self._quiet.set()
+
+    # --- the copy of the snapshot --------------------------------------------------------------------
+
+    async def delta_for_call(self, asked: tuple[str, str], ends_s: float) -> pb.StateDelta | None:
+        """What the next call has to carry so that the instance stands where the snapshot stands.
+
+        None: nothing. What is too large for a call goes ahead of it. Raises PluginError.
+        """
+        feed = self.feed
+        if feed is None or self.held == feed.version:
+            return None
+        delta = None if self.held is None else feed.delta(self.held)
+        if delta is not None:
+            return delta
+        await self.sync(asked, ends_s)
+        return None
+
+    async def sync(self, asked: tuple[str, str], ends_s: float, *, full: bool = False) -> None:
+        """SyncState until the instance stands where the snapshot stands. `ends_s`: monotonic seconds."""
+        feed = self.feed
+        if feed is None:
+            return
+        left_s = ends_s - time.monotonic()
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                await self._syncing.acquire()
+        except TimeoutError as err:
+            raise PluginTimeoutError(*asked, max(left_s, 0.0)) from err
+        try:
+            full = full or self.wants_full
+            if not full and self.held == feed.version:
+                return
+            base = None if full else self.held
+            if not await self._stream(feed, base, asked, ends_s) and not await self._stream(
+                feed, None, asked, ends_s
+            ):
+                raise PluginProtocolError(*asked, "refused a full synchronisation")
+            self.wants_full = False
+        finally:
+            self._syncing.release()
+
+    async def _stream(
+        self, feed: StateFeed, base: StateVersion | None, asked: tuple[str, str], ends_s: float
+    ) -> bool:
+        """One SyncState; False: the instance needs everything."""
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            raise PluginTimeoutError(*asked, 0.0)
+        target, chunks = feed.stream(base, self.identity.max_message_bytes)
+        self.sending = target
+        sent = 0
+
+        async def requests() -> AsyncIterator[state_pb2.SyncStateRequest]:
+            nonlocal sent
+            for chunk in chunks:
+                sent += chunk.ByteSize()
+                yield chunk
+                await asyncio.sleep(0)  # encoding a large cluster must not hold the loop
+
+        try:
+            reply = await self.state.SyncState(requests(), timeout=left_s)
+        except grpc.aio.AioRpcError as err:
+            failure = plugin_error(err, *asked, left_s)
+            if isinstance(failure, PluginUnavailableError):
+                self._on_trouble()
+            raise failure from err
+        finally:
+            self.synced_bytes += sent
+            self.sending = None
+        have = _wire.decode_version(reply.have)
+        if reply.need_full or have != target:
+            return False
+        self.confirm(target)
+        return True
+
+    def confirm(self, version: StateVersion) -> None:
+        """The instance holds `version` now."""
+        self.held = version
+
+    @property
+    def oldest(self) -> StateVersion | None:
+        """The oldest version that the instance may have or is about to get; None: it starts anew."""
+        return self.held or self.sending
+
+    def told(self, have: StateVersion | None) -> None:
+        """The instance said what it holds; None: nothing."""
+        self.held = have
+        if have is None:
+            self.wants_full = True
+
+
+def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:
+    """One connection per attachment, no retries that the host would not see, bounded messages."""
+    return [
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+    ]

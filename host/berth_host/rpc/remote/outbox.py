@@ -1,0 +1,310 @@
+"""`Outbox`: what one remote plugin still has to be told, whoever is attached: Unreserve, PostBind, ends.
+
+Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
+Reserve of the same pod. PostBind and the ends of cycles are best effort. Lives as long as the host;
+`attach` gives it a sender and takes it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from berth_sdk.kube_object import ObjectRef
+
+from berth_host.errors.plugins import PluginError, PluginTimeoutError, PluginUnavailableError
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, RealClock, Timer
+from berth_host.rpc.cycle import Outcome
+
+_LOG = get_logger()
+_BATCH: Final = 256
+_MAX_ENDED: Final = 10_000
+_POST_BIND_TRIES: Final = 5
+_HOPEFUL_TRIES: Final = 5
+_FIRST_BACKOFF_S: Final = 0.2
+_MAX_BACKOFF_S: Final = 10.0
+IDLE_END_S: Final = 1.0
+"""Ends of cycles that no call carried away within this time go in a call of their own."""
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """A reservation to give back, or a pod that was bound."""
+
+    cycle_id: str
+    pod: ObjectRef
+    node_name: str
+    token: bytes
+    reason: str = ""
+    tries: int = 0
+    waiter: asyncio.Future[None] | None = None
+
+
+class Sender(Protocol):
+    """The calls that the outbox makes, to whichever instance is there. They raise PluginError."""
+
+    async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
+        """The cycles that are done."""
+        ...
+
+    async def send_post_bind(self, items: Sequence[Parcel]) -> None:
+        """The pods are bound."""
+        ...
+
+    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+        """The cycles are over."""
+        ...
+
+
+class Outbox:
+    """Of one plugin. Attributes: plugin, dropped (PostBinds given up)."""
+
+    def __init__(self, plugin: str, clock: Clock | None = None, *, rng: random.Random | None = None) -> None:
+        """`clock` None: real time, as for every call; a simulated host's time does not wait for plugins."""
+        self.plugin = plugin
+        self.dropped = 0
+        self._clock = clock or RealClock()
+        self._rng = rng or random.Random()
+        self._sender: Sender | None = None
+        self._unreserves: dict[str, Parcel] = {}
+        self._post_binds: dict[str, Parcel] = {}
+        self._ended: dict[str, Outcome] = {}
+        self._held_ends: dict[str, Outcome] = {}
+        self._settled: dict[str, list[asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._backoff_s = 0.0
+        self._timer: Timer | None = None
+        self._end_timer: Timer | None = None
+
+    # --- who sends -------------------------------------------------------------------------------------
+
+    def attach(self, sender: Sender) -> None:
+        """An instance is there: everything that waits goes to it now."""
+        self._sender = sender
+        self._backoff_s = 0.0
+        self._wake()
+
+    def detach(self, sender: Sender) -> None:
+        """The instance is gone; nothing is lost."""
+        if self._sender is sender:
+            self._sender = None
+
+    async def drained(self, deadline_s: float) -> bool:
+        """Send what is left now; False: the plugin does not take it, nobody is there, or time is over."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + deadline_s
+        while self._sender is not None and self._is_filled:
+            if self._end_timer is not None:
+                self._end_timer.cancel()
+                self._end_timer = None
+            self._wake()
+            if self._task is not None:
+                await asyncio.wait({self._task}, timeout=max(ends_s - loop.time(), 0.0))
+            if self._timer is not None or loop.time() >= ends_s:
+                break
+        return not self._is_filled
+
+    @property
+    def _is_filled(self) -> bool:
+        return bool(self._unreserves or self._post_binds or self._ended or self._held_ends)
+
+    async def close(self) -> None:
+        """The host ends: stop sending."""
+        self._sender = None
+        for timer in (self._timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- Unreserve -------------------------------------------------------------------------------------
+
+    @property
+    def pending_unreserves(self) -> int:
+        """Reservations that the plugin has not given back yet."""
+        return len(self._unreserves)
+
+    @property
+    def is_delivering(self) -> bool:
+        """Whether a reservation may soon be given back; one that was refused many times will not be."""
+        return any(parcel.tries < _HOPEFUL_TRIES for parcel in self._unreserves.values())
+
+    async def unreserve(self, parcel: Parcel, deadline_s: float) -> None:
+        """Put it in, and wait for the acknowledgement for a while.
+
+        Raises PluginError when that did not come; the parcel stays and is sent again.
+        """
+        known = self._unreserves.setdefault(parcel.cycle_id, parcel)
+        if self._sender is None:
+            raise PluginUnavailableError(self.plugin, "Unreserve", "has no instance")
+        known.waiter = known.waiter or asyncio.get_running_loop().create_future()
+        self._wake()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await asyncio.shield(known.waiter)
+        except TimeoutError as err:
+            raise PluginTimeoutError(self.plugin, "Unreserve", deadline_s) from err
+
+    async def settled(self, pod_uid: str, deadline_s: float) -> None:
+        """Wait until no Unreserve of this pod is left. Raises PluginTimeoutError."""
+        if not any(parcel.pod.uid == pod_uid for parcel in self._unreserves.values()):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled.setdefault(pod_uid, []).append(waiter)
+        self._wake()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await waiter
+        except TimeoutError as err:
+            raise PluginTimeoutError(self.plugin, "Unreserve", deadline_s) from err
+
+    # --- PostBind and ends -----------------------------------------------------------------------------
+
+    def post_bind(self, parcel: Parcel) -> None:
+        """Tell it soon, in a batch."""
+        self._post_binds[parcel.cycle_id] = parcel
+        self._wake()
+
+    def end_cycle(self, cycle_id: str, outcome: Outcome) -> None:
+        """Tell it with the next call; after what the cycle itself still has to send."""
+        if cycle_id in self._unreserves or cycle_id in self._post_binds:
+            self._held_ends[cycle_id] = outcome
+            return
+        self._ended[cycle_id] = outcome
+        if len(self._ended) > _MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+        if self._end_timer is None:
+            self._end_timer = self._clock.call_at(self._clock.monotonic_s() + IDLE_END_S, self._idle)
+
+    def take_ended(self) -> list[tuple[str, Outcome]]:
+        """Ends for a call to carry; give them back with `return_ended` if it failed."""
+        if not self._ended:
+            return []
+        taken = list(self._ended.items())[:_BATCH]
+        for cycle_id, _ in taken:
+            del self._ended[cycle_id]
+        return taken
+
+    def return_ended(self, taken: Sequence[tuple[str, Outcome]]) -> None:
+        """The call that carried these failed."""
+        for cycle_id, outcome in taken:
+            self._ended.setdefault(cycle_id, outcome)
+
+    # --- sending -----------------------------------------------------------------------------------------
+
+    def _idle(self) -> None:
+        self._end_timer = None
+        if self._ended:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._sender is None or (self._task is not None and not self._task.done()):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._flush(), name=f"outbox-{self.plugin}")
+
+    async def _flush(self) -> None:
+        """Send until nothing is left or the plugin does not answer."""
+        while (sender := self._sender) is not None:
+            try:
+                if self._unreserves:
+                    await self._flush_unreserves(sender)
+                elif self._post_binds:
+                    await self._flush_post_binds(sender)
+                elif self._ended and self._end_timer is None:
+                    await self._flush_ended(sender)
+                else:
+                    break
+            except PluginError as err:
+                self._retry_later(err)
+                return
+        self._backoff_s = 0.0
+
+    async def _flush_unreserves(self, sender: Sender) -> None:
+        batch = list(self._unreserves.values())[:_BATCH]
+        try:
+            done = await sender.send_unreserve(batch)
+        except PluginError as err:
+            _disappoint(batch, err)
+            raise
+        missing = []
+        for parcel in batch:
+            if parcel.cycle_id in done:
+                self._acknowledged(parcel)
+            else:
+                missing.append(parcel)
+        if missing:
+            short = PluginUnavailableError(
+                self.plugin, "Unreserve", f"acknowledged {len(done)} of {len(batch)} reservations"
+            )
+            _disappoint(missing, short)
+            raise short
+
+    def _acknowledged(self, parcel: Parcel) -> None:
+        self._unreserves.pop(parcel.cycle_id, None)
+        if parcel.waiter is not None and not parcel.waiter.done():
+            parcel.waiter.set_result(None)
+        self._release_end(parcel.cycle_id)
+        uid = parcel.pod.uid
+        if not any(other.pod.uid == uid for other in self._unreserves.values()):
+            for waiter in self._settled.pop(uid, ()):
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def _flush_post_binds(self, sender: Sender) -> None:
+        batch = list(self._post_binds.values())[:_BATCH]
+        try:
+            await sender.send_post_bind(batch)
+        except PluginError as err:
+            for parcel in batch:
+                parcel.tries += 1
+                if parcel.tries >= _POST_BIND_TRIES:
+                    self._drop_post_bind(parcel, err)
+            raise
+        for parcel in batch:
+            self._post_binds.pop(parcel.cycle_id, None)
+            self._release_end(parcel.cycle_id)
+
+    def _drop_post_bind(self, parcel: Parcel, err: PluginError) -> None:
+        self.dropped += 1
+        self._post_binds.pop(parcel.cycle_id, None)
+        self._release_end(parcel.cycle_id)
+        _LOG.warning("outbox.dropped", plugin=self.plugin, cycle_id=parcel.cycle_id, error=err.text)
+
+    async def _flush_ended(self, sender: Sender) -> None:
+        taken = self.take_ended()
+        try:
+            await sender.send_end_cycles(taken)
+        except PluginError:
+            self.return_ended(taken)
+            raise
+
+    def _release_end(self, cycle_id: str) -> None:
+        outcome = self._held_ends.pop(cycle_id, None)
+        if outcome is not None:
+            self.end_cycle(cycle_id, outcome)
+
+    def _retry_later(self, err: PluginError) -> None:
+        if not self._backoff_s:
+            _LOG.warning("outbox.delayed", plugin=self.plugin, error=err.text, waiting=len(self._unreserves))
+        self._backoff_s = min(2 * self._backoff_s or _FIRST_BACKOFF_S, _MAX_BACKOFF_S)
+        # Full jitter, so that several plugins of one dead process do not come back in step.
+        delay_s = self._rng.uniform(0.0, self._backoff_s)
+        self._timer = self._clock.call_at(self._clock.monotonic_s() + delay_s, self._wake)
+
+
+def _disappoint(parcels: Sequence[Parcel], err: PluginError) -> None:
+    """Tell those who wait that it will take longer."""
+    for parcel in parcels:
+        parcel.tries += 1
+        waiter, parcel.waiter = parcel.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(err)
+            waiter.exception()  # the one who waited may have gone already: not an oversight

@@ -1,0 +1,237 @@
+"""The contract's replies -> what the plugin said. Called by `GrpcTransport`, checked after in `validate`.
+
+A reply that cannot be read at all is a PluginProtocolError: node sets that are no subset, scores of the
+wrong length, strings that name no node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from berth_sdk import _wire
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    ObjectPatch,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+)
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.calls import Call
+from berth_host.rpc.remote.dense import decode_dense
+from berth_host.rpc.remote.statuses import decode_status
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyReader:
+    """Reads one reply of one call. `nodes`: the candidates of the request, where it had some."""
+
+    plugin: str
+    call: Call
+    mode: NodeMode
+    nodes: NodeTable | None = None
+
+    # --- what every reply has ------------------------------------------------------------------------
+
+    def status(self, ctx: pb.ReplyContext, unset: Code = Code.SUCCESS) -> Status:
+        """The status of the reply; `unset`: the reading of no code."""
+        return decode_status(ctx.status, self.plugin, unset)
+
+    def decision(self, ctx: pb.ReplyContext) -> Status | None:
+        """The status where one is due; None: no code was set."""
+        if ctx.status.code == pb.Status.CODE_UNSPECIFIED:
+            return None
+        return self.status(ctx)
+
+    def statuses(self, messages: Sequence[pb.Status]) -> list[Status]:
+        """Aligned statuses; no code: SUCCESS."""
+        return [decode_status(message, self.plugin, Code.SUCCESS) for message in messages]
+
+    # --- the scheduling cycle --------------------------------------------------------------------------
+
+    def pre_filter(self, reply: scheduling_pb2.PreFilterResponse) -> PreFilterResult:
+        """Narrowing by bitmap or names, in either mode; eager verdicts."""
+        eligible = self._eligible(reply.eligible) if reply.HasField("eligible") else None
+        eager = self.verdicts(reply.eager_filter) if reply.HasField("eager_filter") else None
+        return PreFilterResult(self.status(reply.ctx), eligible, eager)
+
+    def filter(self, reply: scheduling_pb2.FilterResponse) -> FilterResult:
+        """A status other than SUCCESS holds for all candidates."""
+        status = self.status(reply.ctx)
+        if not status.is_success:
+            return FilterResult(Verdicts.all(len(self._candidates), status), skip_score=reply.skip_score)
+        scores = self.scores(reply.eager_scores) if reply.HasField("eager_scores") else None
+        return FilterResult(self.verdicts(reply.verdicts), scores, reply.skip_score)
+
+    def verdicts(self, message: scheduling_pb2.NodeVerdicts) -> Verdicts:
+        """Groups by reason -> one verdict per candidate; unmentioned candidates pass."""
+        nodes = self._candidates
+        groups = np.zeros(len(nodes), dtype=np.int32)
+        statuses = [SUCCESS]
+        for group in message.rejected:
+            positions = self._positions(group.nodes)
+            if groups[positions].any():
+                self._violation("listed a node in two groups of verdicts")
+            status = decode_status(group.status, self.plugin, Code.UNSCHEDULABLE)
+            if status.is_success:
+                continue
+            groups[positions] = len(statuses)
+            statuses.append(status)
+        return Verdicts(groups, tuple(statuses))
+
+    def simulate_filter(self, reply: scheduling_pb2.SimulateFilterResponse, count: int) -> Verdicts:
+        """One verdict per scenario."""
+        status = self.status(reply.ctx)
+        if not status.is_success:
+            return Verdicts.all(count, status)
+        if len(reply.statuses) != count:
+            self._violation(f"answered {len(reply.statuses)} statuses for {count}")
+        return Verdicts.of(self.statuses(reply.statuses))
+
+    def post_filter(self, reply: scheduling_pb2.PostFilterResponse) -> PostFilterResult:
+        """No code reads as no help."""
+        return PostFilterResult(
+            self.status(reply.ctx, Code.UNSCHEDULABLE),
+            reply.nominated_node,
+            reply.clear_nomination,
+            tuple(_wire.decode_ref(victim) for victim in reply.victims),
+        )
+
+    def scores(self, message: scheduling_pb2.Scores) -> NDArray[np.int64]:
+        """int64[n] in the order of the candidates."""
+        if not message.named:
+            return decode_dense(message.SerializeToString())
+        if self.mode is NodeMode.SNAPSHOT or message.dense:
+            self._violation("answered scores by name, which only a plugin in NAMES mode may, and alone")
+        by_name = {entry.node: entry.score for entry in message.named}
+        if len(by_name) != len(message.named):
+            self._violation("scored a node twice")
+        names = self._candidates.names
+        missing = next((name for name in names if name not in by_name), None)
+        if missing is not None or len(by_name) != len(names):
+            self._violation(
+                f"left node {missing!r} without a score"
+                if missing is not None
+                else "scored nodes that are no candidates"
+            )
+        return np.fromiter((by_name[name] for name in names), dtype=np.int64, count=len(names))
+
+    # --- the chosen node -------------------------------------------------------------------------------
+
+    def permit(self, reply: scheduling_pb2.PermitResponse) -> PermitResult | None:
+        """None: no code."""
+        status = self.decision(reply.ctx)
+        if status is None:
+            return None
+        wait = reply.wait_timeout
+        wait_s = wait.seconds + wait.nanos / 1e9 if reply.HasField("wait_timeout") else None
+        return PermitResult(status, wait_s)
+
+    def pre_flight(self, reply: scheduling_pb2.PreBindPreFlightResponse) -> PreFlightResult:
+        """No code reads as SUCCESS."""
+        return PreFlightResult(self.status(reply.ctx), reply.allow_parallel)
+
+    def pre_bind(self, reply: scheduling_pb2.PreBindResponse) -> PreBindResult | None:
+        """None: no code. Patches and the time to ask again count with SUCCESS alone."""
+        status = self.decision(reply.ctx)
+        if status is None or not status.is_success:
+            return None if status is None else PreBindResult(status)
+        after = reply.ask_again_after
+        return PreBindResult(
+            status,
+            tuple(self._patch(patch) for patch in reply.patches),
+            after.seconds + after.nanos / 1e9 if reply.HasField("ask_again_after") else None,
+        )
+
+    def bind(self, reply: scheduling_pb2.BindResponse) -> BindResult | None:
+        """None: no code."""
+        status = self.decision(reply.ctx)
+        return None if status is None else BindResult(status, reply.host_binds)
+
+    # --- pieces ------------------------------------------------------------------------------------------
+
+    @property
+    def _candidates(self) -> NodeTable:
+        if self.nodes is None:
+            self._violation("answered about nodes and was asked about none")
+        return self.nodes
+
+    def _positions(self, message: pb.NodeSet) -> NDArray[np.intp]:
+        """The positions among the candidates of a set that must be a subset of them."""
+        nodes = self._candidates
+        if self.mode is NodeMode.NAMES:
+            return self._named_positions(message, nodes)
+        if message.names:
+            self._violation("named nodes although it chose bitmaps (SNAPSHOT mode)")
+        listed = _wire.decode_bitmap(message.bitmap)
+        positions = np.searchsorted(nodes.rows, listed)
+        inside = positions < len(nodes)
+        if not inside.all() or not np.array_equal(nodes.rows[positions], listed):
+            self._violation("answered about a node that is not among the candidates")
+        return _complement(positions, len(nodes)) if message.complement else positions
+
+    def _named_positions(self, message: pb.NodeSet, nodes: NodeTable) -> NDArray[np.intp]:
+        if message.bitmap:
+            self._violation("answered a bitmap although it chose names (NAMES mode)")
+        position_of = {name: i for i, name in enumerate(nodes.names)}
+        unknown = next((name for name in message.names if name not in position_of), None)
+        if unknown is not None:
+            self._violation(f"answered about node {unknown!r}, which is not among the candidates")
+        positions = np.fromiter((position_of[name] for name in message.names), dtype=np.intp)
+        if len(np.unique(positions)) != len(positions):
+            self._violation("listed a node twice")
+        return _complement(positions, len(nodes)) if message.complement else positions
+
+    def _eligible(self, message: pb.NodeSet) -> frozenset[str]:
+        """Names, which need not be known; a complement is of the candidates."""
+        nodes = self._candidates
+        names = set(message.names)
+        if len(names) != len(message.names):
+            self._violation("listed a node twice")
+        if message.bitmap:
+            listed = _wire.decode_bitmap(message.bitmap)
+            positions = np.searchsorted(nodes.rows, listed)
+            known = positions < len(nodes)
+            known[known] = nodes.rows[positions[known]] == listed[known]
+            if not known.all():
+                self._violation("answered about a node that is not among the candidates")
+            names.update(nodes.take(positions).names)
+        return frozenset(set(nodes.names) - names if message.complement else names)
+
+    def _patch(self, message: scheduling_pb2.ObjectPatch) -> ObjectPatch:
+        try:
+            body: Any = json.loads(message.merge_patch_json)
+        except ValueError as err:
+            self._violation(f"answered a patch that is not JSON ({err})")
+        if not isinstance(body, Mapping):
+            self._violation("answered a patch that is not a JSON object")
+        return ObjectPatch(
+            resource=message.resource,
+            ref=_wire.decode_ref(message.ref),
+            merge_patch=body,
+            expected_resource_version=message.expected_resource_version,
+            subresource=message.subresource,
+        )
+
+    def _violation(self, detail: str) -> NoReturn:
+        raise PluginProtocolError(self.plugin, self.call.rpc, detail)
+
+
+def _complement(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    mask = np.ones(count, dtype=np.bool_)
+    mask[positions] = False
+    return np.flatnonzero(mask)

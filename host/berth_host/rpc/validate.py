@@ -1,0 +1,315 @@
+"""What a plugin answered -> the same, checked: lengths, subsets, codes, bounds. Else PluginProtocolError.
+
+Called by `PluginClient` for both transports, before anybody else sees an answer. A code that has no
+meaning at its point becomes ERROR with the reasons kept, as in kube-scheduler.
+Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (score range), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+import numpy as np
+from berth_sdk.descriptor import EAGER, Descriptor
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.needs import NeedKind
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    ObjectPatch,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+)
+from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+from numpy.typing import NDArray
+
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.calls import (
+    BIND,
+    FILTER,
+    NORMALIZE_SCORE,
+    PERMIT,
+    POST_FILTER,
+    PRE_BIND,
+    PRE_BIND_PRE_FLIGHT,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    PRE_SCORE,
+    RESERVE,
+    SCORE,
+    SIMULATE_FILTER,
+    SORT_KEYS,
+    Call,
+)
+
+MAX_PERMIT_WAIT_S: Final = 15 * 60.0
+MAX_PATCHES: Final = 64
+MAX_KEY_BYTES: Final = 256
+MAX_TOKEN_BYTES: Final = 4096
+_IDENTITY_FIELDS: Final = ("name", "namespace", "uid", "resourceVersion")
+
+_REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING})
+_ALWAYS: Final = frozenset({Code.SUCCESS, Code.ERROR})
+_LEGAL: Final[Mapping[str, frozenset[Code]]] = {
+    PRE_ENQUEUE.rpc: _ALWAYS | _REJECTIONS,
+    PRE_FILTER.rpc: (_ALWAYS | _REJECTIONS | {Code.SKIP}) - {Code.PENDING},
+    FILTER.rpc: _ALWAYS | _REJECTIONS,
+    SIMULATE_FILTER.rpc: _ALWAYS | _REJECTIONS,
+    POST_FILTER.rpc: _ALWAYS | _REJECTIONS,
+    PRE_SCORE.rpc: _ALWAYS | {Code.SKIP},
+    RESERVE.rpc: _ALWAYS | _REJECTIONS,
+    PERMIT.rpc: _ALWAYS | _REJECTIONS | {Code.WAIT},
+    PRE_BIND.rpc: _ALWAYS | _REJECTIONS,
+    BIND.rpc: _ALWAYS | _REJECTIONS | {Code.SKIP},
+}
+
+
+class ClusterFacts(Protocol):
+    """What victims and nominations are checked against: the snapshot of the open cycle."""
+
+    def has_node(self, node_name: str) -> bool:
+        """Whether the snapshot has this node."""
+        ...
+
+    def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
+        """The pod of this uid on that node, None if it is not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """The checks for one plugin, by its descriptor."""
+
+    descriptor: Descriptor
+    facts: ClusterFacts
+
+    # --- the queue ---------------------------------------------------------------------------------
+
+    def pre_enqueue(self, statuses: Sequence[Status], count: int) -> list[Status]:
+        """One status per pod."""
+        self._count(PRE_ENQUEUE, len(statuses), count, "statuses")
+        return [self._status(PRE_ENQUEUE, status) for status in statuses]
+
+    def sort_keys(self, keys: Sequence[bytes], count: int) -> list[bytes]:
+        """One key of at most 256 bytes per pod."""
+        self._count(SORT_KEYS, len(keys), count, "keys")
+        longest = max(map(len, keys), default=0)
+        if longest > MAX_KEY_BYTES:
+            self._violation(
+                SORT_KEYS, f"answered a sort key of {longest} bytes; {MAX_KEY_BYTES} is the limit"
+            )
+        return list(keys)
+
+    def queueing_hints(self, call: Call, hints: Sequence[bool], count: int) -> list[bool]:
+        """One hint per pod."""
+        self._count(call, len(hints), count, "hints")
+        return list(hints)
+
+    # --- the scheduling cycle ------------------------------------------------------------------------
+
+    def pre_filter(self, result: PreFilterResult, count: int) -> PreFilterResult:
+        """`count`: the nodes that PreFilter was shown."""
+        status = self._status(PRE_FILTER, result.status)
+        eager = result.eager_filter
+        if eager is not None:
+            eager = self.verdicts(PRE_FILTER, eager, count)
+        if status is result.status and eager is result.eager_filter:
+            return result
+        return PreFilterResult(status, result.eligible, eager)
+
+    def filter(self, result: FilterResult, count: int) -> FilterResult:
+        """Verdicts, and eager scores where the normalisation allows them, for `count` candidates."""
+        verdicts = self.verdicts(FILTER, result.verdicts, count)
+        scores = result.eager_scores
+        if scores is not None:
+            if self.descriptor.normalization not in EAGER:
+                self._violation(
+                    FILTER,
+                    f"answered eager scores with normalization {self.descriptor.normalization.name}",
+                )
+            if result.skip_score:
+                self._violation(FILTER, "answered eager scores together with skip_score")
+            scores = self.raw_scores(FILTER, scores, count)
+        if verdicts is result.verdicts and scores is result.eager_scores:
+            return result
+        return FilterResult(verdicts, scores, result.skip_score)
+
+    def verdicts(self, call: Call, verdicts: Verdicts, count: int) -> Verdicts:
+        """One known verdict for each of `count` rows."""
+        groups = verdicts.groups
+        self._count(call, len(groups), count, "verdicts")
+        statuses = verdicts.statuses
+        if groups.dtype != np.int32 or not statuses or not statuses[0].is_success:
+            self._violation(call, "answered verdicts that are not grouped as Verdicts says")
+        # Read as unsigned, a negative group is above every length too.
+        if count and int(groups.view(np.uint32).max()) >= len(statuses):
+            self._violation(call, "answered a verdict group that does not exist")
+        if len(statuses) == 1:
+            return verdicts
+        legal = _LEGAL[FILTER.rpc]
+        if all(status.code in legal for status in statuses):
+            return verdicts
+        return Verdicts(groups, tuple(self._status(FILTER, status) for status in statuses))
+
+    def post_filter(self, result: PostFilterResult, pod: Pod) -> PostFilterResult:
+        """A nominated node that exists; victims on it, of lower priority than `pod`."""
+        status = self._status(POST_FILTER, result.status)
+        node = result.nominated_node
+        if node and result.clear_nomination:
+            self._violation(POST_FILTER, f"nominated {node!r} and cleared the nomination at once")
+        if status.is_success and not node and not result.clear_nomination:
+            self._violation(POST_FILTER, "answered SUCCESS without a nominated node")
+        if node and not self.facts.has_node(node):
+            self._violation(POST_FILTER, f"nominated the unknown node {node!r}")
+        if result.victims and not node:
+            self._violation(POST_FILTER, "named victims without a nominated node")
+        for ref in result.victims:
+            victim = self.facts.pod_on_node(node, ref.uid)
+            if victim is None:
+                self._violation(
+                    POST_FILTER, f"named the victim {ref.namespace}/{ref.name}, which is not on node {node!r}"
+                )
+            if victim.priority >= pod.priority:
+                self._violation(
+                    POST_FILTER,
+                    f"named the victim {victim.key} of priority {victim.priority},"
+                    f" not below the pod's {pod.priority}",
+                )
+        if status is result.status:
+            return result
+        return PostFilterResult(status, node, result.clear_nomination, result.victims)
+
+    def pre_score(self, status: Status) -> Status:
+        """SUCCESS, SKIP or ERROR."""
+        return self._status(PRE_SCORE, status)
+
+    def raw_scores(self, call: Call, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
+        """int64[count], of any size."""
+        if not isinstance(scores, np.ndarray) or scores.ndim != 1 or scores.dtype.kind not in "iu":
+            self._violation(call, "answered scores that are not one row of integers")
+        self._count(call, len(scores), count, "scores")
+        return scores.astype(np.int64, copy=False)
+
+    def final_scores(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
+        """0..100 each; kube-scheduler's own words otherwise."""
+        if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
+            wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
+            call = NORMALIZE_SCORE if self.descriptor.normalization is ScoreNormalization.RPC else SCORE
+            raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
+        return scores
+
+    # --- the chosen node -------------------------------------------------------------------------------
+
+    def reserve(self, status: Status | None) -> Status:
+        """A decision is due."""
+        if status is None:
+            self._undecided(RESERVE)
+        return self._status(RESERVE, status)
+
+    def permit(self, result: PermitResult | None) -> PermitResult:
+        """A decision is due; the wait is clamped to the host's maximum, which is also the default."""
+        if result is None:
+            self._undecided(PERMIT)
+        status = self._status(PERMIT, result.status)
+        if status.code is not Code.WAIT:
+            return result if status is result.status else PermitResult(status)
+        wait_s = result.wait_timeout_s
+        effective_s = MAX_PERMIT_WAIT_S if wait_s is None else min(max(wait_s, 0.0), MAX_PERMIT_WAIT_S)
+        return PermitResult(status, effective_s)
+
+    def pre_bind_pre_flight(self, result: PreFlightResult) -> PreFlightResult:
+        """Any known code; the framework has its own words for those that are not legal."""
+        if not isinstance(result.status.code, Code):
+            self._violation(PRE_BIND_PRE_FLIGHT, f"answered the unknown code {result.status.code!r}")
+        return result
+
+    def pre_bind(self, result: PreBindResult | None, pod: Pod) -> PreBindResult:
+        """A decision is due; at most 64 patches, each on what the plugin declared."""
+        if result is None:
+            self._undecided(PRE_BIND)
+        status = self._status(PRE_BIND, result.status)
+        if len(result.patches) > MAX_PATCHES:
+            self._violation(PRE_BIND, f"answered {len(result.patches)} patches; {MAX_PATCHES} is the limit")
+        for patch in result.patches:
+            self._patch(patch, pod)
+        if status is result.status:
+            return result
+        return PreBindResult(status, result.patches, result.ask_again_after_s)
+
+    def bind(self, result: BindResult | None) -> BindResult:
+        """A decision is due."""
+        if result is None:
+            self._undecided(BIND)
+        status = self._status(BIND, result.status)
+        return result if status is result.status else BindResult(status)
+
+    def token(self, call: Call, token: bytes | None) -> None:
+        """At most 4 KiB."""
+        if token is not None and len(token) > MAX_TOKEN_BYTES:
+            self._violation(call, f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit")
+
+    # --- pieces ------------------------------------------------------------------------------------------
+
+    def _status(self, call: Call, status: Status) -> Status:
+        if status.code in _LEGAL[call.rpc]:
+            return status
+        if not isinstance(status.code, Code):
+            self._violation(call, f"answered the unknown code {status.code!r}")
+        reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {call.rpc}",)
+        return Status(Code.ERROR, reasons, status.plugin)
+
+    def _patch(self, patch: ObjectPatch, pod: Pod) -> None:
+        declared = {need.resource for need in self.descriptor.state_needs if need.kind is NeedKind.OBJECT}
+        target = f"{patch.resource} {patch.ref.namespace}/{patch.ref.name}"
+        if patch.resource == "pods":
+            own = (pod.namespace, pod.name)
+            if (patch.ref.namespace, patch.ref.name) != own or patch.ref.uid not in ("", pod.uid):
+                self._violation(PRE_BIND, f"patched {target}, which is not the pod of the cycle")
+        elif patch.resource not in declared:
+            self._violation(PRE_BIND, f"patched {target}, a resource that it did not declare")
+        if not patch.ref.name:
+            self._violation(PRE_BIND, f"patched {patch.resource} without a name")
+        if patch.subresource not in ("", "status"):
+            self._violation(PRE_BIND, f"patched the subresource {patch.subresource!r} of {target}")
+        body = patch.merge_patch
+        if not isinstance(body, Mapping):
+            self._violation(PRE_BIND, f"patched {target} with something that is not a JSON object")
+        if "metadata" in body:
+            metadata = body["metadata"]
+            if not isinstance(metadata, Mapping):
+                self._violation(PRE_BIND, f"replaced the metadata of {target}")
+            for field in _IDENTITY_FIELDS:
+                if field in metadata:
+                    self._violation(PRE_BIND, f"patched metadata.{field} of {target}")
+
+    def _count(self, call: Call, got: int, want: int, what: str) -> None:
+        if got != want:
+            self._violation(call, f"answered {got} {what} for {want}")
+
+    def _undecided(self, call: Call) -> NoReturn:
+        self._violation(call, "did not decide (unset status code)")
+
+    def _violation(self, call: Call, detail: str) -> NoReturn:
+        raise PluginProtocolError(self.descriptor.name, call.rpc, detail)
+
+
+class ScoreRangeError(PluginProtocolError):
+    """A final score outside 0..100. Attribute: score."""
+
+    def __init__(self, plugin: str, call: str, score: int) -> None:
+        self.score = score
+        super().__init__(plugin, call, f"answered the score {score}")
+
+    @property
+    def text(self) -> str:
+        """kube-scheduler's words."""
+        return (
+            f'plugin "{self.plugin}" returns an invalid score {self.score}, it should in the range of'
+            f" [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing"
+        )

@@ -1,0 +1,167 @@
+"""Find the nodes where a pod can run, and the best of them: the part of a cycle that only reads.
+
+Called by `schedule_one`; usable alone with a Framework and a snapshot built by hand.
+Source: kube-scheduler `schedule_one.go` (schedulePod, findNodesThatFitPod, prioritizeNodes), v1.36.
+berth evaluates every node unless the configuration sets percentageOfNodesToScore to 1..99.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Status
+from berth_sdk.tables import NodeTable
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, filter_error
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.scoring import ScoreTable
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.scheduler import sampling
+from berth_host.scheduler.chooser import Chooser
+
+NominatedPods = Mapping[str, Sequence[Pod]]
+
+
+@dataclass(slots=True, eq=False)
+class Feasible:
+    """`rows`: positions in the snapshot's table, in visiting order. `visited_count`: feasible plus
+    explicitly rejected ones. `status`: an error that ended the search, or a PreFilter rejection.
+    """
+
+    statuses: NodeStatuses
+    rows: Rows
+    visited_count: int = 0
+    status: Status = SUCCESS
+    pre_filter_message: str = ""
+    rejected_by: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleResult:
+    """The chosen node, and all that were as good. `scores` is None when none was scored."""
+
+    node_name: str
+    feasible_count: int
+    evaluated_count: int
+    tied: NodeTable
+    scores: ScoreTable | None = None
+
+
+class Algorithm:
+    """`percentage`: percentageOfNodesToScore of the profile; 1..99 samples, else all nodes are asked."""
+
+    def __init__(self, framework: Framework, chooser: Chooser, percentage: int = 0) -> None:
+        self.framework = framework
+        self._chooser = chooser
+        self._percentage = percentage if 1 <= percentage <= 99 else 0
+
+    async def find_feasible(self, cycle: Cycle, nominated: NominatedPods, search: SearchStart) -> Feasible:
+        """PreFilter, then Filter over the nodes that it left."""
+        table = cycle.nodes
+        found = Feasible(NodeStatuses(table), np.zeros(0, dtype=np.intp))
+        outcome = await self.framework.run_pre_filter(cycle)
+        if not outcome.status.is_success:
+            found.status = outcome.status
+            if outcome.status.is_rejected:
+                found.statuses.absent = outcome.status
+                found.pre_filter_message = outcome.status.message
+                plugin = outcome.status.plugin
+                found.rejected_by.update([plugin] if plugin else outcome.restricting)
+            return found
+        if cycle.pod.nominated_node and await self._try_nominated(cycle, nominated, found):
+            return found
+        found.statuses.absent = outcome.absent
+        rows = all_rows(table)
+        if outcome.eligible is not None:
+            named = (table.position(name) for name in outcome.eligible)
+            rows = np.asarray(sorted(row for row in named if row is not None), dtype=np.intp)
+        await self._search(cycle, nominated, found, rows, search)
+        return found
+
+    async def _try_nominated(self, cycle: Cycle, nominated: NominatedPods, found: Feasible) -> bool:
+        """The node that an earlier preemption made room on goes first, alone."""
+        row = cycle.nodes.position(cycle.pod.nominated_node)
+        if row is None:
+            return False
+        rows = np.asarray([row], dtype=np.intp)
+        passed = await self.framework.run_filter(cycle, found.statuses, rows, nominated)
+        if len(passed):
+            found.rows, found.visited_count = passed, 1
+            return True
+        if filter_error(found.statuses, rows) is not None:
+            # An error here only means that all nodes are asked; it is not the attempt's own.
+            found.statuses.forget(rows)
+        return False
+
+    async def _search(
+        self,
+        cycle: Cycle,
+        nominated: NominatedPods,
+        found: Feasible,
+        rows: Rows,
+        search: SearchStart,
+    ) -> None:
+        statuses = found.statuses
+        passed = await self.framework.run_filter(cycle, statuses, rows, nominated)
+        if self._percentage:
+            order = sampling.rotated(search.in_order(rows), search.next_start)
+            wanted = sampling.wanted_count(len(rows), self._percentage) if self.framework.has_scores else 1
+            found.rows, found.visited_count = sampling.cut(statuses, order, passed, wanted)
+            search.advance(found.visited_count, len(cycle.nodes))
+            rows = order
+        else:
+            found.rows, found.visited_count = passed, len(rows)
+        error = filter_error(statuses, rows)
+        if error is not None:
+            found.status = error
+        for status, _ in statuses.group_counts():
+            found.rejected_by.add(status.plugin)
+
+    async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:
+        """Score the feasible nodes (at least one) and pick one of the best."""
+        nodes = cycle.nodes
+        counts = (len(feasible.rows), feasible.visited_count)
+        if len(feasible.rows) == 1:
+            return self._chosen(nodes.take(feasible.rows), counts)
+        rows = np.sort(feasible.rows)
+        candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
+        if not self.framework.has_scores:
+            return self._chosen(candidates, counts)
+        scores = await self.framework.run_score(cycle, candidates)
+        if isinstance(scores, Status):
+            return scores
+        return self.select_host(scores, counts)
+
+    def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
+        """One of the rows with the highest total, by the Chooser."""
+        return self._chosen(scores.nodes.take(scores.best()), counts, scores)
+
+    def _chosen(
+        self, tied: NodeTable, counts: tuple[int, int], scores: ScoreTable | None = None
+    ) -> ScheduleResult:
+        return ScheduleResult(tied.node(self._chooser.pick(tied)).name, *counts, tied, scores)
+
+
+class SearchStart:
+    """Where the next sampled search starts (nextStartNodeIndex). Shared by all profiles.
+
+    `order`: the snapshot's slots interleaved by zone, as sampling visits them; None: by slot.
+    """
+
+    def __init__(self, order: np.ndarray[tuple[int], np.dtype[np.intp]] | None = None) -> None:
+        self.next_start = 0
+        self.order = order
+
+    def in_order(self, rows: Rows) -> Rows:
+        """Positions of the snapshot's table in visiting order; a subset keeps its own order."""
+        if self.order is None or len(self.order) != len(rows):
+            return rows
+        return self.order
+
+    def advance(self, visited_count: int, node_count: int) -> None:
+        """The next search goes on behind the nodes that this one looked at."""
+        self.next_start = (self.next_start + visited_count) % node_count if node_count else 0

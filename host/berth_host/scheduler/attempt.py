@@ -1,0 +1,101 @@
+"""One attempt for one pod: what the two cycles and the failure path hand to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+from berth_sdk.cycle_state import PODS_TO_ACTIVATE, read_pods_to_activate
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+
+from berth_host.explain.diagnosis import Diagnosis, NodeScore
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.scheduler.algorithm import ScheduleResult
+
+_TOP_SCORES = 3
+HOST_STOPS = "the host stops"
+POD_DELETED = "the pod was deleted"
+
+
+class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of the host
+    """An attempt that ended without a bound pod. `status`: what the queue is told.
+
+    `nominated`: the node to nominate, "" to clear the nomination, None to leave it as it is.
+    `fit_error`: the plugins in the diagnosis rejected the pod; otherwise no plugin is on record and the
+    pod goes through the error backoff.
+    """
+
+    def __init__(
+        self, status: Status, message: str, *, nominated: str | None = "", fit_error: bool = False
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.nominated = nominated
+        self.fit_error = fit_error
+        super().__init__(message)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short."""
+
+    queued: QueuedPodInfo
+    framework: Framework
+    diagnosis: Diagnosis
+    started_s: float
+    cycle: Cycle = field(init=False)
+    node_name: str = ""
+    assumed: bool = False
+    aborted: str = ""
+    task: asyncio.Future[None] | None = None
+
+    @property
+    def has_cycle(self) -> bool:
+        """Whether the attempt came as far as a snapshot."""
+        return hasattr(self, "cycle")
+
+    @property
+    def pod(self) -> Pod:
+        """The pod as it was popped."""
+        return self.queued.pod
+
+    def abort(self, reason: str) -> None:
+        """Cancel what is outstanding; the attempt then undoes itself."""
+        self.aborted = reason
+        if self.task is not None:
+            self.task.cancel()
+
+    def take_pods_to_activate(self) -> list[str]:
+        """Pods (`namespace/name`) that plugins want in activeQ now; each is handed out once."""
+        shared = self.cycle.context.shared.values
+        taken: list[str] = []
+        for key in [key for key in shared if key.endswith(f"/{PODS_TO_ACTIVATE}")]:
+            taken.extend(read_pods_to_activate(shared.pop(key)))
+        return taken
+
+
+def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
+    """Keep the best few nodes with what each plugin gave them."""
+    table = result.scores
+    if table is None:
+        return
+    diagnosis.skipped_scores = list(table.skipped)
+    count = min(_TOP_SCORES, len(table.total))
+    best = np.argpartition(table.total, -count)[-count:]
+    names = table.nodes.take(np.sort(best)).names
+    for name, row in zip(names, np.sort(best).tolist(), strict=True):
+        diagnosis.top_scores.append(
+            NodeScore(
+                name,
+                int(table.total[row]),
+                {
+                    item.plugin: (int(item.raw[row]), int(item.normalized[row]), item.weight)
+                    for item in table.plugins
+                },
+            )
+        )
+    diagnosis.top_scores.sort(key=lambda item: -item.total)

@@ -1,0 +1,44 @@
+"""The few calls that the cycles make to a cluster; the port fits them by shape, and `app` hands it over.
+
+All raise `errors.cluster.ClusterError`: ConflictError, NotFoundError, InvalidError or UnavailableError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+
+
+class ClusterCalls(Protocol):
+    """A cluster, as the scheduler needs it."""
+
+    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """The object as it is now, read live; None where there is none."""
+        ...
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Post the Binding."""
+        ...
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        merge_patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        """Apply a merge patch; the object as it is then."""
+        ...
+
+    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        """Delete the object."""
+        ...
+
+    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Write an event about `pod`."""
+        ...

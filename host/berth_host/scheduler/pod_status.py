@@ -1,0 +1,127 @@
+"""What an attempt leaves on the pod: its PodScheduled condition, its nomination, and events.
+
+Called by the failure handler, the binding cycle and evictions. A write that fails is logged and lost, as
+in kube-scheduler: the next attempt writes again.
+Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from berth_sdk.pod import Pod
+
+from berth_host.errors.cluster import ClusterError
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock
+from berth_host.scheduler.cluster_calls import ClusterCalls
+from berth_host.scheduler.failure import Failure
+
+log = get_logger()
+NOTE_MAX_BYTES: Final = 1024
+
+
+class PodStatusWriter:
+    """Writes through the cluster port; nothing is sent where nothing changed.
+
+    What an ended attempt leaves is written in the background (`pending_count`), in order per pod.
+    """
+
+    def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._writes: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def pending_count(self) -> int:
+        """Pods whose writes are under way."""
+        return len(self._writes)
+
+    async def flush(self) -> None:
+        """Wait until everything is written."""
+        while self._writes:
+            await asyncio.wait(set(self._writes.values()))
+
+    def attempt_failed(self, pod: Pod, failure: Failure) -> None:
+        """The event, PodScheduled=False with the whole message, and the nomination."""
+        self._soon(pod, lambda: self._failed(pod, failure))
+
+    def event_soon(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """An event about `pod`, in the background."""
+        self._soon(pod, lambda: self.event(pod, type, reason, action, note))
+
+    def _soon(self, pod: Pod, write: Callable[[], Awaitable[None]]) -> None:
+        earlier = self._writes.get(pod.uid)
+
+        async def run() -> None:
+            if earlier is not None:
+                await asyncio.wait({earlier})
+            await write()
+
+        task = asyncio.ensure_future(run())
+        self._writes[pod.uid] = task
+        task.add_done_callback(lambda done: self._written(pod.uid, done))
+
+    def _written(self, uid: str, task: asyncio.Future[None]) -> None:
+        if self._writes.get(uid) is task:
+            del self._writes[uid]
+        if not task.cancelled() and (err := task.exception()) is not None:
+            log.error("task.failed", pod_uid=uid, exc_info=err)
+
+    async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """An event about `pod`; the note is cut to 1024 bytes."""
+        try:
+            await self._cluster.record_event(pod, type, reason, action, cut_note(note))
+        except ClusterError as err:
+            log.warning("pod.status_refused", pod=pod.key, reason=reason, problem=str(err))
+
+    async def _failed(self, pod: Pod, failure: Failure) -> None:
+        await self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
+        patch: dict[str, Any] = {}
+        conditions = self._conditions(pod, failure.reason, failure.message)
+        if conditions is not None:
+            patch["conditions"] = conditions
+        if failure.nominated is not None and failure.nominated != pod.nominated_node:
+            patch["nominatedNodeName"] = failure.nominated or None
+        if patch:
+            await self._patch(pod, patch)
+
+    async def nominate(self, pod: Pod, node_name: str) -> None:
+        """status.nominatedNodeName, before long work at Permit or PreBind; "" clears it."""
+        if node_name != pod.nominated_node:
+            await self._patch(pod, {"nominatedNodeName": node_name or None})
+
+    def _conditions(self, pod: Pod, reason: str, message: str) -> list[Mapping[str, Any]] | None:
+        """The conditions with PodScheduled replaced; None when it says the same already."""
+        existing = pod.object.get("status.conditions", []) if pod.object else []
+        old = next((item for item in existing if item.get("type") == "PodScheduled"), None)
+        wanted = {"status": "False", "reason": reason, "message": message}
+        if old is not None and all(old.get(key) == value for key, value in wanted.items()):
+            return None
+        new = {"type": "PodScheduled", **wanted}
+        if old is not None and old.get("status") == "False":
+            new["lastTransitionTime"] = old.get("lastTransitionTime")
+        else:
+            moment = datetime.fromtimestamp(self._clock.now_s(), UTC)
+            new["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        generation = pod.object.get("metadata.generation") if pod.object else None
+        if generation is not None:
+            new["observedGeneration"] = generation
+        return [*(item for item in existing if item.get("type") != "PodScheduled"), new]
+
+    async def _patch(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        try:
+            await self._cluster.patch("pods", pod.ref, {"status": status}, subresource="status")
+        except ClusterError as err:
+            log.warning("pod.status_refused", pod=pod.key, problem=str(err))
+
+
+def cut_note(note: str) -> str:
+    """At most 1024 bytes: a longer note keeps its first 1020 and ends in ` ...`."""
+    raw = note.encode()
+    if len(raw) <= NOTE_MAX_BYTES:
+        return note
+    return raw[: NOTE_MAX_BYTES - 4].decode(errors="ignore") + " ..."

@@ -1,0 +1,265 @@
+"""One pod's scheduling cycle, from the queue to the start of its binding cycle. READ THIS FIRST (host).
+
+    pop -> snapshot -> PreFilter, Filter [PostFilter] -> PreScore, Score, Normalize -> assume
+        -> Reserve -> Permit -> a task for the binding cycle (`binding_cycle`)
+    any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
+
+Cycles are serial: the next pod is popped when this one has its node or has failed. The snapshot moves only
+at the start of a cycle and stands still until Permit has returned, whatever events arrive meanwhile; the
+cache, which assume and forget write to, moves at once.
+Called by `app`, which runs `Scheduler.run` as the host's main task.
+Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, schedulingAlgorithm), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from berth_sdk.pod import Pod
+from berth_sdk.results import PostFilterResult
+from berth_sdk.status import Code, Status
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.snapshot import Snapshot
+from berth_host.errors.plugins import CycleRestartError
+from berth_host.errors.state import CacheError
+from berth_host.explain.diagnosis import Diagnosis
+from berth_host.explain.fit_error import NO_NODES, fit_error_message
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.scheduler.algorithm import Algorithm, Feasible, ScheduleResult, SearchStart
+from berth_host.scheduler.attempt import HOST_STOPS, Attempt, Failed, record_scores
+from berth_host.scheduler.binding_cycle import BindingCycle
+
+log = get_logger()
+
+
+class EvictVictims(Protocol):
+    """Executes a nomination (`evictions`)."""
+
+    async def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
+        """The node to nominate, once the victims are on their way out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What one schedulerName means: its plugins and how it searches."""
+
+    framework: Framework
+    algorithm: Algorithm
+    cycle_budget_s: float
+
+
+class Scheduler:
+    """Owns the loop. All parts live on the same asyncio loop and need no locks."""
+
+    def __init__(
+        self,
+        profiles: dict[str, Profile],
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
+        binding: BindingCycle,
+        evictions: EvictVictims,
+        clock: Clock,
+    ) -> None:
+        self.profiles = profiles
+        self.queue = queue
+        self.cache = cache
+        self.snapshot = snapshot
+        self.binding = binding
+        self.evictions = evictions
+        self.clock = clock
+        self.search = SearchStart()
+        self._stopping = False
+        self.in_cycle: Attempt | None = None
+        """The attempt whose scheduling cycle runs now: the snapshot must not move."""
+
+    async def run(self) -> None:
+        """Schedule pods until `stop`; then cancel the task, which may wait for a pod or for a plugin."""
+        while not self._stopping:
+            await self.queue.ready()
+            queued = self.queue.pop()
+            if queued is not None:
+                await self.schedule_one(queued)
+            # One turn of the loop per pod: watches, binding tasks and answers get their share.
+            await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        """No pod is popped any more; a cycle under way undoes what it did when it is cancelled."""
+        self._stopping = True
+        if self.in_cycle is not None:
+            self.in_cycle.aborted = HOST_STOPS
+
+    async def schedule_one(self, queued: QueuedPodInfo) -> None:
+        """One attempt for one popped pod; every end of it has put the pod somewhere."""
+        pod = queued.pod
+        profile = self.profiles.get(pod.scheduler_name)
+        if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
+            self._drop(queued, profile)
+            return
+        attempt = Attempt(queued, profile.framework, self._diagnose(queued), time.perf_counter())
+        self.in_cycle = attempt
+        try:
+            await self._scheduling_cycle(attempt, profile)
+        except Failed as failure:
+            await self.binding.fail_cycle(attempt, failure)
+        except asyncio.CancelledError:
+            if not attempt.aborted:
+                raise
+            # The pod was deleted, or the host stops, while a plugin was asked: that call is cancelled.
+            await self.binding.abort(attempt)
+        finally:
+            self.snapshot.release()
+            self.in_cycle = None
+
+    async def _scheduling_cycle(self, attempt: Attempt, profile: Profile) -> None:
+        if attempt.framework.has_remote:
+            # In a task of its own, so that the pod's deletion can cancel it and nothing else.
+            attempt.task = asyncio.ensure_future(self._choose_and_reserve(attempt, profile))
+            await attempt.task
+        else:
+            await self._choose_and_reserve(attempt, profile)
+        self.binding.start(attempt)
+
+    async def _choose_and_reserve(self, attempt: Attempt, profile: Profile) -> None:
+        try:
+            result = await self._choose(attempt, profile, restarted=False)
+        except CycleRestartError as restart:
+            log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
+            attempt.framework.end_cycle(attempt.cycle, Outcome.ABORTED)
+            result = await self._choose(attempt, profile, restarted=True)
+        await self._assume_and_reserve(attempt, result)
+
+    # --- choosing a node -----------------------------------------------------------------------
+
+    async def _choose(self, attempt: Attempt, profile: Profile, *, restarted: bool) -> ScheduleResult:
+        """The node for the pod; raises Failed where there is none."""
+        self._begin(attempt, profile, restarted=restarted)
+        cycle, diagnosis = attempt.cycle, attempt.diagnosis
+        if not len(cycle.nodes):
+            raise Failed(Status.unresolvable(NO_NODES), NO_NODES)
+        feasible = await profile.algorithm.find_feasible(
+            cycle, self._nominated_pods(attempt.pod), self.search
+        )
+        diagnosis.feasible_count = len(feasible.rows)
+        diagnosis.evaluated_count = feasible.visited_count
+        if not feasible.status.is_success and not feasible.status.is_rejected:
+            raise Failed(feasible.status, feasible.status.message)
+        if not len(feasible.rows):
+            raise await self._no_fit(attempt, feasible)
+        result = await profile.algorithm.prioritize(cycle, feasible)
+        if isinstance(result, Status):
+            raise Failed(result, result.message)
+        record_scores(diagnosis, result)
+        return result
+
+    def _begin(self, attempt: Attempt, profile: Profile, *, restarted: bool) -> None:
+        """Bring the snapshot up to date, and pin it for this cycle."""
+        self.snapshot.release()
+        self.snapshot.update(self.cache)
+        self.snapshot.hold()
+        nodes = self.snapshot.nodes
+        self.search.order = self.snapshot.order
+        context = CycleContext(
+            attempt.diagnosis.cycle_id if not restarted else uuid.uuid4().hex,
+            attempt.pod,
+            attempt.pod.scheduler_name,
+            version=self.snapshot.version,
+            budget_s=profile.cycle_budget_s,
+            restarted=restarted,
+        )
+        attempt.diagnosis.cycle_id = context.cycle_id
+        attempt.diagnosis.node_count = len(nodes)
+        attempt.cycle = Cycle(context, nodes)
+
+    def _nominated_pods(self, pod: Pod) -> dict[str, Sequence[Pod]]:
+        """Pods nominated to nodes that count for `pod`: of equal or higher priority, and not itself."""
+        result: dict[str, Sequence[Pod]] = {}
+        for node_name, pods in self.queue.nominated_pods().items():
+            counted = [other for other in pods if other.uid != pod.uid and other.priority >= pod.priority]
+            if counted:
+                result[node_name] = counted
+        return result
+
+    async def _no_fit(self, attempt: Attempt, feasible: Feasible) -> Failed:
+        """Ask PostFilter, and make the FitError; whatever PostFilter says, this attempt has failed."""
+        diagnosis, statuses = attempt.diagnosis, feasible.statuses
+        diagnosis.record_rejections(statuses)
+        diagnosis.absent = statuses.absent
+        diagnosis.pre_filter_message = feasible.pre_filter_message
+        diagnosis.unschedulable_plugins.update(feasible.rejected_by - {""})
+        for status, _ in statuses.group_counts():
+            diagnosis.blame(status)
+        diagnosis.blame(feasible.status)
+        nominated: str | None = ""
+        if attempt.framework.has_post_filters:
+            nominated = await self._post_filter(attempt, feasible)
+        message = fit_error_message(
+            diagnosis.node_count,
+            statuses.reasons(),
+            pre_filter_message=feasible.pre_filter_message,
+            post_filter_message=diagnosis.post_filter_message,
+        )
+        return Failed(Status.unschedulable(message), message, nominated=nominated, fit_error=True)
+
+    async def _post_filter(self, attempt: Attempt, feasible: Feasible) -> str | None:
+        """The node to nominate, "" to clear the nomination, None to leave it as it is."""
+        plugin, result = await attempt.framework.run_post_filter(
+            attempt.cycle, feasible.statuses.rejections()
+        )
+        attempt.diagnosis.post_filter_message = result.status.message
+        if result.status.is_success and result.nominated_node:
+            attempt.diagnosis.nominated_node = result.nominated_node
+            return await self.evictions.nominate(attempt.cycle, plugin, result)
+        return "" if result.clear_nomination else None
+
+    # --- taking the node -----------------------------------------------------------------------
+
+    async def _assume_and_reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
+        """From here on every failure undoes what was done; see `BindingCycle.fail_cycle`."""
+        attempt.node_name = attempt.diagnosis.node_name = result.node_name
+        try:
+            self.cache.assume(attempt.pod.on_node(result.node_name))
+        except CacheError as err:
+            raise Failed(Status.error(str(err)), str(err)) from err
+        attempt.assumed = True
+        self.queue.delete_nomination(attempt.pod)
+        attempt.cycle.context.reserved = True
+        status = await attempt.framework.run_reserve(attempt.cycle, result.node_name)
+        if status.is_success:
+            status = await attempt.framework.run_permit(attempt.cycle, result.node_name)
+        if status.is_success or status.code is Code.WAIT:
+            self.queue.activate_named(attempt.take_pods_to_activate())
+            return
+        raise self.binding.rejected(attempt, status)
+
+    # --- the edges -----------------------------------------------------------------------------
+
+    def _diagnose(self, queued: QueuedPodInfo) -> Diagnosis:
+        return Diagnosis(
+            pod=queued.pod,
+            profile=queued.pod.scheduler_name,
+            cycle_id=uuid.uuid4().hex,
+            attempt=queued.attempts,
+            started_at_s=self.clock.now_s(),
+        )
+
+    def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:
+        """Nothing to schedule: no such profile, on its way out, or assumed already."""
+        pod = queued.pod
+        self.queue.done(pod.uid)
+        if profile is not None and pod.terminating:
+            self.binding.skip_deleting(pod)
+        log.info("pod.dropped", pod=pod.key, known_profile=profile is not None, terminating=pod.terminating)
