@@ -1,0 +1,36 @@
+"""Makes `proto/protocheck` importable, and compiles the contract once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROTO_ROOT = REPOSITORY / "proto"
+sys.path.insert(0, str(PROTO_ROOT))
+
+
+@pytest.fixture(scope="session")
+def compiled_contract() -> FileDescriptorSet:
+    """The contract with comments; shared, so tests change only copies."""
+    from protocheck import compiler
+
+    return compiler.describe(PROTO_ROOT)
+
+
+@pytest.fixture
+def contract(compiled_contract: FileDescriptorSet) -> FileDescriptorSet:
+    """A copy of the contract that the test may change."""
+    copy = FileDescriptorSet()
+    copy.CopyFrom(compiled_contract)
+    return copy
+
+
+@pytest.fixture
+def released() -> FileDescriptorSet:
+    """The contract of the last release."""
+    path = PROTO_ROOT / "released" / "berth-plugin-v1.binpb"
+    return FileDescriptorSet.FromString(path.read_bytes())

@@ -1,0 +1,1 @@
+"""README.md and docs/ are tested like code: blocks run, links resolve, the reference equals its sources."""

@@ -1,0 +1,63 @@
+"""The commands `berth` and `berth-sdk` -> docs/reference/command-line.md."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from berth_host.cli.main import berth
+from berth_sdk import __main__ as sdk_main
+
+from docs.reference.markdown import code, one_line, table
+
+
+def berth_commands() -> str:
+    """Every command of `berth`, with every option."""
+    parts = list(_click_command("berth", berth))
+    for name, command in sorted(berth.commands.items()):
+        parts += _click_command(f"berth {name}", command)
+    return "\n\n".join(parts)
+
+
+def sdk_commands() -> str:
+    """Every command of `berth-sdk`, with every option."""
+    parser = sdk_main._parser()
+    parts = list(_argparse_command(parser, parser.description or ""))
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, command in action.choices.items():
+                parts += _argparse_command(command, f"{helps[name].capitalize()}.")
+    return "\n\n".join(parts)
+
+
+def _click_command(path: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=path, help_option_names=["-h", "--help"])
+    yield f"### {path}"
+    yield code(f"{path} {' '.join(command.collect_usage_pieces(context))}")
+    yield "\n\n".join(one_line(part) for part in (command.help or "").split("\n\n"))
+    rows = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            rows.append((code(record[0]), record[1]))
+    yield table(("Option", "Meaning"), rows)
+
+
+def _argparse_command(parser: argparse.ArgumentParser, description: str) -> Iterator[str]:
+    yield f"### {parser.prog}"
+    yield code(one_line(parser.format_usage().removeprefix("usage: ")))
+    yield description
+    rows = [_argparse_option(action) for action in parser._actions]
+    yield table(("Option", "Meaning"), rows)
+
+
+def _argparse_option(action: Any) -> tuple[str, str]:
+    if action.option_strings:
+        value = action.metavar or ("|".join(action.choices) if action.choices else "")
+        return code(f"{', '.join(action.option_strings)} {value}".strip()), action.help or ""
+    if isinstance(action, argparse._SubParsersAction):
+        return code("COMMAND"), " or ".join(action.choices)
+    return code(action.metavar), action.help or ""

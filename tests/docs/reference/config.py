@@ -1,0 +1,122 @@
+"""Tables and types of `berth_host.config` -> docs/reference/configuration.md and default-plugins.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from berth_host.app.registry import GROUP
+from berth_host.config.berth import points as rules
+from berth_host.config.berth.types_v1alpha1 import BerthConfigurationV1Alpha1
+from berth_host.config.decoding import types_v1
+from berth_host.config.decoding.duration import format_duration
+from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
+from berth_host.config.feature_gates import FEATURE_GATES
+
+from docs.reference.markdown import code, codes, table
+
+_MS_NS: Final = 1_000_000
+
+
+def points() -> str:
+    """What may be set at each point of `plugins[].points`."""
+    rows = []
+    for name, rule in rules.POINT_RULES.items():
+        policies = codes(policy.value for policy in rule.policies) or f"none: {rule.fixed}"
+        default = code(rule.policy.value) if rule.policies else ""
+        rows.append((code(name), _ms(rule.deadline_ms), _ms(rule.max_deadline_ms), default, policies))
+    return table(("Point", "Deadline", "Highest deadline", "Policy", "Policies that may be set"), rows)
+
+
+def limits() -> str:
+    """The bounds of the other values."""
+    rows = [
+        (
+            "`cycleBudget`",
+            _ms(rules.DEFAULT_CYCLE_BUDGET_MS),
+            f"{_ms(rules.MIN_CYCLE_BUDGET_MS)} to {_ms(rules.MAX_CYCLE_BUDGET_MS)}",
+        ),
+        (
+            "`plugins[].points.*.deadline`",
+            "see the table of points",
+            f"{_ms(rules.MIN_DEADLINE_MS)} to the highest of the point",
+        ),
+        ("`plugins[].maxConcurrency`", "0: the plugin decides", f"0 to {rules.MAX_CONCURRENCY}"),
+        ("`plugins`", "none", f"at most {rules.MAX_PLUGINS}"),
+    ]
+    return table(("Field", "Default", "Range"), rows)
+
+
+def feature_gates() -> str:
+    """Every gate that bears on scheduling."""
+    rows = [
+        (
+            code(name),
+            gate.stage.value,
+            "on" if gate.default else "off",
+            "yes" if gate.is_locked else "no",
+            codes(gate.requires),
+        )
+        for name, gate in FEATURE_GATES.items()
+    ]
+    return table(("Gate", "Stage", "Default", "Locked", "Needs"), rows)
+
+
+def default_plugins() -> str:
+    """Every default plugin: points, weight, and whether this build has it."""
+    here = {entry_point.name for entry_point in entry_points(group=GROUP)}
+    rows = [
+        (
+            code(plugin.name),
+            "yes" if plugin.name in here else "**not yet**",
+            codes(point for point in EXTENSION_POINTS if point in plugin.points),
+            str(plugin.weight) if plugin.weight else "",
+            code(plugin.args_kind or ""),
+            code(plugin.feature_gate or ""),
+        )
+        for plugin in DEFAULT_PLUGINS
+    ]
+    return table(("Plugin", "In this build", "Points", "Weight", "Arguments", "Feature gate"), rows)
+
+
+def berth_paths() -> list[str]:
+    """The path of every field of BerthConfiguration; filter stands for all points."""
+    paths = _paths(BerthConfigurationV1Alpha1, "")
+    return [path for path in paths if "Selector." not in path and not _is_one_of_many_points(path)]
+
+
+def scheduler_paths() -> list[str]:
+    """The path of every field of KubeSchedulerConfiguration above plugin sets and extenders."""
+    deep = ("profiles[].plugins.", "extenders[].")
+    return [path for path in _paths(types_v1.KubeSchedulerConfigurationV1, "") if not path.startswith(deep)]
+
+
+def _is_one_of_many_points(path: str) -> bool:
+    return path.startswith("plugins[].points.") and not path.startswith("plugins[].points.filter")
+
+
+def _paths(cls: type, prefix: str) -> Iterator[str]:
+    by_attribute = {known.attribute: name for name, known in json_fields(cls).items()}
+    hints = {item.name: item for item in fields(cls)}
+    for attribute, name in by_attribute.items():
+        inner, is_list = _inner(str(hints[attribute].type), cls)
+        path = f"{prefix}{name}{'[]' if is_list and inner is not None else ''}"
+        yield path
+        if inner is not None:
+            yield from _paths(inner, f"{path}.")
+
+
+def _inner(annotation: str, cls: type) -> tuple[Any, bool]:
+    """The dataclass that an annotation names, and whether it is a list of them."""
+    is_list = annotation.startswith("tuple[")
+    word = annotation.removeprefix("tuple[").split(",")[0].split(" |")[0].strip(" []")
+    module = __import__(cls.__module__, fromlist=["*"])
+    inner = getattr(module, word, None)
+    return (inner if is_dataclass(inner) else None), is_list
+
+
+def _ms(milliseconds: int) -> str:
+    return format_duration(milliseconds * _MS_NS)

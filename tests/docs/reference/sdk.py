@@ -1,0 +1,119 @@
+"""The classes that an author's code reads and calls -> docs/reference/sdk.md."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from berth_sdk import cycle_state, handle, kube_object, node, pod, scenarios, sort_keys, status, testing
+from berth_sdk.tables import NodeTable, NodeView, PodTable
+from berth_sdk.testing.builders import NodeFields, PodFields
+
+from docs.reference.markdown import code, codes, docstring, one_line, table
+from docs.reference.points import signature_of
+
+_NOT_FOR_AUTHORS: Final = {
+    "NodeTable": {"of", "with_usages"},
+    "PodTable": {"set_node_pods", "pods_of", "begin_update"},
+    "CycleState": {"take_published"},
+}
+"""What hosts and servers alone call."""
+
+
+def data() -> str:
+    """Pods, nodes and tables."""
+    classes = (
+        pod.Pod,
+        node.Node,
+        NodeView,
+        NodeTable,
+        PodTable,
+        scenarios.Scenario,
+        scenarios.Scenarios,
+        kube_object.KubeObject,
+        kube_object.ObjectRef,
+    )
+    return _classes(*classes)
+
+
+def verdicts() -> str:
+    """Status and Verdicts."""
+    return _classes(status.Status, status.Verdicts)
+
+
+def state() -> str:
+    """What a cycle keeps."""
+    return _classes(cycle_state.CycleState)
+
+
+def the_handle() -> str:
+    """What a plugin may ask of the host."""
+    return _classes(handle.Handle, handle.ObjectReader)
+
+
+def keys() -> str:
+    """The parts of a sort key."""
+    return _functions(sort_keys)
+
+
+def for_tests() -> str:
+    """`berth_sdk.testing`."""
+    parts = [
+        _functions(testing),
+        f"**Keywords of `make_pod` and `pod_object`.** {_keywords(PodFields)}",
+        f"**Keywords of `make_node` and `node_object`.** {_keywords(NodeFields)}",
+        _classes(testing.PluginHost, testing.Attempt, testing.RecordingHandle),
+    ]
+    return "\n\n".join(parts)
+
+
+def _keywords(cls: type) -> str:
+    described = docstring(cls).partition("\n\n")[2]
+    return f"{described} All keywords: {codes(inspect.get_annotations(cls))}."
+
+
+def _functions(module: ModuleType) -> str:
+    rows = []
+    for name in getattr(module, "__all__", vars(module)):
+        function = getattr(module, name)
+        if inspect.isfunction(function) and not name.startswith("_"):
+            rows.append((code(signature_of(name, function)), _first(function)))
+    return table(("Function", "Meaning"), rows)
+
+
+def _classes(*classes: type) -> str:
+    parts = []
+    for cls in classes:
+        parts += [f"### {cls.__name__}", docstring(cls), _fields(cls)]
+        rows = list(_members(cls))
+        if rows:
+            parts.append(table(("Member", "Meaning"), rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _fields(cls: type) -> str:
+    """Of a value class: what it holds."""
+    if not is_dataclass(cls):
+        return ""
+    return f"Fields: {codes(f'{field.name}: {field.type}' for field in fields(cls))}."
+
+
+def _members(cls: type) -> Iterator[tuple[str, str]]:
+    """Public properties and methods with a docstring, in the order of the text."""
+    for name, member in vars(cls).items():
+        if name.startswith("_") or name in _NOT_FOR_AUTHORS.get(cls.__name__, ()):
+            continue
+        if isinstance(member, property):
+            yield code(name), _first(member.fget)
+        elif isinstance(member, staticmethod | classmethod):
+            yield code(f"{cls.__name__}.{signature_of(name, member.__func__)}"), _first(member.__func__)
+        elif inspect.isfunction(member):
+            yield code(signature_of(name, member)), _first(member)
+
+
+def _first(function: Any) -> str:
+    """The docstring without its examples."""
+    return one_line((inspect.getdoc(function) or "").partition("\n>>>")[0])

@@ -1,0 +1,57 @@
+"""The list of all parts that are made, and how they lie in their pages.
+
+A part stands between two comments, `<!-- made: NAME -->` and `<!-- end: NAME -->`; around it a page says in
+its own words what the code cannot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from docs.reference import commands, config, contract, points, sdk
+
+SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
+    "points": points.points,
+    "calls": points.calls,
+    "protocols": points.protocols,
+    "attributes": points.attributes,
+    "status-codes": points.codes_of_status,
+    "enumerations": points.enumerations,
+    "answers": points.answers,
+    "state-needs": points.state_needs,
+    "event-words": points.event_words,
+    "sdk-data": sdk.data,
+    "sdk-verdicts": sdk.verdicts,
+    "sdk-state": sdk.state,
+    "sdk-handle": sdk.the_handle,
+    "sdk-sort-keys": sdk.keys,
+    "sdk-testing": sdk.for_tests,
+    "services": contract.services,
+    "contract-calls": contract.calls,
+    "grpc-codes": contract.grpc_codes,
+    "messages": contract.messages,
+    "point-settings": config.points,
+    "limits": config.limits,
+    "feature-gates": config.feature_gates,
+    "default-plugins": config.default_plugins,
+    "berth-commands": commands.berth_commands,
+    "sdk-commands": commands.sdk_commands,
+}
+
+_SECTION: Final = re.compile(
+    r"(?P<head><!-- made: (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(?P<tail><!-- end: (?P=name) -->)", re.DOTALL
+)
+
+
+def names_in(text: str) -> list[str]:
+    """The parts that a page has room for."""
+    return [matched["name"] for matched in _SECTION.finditer(text)]
+
+
+def filled(text: str) -> str:
+    """The page with every part as it is now. Raises KeyError for a part that nobody makes."""
+    return _SECTION.sub(
+        lambda matched: f"{matched['head']}\n{SECTIONS[matched['name']]()}\n\n{matched['tail']}", text
+    )

@@ -1,0 +1,62 @@
+"""Every fenced block of README and docs does what the page says."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.pages import LANGUAGES, REPOSITORY, Page, all_pages
+from docs.workspace import Workspace
+
+PAGES = all_pages()
+RUN_ELSEWHERE = {
+    "README.md": ["make demo\n", "make test\n"],
+}
+"""Blocks that are not run here, by page: what runs this very test, or runs too long."""
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+each_page_that_does_something = pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name) for page in PAGES if page.blocks]
+)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder like a clone: the examples are there, and its modules can be imported."""
+    # Not tmp_path: the path of a Unix socket has 107 bytes at most.
+    path = Path(tempfile.mkdtemp(prefix="berth-docs-"))
+    shutil.copytree(REPOSITORY / "examples", path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (path / ".venv").symlink_to(sys.prefix)
+    monkeypatch.chdir(path)
+    monkeypatch.syspath_prepend(str(path))
+    known = set(sys.modules)
+    yield path
+    for name in set(sys.modules) - known:
+        if str(path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    shutil.rmtree(path)  # the link to .venv goes, what it leads to stays
+
+
+@each_page_that_does_something
+def test_every_block_does_what_the_page_says(page: Page, folder: Path) -> None:
+    workspace = Workspace(page, folder)
+    try:
+        workspace.run()
+    finally:
+        workspace.close()
+
+
+@each_page
+def test_every_block_names_a_language_that_is_known(page: Page) -> None:
+    unknown = [(block.line, block.language) for block in page.blocks if block.language not in LANGUAGES]
+    assert unknown == []
+
+
+def test_blocks_that_run_elsewhere_are_exactly_these() -> None:
+    found = {page.name: [block.text for block in page.blocks if block.runs_elsewhere] for page in PAGES}
+    assert {name: blocks for name, blocks in found.items() if blocks} == RUN_ELSEWHERE

@@ -1,0 +1,46 @@
+"""Links inside the repository lead somewhere, and every page can be found from the first one."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.pages import DOCS, REPOSITORY, Page, all_pages
+
+PAGES = {page.path: page for page in all_pages()}
+each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES.values()])
+
+
+@each_page
+def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
+    broken = []
+    for link in page.links:
+        target = (page.path.parent / link.path).resolve() if link.path else page.path
+        if not target.exists() or REPOSITORY not in (target, *target.parents):
+            broken.append(f"{page.name}:{link.line}: there is no {link.path}")
+        elif link.anchor and (target not in PAGES or link.anchor not in PAGES[target].anchors):
+            broken.append(f"{page.name}:{link.line}: {link.path} has no heading #{link.anchor}")
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached = {DOCS / "index.md"}
+    waiting = [DOCS / "index.md"]
+    while waiting:
+        page = PAGES[waiting.pop()]
+        for link in page.links:
+            target = (page.path.parent / link.path).resolve()
+            if target in PAGES and target not in reached:
+                reached.add(target)
+                waiting.append(target)
+    assert sorted(PAGES.keys() - reached) == []
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert "docs/index.md" in {link.path for link in PAGES[REPOSITORY / "README.md"].links}
+
+
+@each_page
+def test_every_page_has_one_title(page: Page) -> None:
+    titles = [line for line in page.text.splitlines() if line.startswith("# ")]
+    outside_blocks = [line for line in titles if not any(line in block.text for block in page.blocks)]
+    assert len(outside_blocks) == 1

@@ -1,0 +1,149 @@
+"""The reference pages say what the code says: their made parts are up to date, their tables complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from berth_host.config.berth.points import POINT_RULES
+from berth_host.rpc.calls import call_rules
+
+from docs.pages import DOCS, REPOSITORY, Page, all_pages
+from docs.reference import config
+from docs.reference.sections import SECTIONS, filled, names_in
+
+REFERENCE: Final = DOCS / "reference"
+PAGES = all_pages()
+_FIRST_COLUMN: Final = re.compile(r"^\| `(?P<name>[^`]+)` \|", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_made_parts_are_what_the_code_makes(page: Page) -> None:
+    assert page.text == filled(page.text), "run: python tests/docs/generate.py"
+
+
+def test_every_part_that_is_made_stands_in_one_page() -> None:
+    found = [name for page in PAGES for name in names_in(page.text)]
+    assert sorted(found) == sorted(SECTIONS)
+
+
+def _names(page: str, heading: str) -> list[str]:
+    """The first column of the table below a heading."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    _, _, rest = text.partition(f"\n## {heading}\n")
+    assert rest, f"{page} has no heading {heading}"
+    return _FIRST_COLUMN.findall(rest[rest.index("\n|") :].partition("\n\n")[0])
+
+
+def test_every_field_of_berth_configuration_is_described() -> None:
+    assert _names("configuration.md", "BerthConfiguration") == config.berth_paths()
+
+
+def test_every_field_of_kube_scheduler_configuration_is_described() -> None:
+    assert _names("configuration.md", "KubeSchedulerConfiguration") == config.scheduler_paths()
+
+
+def test_the_configuration_shows_the_deadlines_and_policies_that_calls_have() -> None:
+    rules = call_rules({}, {}, required=False)
+    shown = {name: (rule.deadline_ms / 1000, rule.policy.value) for name, rule in POINT_RULES.items()}
+    by_point = {_point(rpc): (rule.deadline_s, rule.policy.value) for rpc, rule in rules.items()}
+    assert shown == {name: by_point[name] for name in shown}
+
+
+def _point(rpc: str) -> str:
+    return {"SortKeys": "queueSort"}.get(rpc, rpc[0].lower() + rpc[1:])
+
+
+# --- JSON output ---------------------------------------------------------------------------------------
+
+MANIFESTS: Final = """\
+{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: "2", memory: 4Gi, pods: 9}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n2}, status: {allocatable: {cpu: "2", memory: 4Gi, pods: 9}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1500m}}}]}
+"""
+
+
+def _output(tmp_path: Path, *command: str) -> Any:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(MANIFESTS, encoding="utf-8")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "berth", *command, "-f", path, "-o", "json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def _paths(value: Any, prefix: str = "") -> set[str]:
+    """`a[].b` for every leaf of a JSON object; maps whose keys are names are leaves."""
+    if isinstance(value, Mapping) and not prefix.endswith(("annotations", "lacking", "plugins")):
+        names = {f"{prefix}.{key}" if prefix else key: inner for key, inner in value.items()}
+        return {path for name, inner in names.items() for path in _paths(inner, name)}
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return {path for inner in value for path in _paths(inner, f"{prefix}[]")}
+    return {prefix}
+
+
+def test_every_field_that_simulate_prints_is_described(tmp_path: Path) -> None:
+    assert _paths(_output(tmp_path, "simulate")) == set(_names("simulate-json.md", "berth simulate"))
+
+
+def test_every_field_that_why_prints_is_described(tmp_path: Path) -> None:
+    printed = _paths(_output(tmp_path, "why", "web-0")) | _paths(_output(tmp_path, "why", "web-2"))
+    described = set(_names("simulate-json.md", "berth why"))
+    # A list that is empty for one of the two pods is there under its own name.
+    assert printed - {"rejections", "nearestFit", "scores"} == described
+
+
+# --- names of files --------------------------------------------------------------------------------------
+
+_PATH: Final = re.compile(r"`((?:host|sdk|plugins|proto|examples|tests|docs)/[\w./]+)`")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_every_file_that_a_page_names_is_there(page: Page) -> None:
+    missing = [path for path in _PATH.findall(page.text) if not (REPOSITORY / path).exists()]
+    assert missing == []
+
+
+def test_the_life_of_a_pod_names_code_that_is_there() -> None:
+    text = (DOCS / "explanation" / "life-of-a-pod.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `(\w+)\.(\w+)` \|", text, re.MULTILINE)
+    assert len(rows) == 15
+    for file, cls, method in rows:
+        source = (REPOSITORY / "host" / "berth_host" / file).read_text(encoding="utf-8")
+        _, found, body = source.partition(f"\nclass {cls}")
+        assert found, f"{file} has no class {cls}"
+        assert re.search(rf"\n    (async )?def {method}\(", body), f"{cls} has no method {method}"
+
+
+def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> None:
+    text = (REFERENCE / "failures.md").read_text(encoding="utf-8")
+    now, _, later = text.partition("## Later")
+    handled, waiting = (
+        {int(row) for row in re.findall(r"^\| (\d+) \|", part, re.M)} for part in (now, later)
+    )
+    tested: set[int] = set()
+    for file in ("tests/host/attach/test_failure_table.py", "tests/host/app/test_failure_table.py"):
+        source = (REPOSITORY / file).read_text(encoding="utf-8")
+        tested |= {int(row) for row in re.findall(r"def test_row_(\d+)_", source)}
+    assert handled == tested
+    assert handled.isdisjoint(waiting)
+    assert sorted(handled | waiting) == list(range(1, 36))

@@ -1,0 +1,80 @@
+"""`make demo`: its cluster, its configuration, and what it tells a newcomer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from berth_host.cluster.memory.manifests.loading import load
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.config.loading import load_configuration
+from berth_host.model.clock import ManualClock
+from support.examples import EXAMPLES, ROOT
+
+DEMO = EXAMPLES / "demo"
+
+
+@pytest.fixture(scope="module")
+def server() -> ApiServer:
+    server = ApiServer(ManualClock(1_800_000_000))
+    loaded = load([str(DEMO / "cluster")], server, lambda: "")
+    assert loaded.warnings == ()
+    return server
+
+
+def test_cluster_is_realistic(server: ApiServer) -> None:
+    nodes = server.list("nodes")
+    zones = {node.get("metadata.labels")["topology.kubernetes.io/zone"] for node in nodes}
+    shapes = {tuple(sorted(node.get("status.allocatable").items())) for node in nodes}
+    assert len(zones) == 3
+    assert len(shapes) >= 3
+    assert any(node.get("spec.taints") for node in nodes)
+    pods = server.list("pods")
+    assert len(pods) >= 200
+    owners = Counter(pod.get("metadata.ownerReferences", [{}])[0].get("kind") for pod in pods)
+    assert owners.keys() >= {"ReplicaSet", "StatefulSet", "Job", None}
+    gangs = Counter(pod.get("metadata.labels", {}).get("gang.example.com/name") for pod in pods)
+    assert gangs["train-vision"] == 6
+
+
+def test_plugins_are_processes_that_the_host_starts() -> None:
+    text = (DEMO / "scheduler.yaml").read_text()
+    berth = load_configuration(text, source="scheduler.yaml").berth
+    assert {plugin.name for plugin in berth.plugins} == {"BlinkingLightScorer", "Gang", "Maintenance"}
+    assert all(plugin.command for plugin in berth.plugins)
+
+
+def test_output_tells_what_was_placed_why_not_and_what_it_cost() -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "examples/demo/demo.py"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    text = done.stdout
+    assert text.startswith("berth: a Kubernetes scheduler whose plugins live in other processes\n")
+    for part in (
+        "Where the pods went",
+        "Deployment/shop/web: 60 pods on ",
+        "Maintenance kept every pod off general-b-3.",
+        "Gang held the 6 pods of train-vision until all had a node",
+        "rejected due to timeout after waiting 30s at plugin Gang",
+        "nearest fit: ",
+        "gated: waiting for scheduling gates: example.com/release-approval",
+        "What each plugin cost",
+    ):
+        assert part in text
+    rows = [line.split() for line in text.splitlines() if " own process " in line]
+    called = {(row[0], row[3]) for row in rows}
+    assert called >= {("BlinkingLightScorer", "Score"), ("Gang", "Permit"), ("Maintenance", "Filter")}
+    assert {row[-1] for row in rows} == {"-"}, "a call of an example plugin failed"

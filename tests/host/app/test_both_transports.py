@@ -1,0 +1,169 @@
+"""One plugin class in process and over gRPC: what it is asked, and what becomes of the pods, is the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.plugin.v1 import identity_pb2
+from support.hosts import World, node, pod
+from support.plugin_processes import plugin_process
+
+POINTS = (
+    "preEnqueue",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "postBind",
+)
+CALLS_OF_POINT = {
+    "PRE_ENQUEUE": {"pre_enqueue"},
+    "QUEUE_SORT": {"sort_key"},
+    "PRE_FILTER": {"pre_filter"},
+    "FILTER": {"filter"},
+    "POST_FILTER": {"post_filter"},
+    "PRE_SCORE": {"pre_score"},
+    "SCORE": {"score"},
+    "NORMALIZE_SCORE": {"normalize"},
+    "RESERVE": {"reserve", "unreserve"},
+    "PERMIT": {"permit"},
+    "PRE_BIND": {"pre_bind", "pre_bind_pre_flight"},
+    "BIND": {"bind"},
+    "POST_BIND": {"post_bind"},
+}
+
+
+def configuration(log: Path, where: str) -> str:
+    """Everything at every point, before all others."""
+    enabled = "".join(f"    {point}: {{enabled: [{{name: Everything}}]}}\n" for point in POINTS)
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins:\n{enabled}"
+        "    queueSort: {enabled: [{name: Everything}], disabled: [{name: PrioritySort}]}\n"
+        "    bind: {enabled: [{name: Everything}, {name: DefaultBinder}], disabled: [{name: '*'}]}\n"
+        f"  pluginConfig:\n  - name: Everything\n    args: {{log: {log}}}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"cycleBudget: 30s\nplugins:\n- name: Everything\n  {where}\n  required: true\n  points:\n"
+        + "".join(f"    {point}: {{deadline: 10s}}\n" for point in POINTS)
+    )
+
+
+def wishes(**labels: str) -> dict[str, str]:
+    return {f"everything/{key}": value for key, value in labels.items()}
+
+
+def workload() -> list[dict[str, Any]]:
+    """Pods that bring the plugin to say everything that it can say."""
+    wanted = {
+        "a-plain": {},
+        "b-gated": wishes(pre_enqueue="unschedulable"),
+        "c-pre-filter": wishes(pre_filter="unresolvable"),
+        "d-skipped": wishes(pre_filter="skip"),
+        "e-only": wishes(only="n1"),
+        "f-filter": wishes(filter="unresolvable"),
+        "g-no-score": wishes(pre_score="skip"),
+        "h-reserve": wishes(reserve="unschedulable"),
+        "i-denied": wishes(permit="unschedulable"),
+        "j-waits": wishes(permit="wait"),
+        "k-releases": wishes(permit="release"),
+        "l-no-flight": wishes(pre_flight="skip"),
+        "m-patched": wishes(patch="yes"),
+        "n-passed-on": wishes(bind="skip"),
+        "o-nothing": wishes(filter="unschedulable", hint="skip"),
+    }
+    return [pod(name, labels=labels) for name, labels in wanted.items()]
+
+
+def late_failures() -> list[dict[str, Any]]:
+    """Pods that fail in their binding cycles, which run beside other pods' cycles: one at a time."""
+    return [
+        pod("y-pre-bind", labels=wishes(pre_bind="unschedulable")),
+        pod("z-bind", labels=wishes(bind="unschedulable")),
+    ]
+
+
+async def run(text: str, log: Path) -> tuple[dict[str, Any], Counter[str]]:
+    """What became of every pod, and what the plugin was asked."""
+    nodes = [node(f"n{i}") for i in range(3)] + [node("n9", labels={"bad": "yes"})]
+    async with World([*nodes, *workload()], configuration=text) as world:
+        await world.settle()
+        for late in late_failures():
+            world.server.create(late)
+            await world.settle()
+        await world.cluster.patch("nodes", ObjectRef(name="n9"), {"metadata": {"labels": {"x": "y"}}})
+        await world.settle()
+        outcome: dict[str, Any] = {}
+        for item in world.server.list("pods"):
+            name = item.ref.name
+            outcome[name] = (
+                world.node_of(name),
+                world.message_of(name),
+                item.get("metadata.annotations", {}),
+            )
+        assert world.host.plugin_stats()["Everything"].violations == 0
+    return outcome, read_log(log)
+
+
+def read_log(log: Path) -> Counter[str]:
+    """What was asked, and how often.
+
+    The queue's questions count once: outside they are deferred, and a pod that changes meanwhile (its own
+    status is written after each failure) is asked about again.
+    """
+    asked = Counter(log.read_text().splitlines())
+    return Counter(
+        {line: 1 if json.loads(line)[0] in ("sort_key", "pre_enqueue") else n for line, n in asked.items()}
+    )
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> Any:
+    """(outcome, log) in process, and over a socket."""
+    inside, outside = tmp_path / "inside.log", tmp_path / "outside.log"
+    local = await run(configuration(inside, "inProcess: support.everything:Everything"), inside)
+    async with plugin_process(tmp_path / "p.sock", "support.everything:Everything") as process:
+        remote = await run(configuration(outside, f"endpoint: {process.endpoint}"), outside)
+    return local, remote
+
+
+async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> None:
+    (local_outcome, local_asked), (remote_outcome, remote_asked) = both
+    assert remote_outcome == local_outcome
+    assert remote_asked - local_asked == Counter()
+    assert local_asked - remote_asked == Counter()
+    called = {json.loads(line)[0] for line in local_asked}
+    for value in identity_pb2.ExtensionPoint.DESCRIPTOR.values:
+        if value.number:
+            point = value.name.removeprefix("EXTENSION_POINT_")
+            assert CALLS_OF_POINT[point] <= called, f"{point} was never asked"
+    assert called - {"release", "queueing_hint"} == set().union(*CALLS_OF_POINT.values())
+    assert "queueing_hint" in called
+
+
+async def test_the_pods_end_where_their_labels_send_them(both: Any) -> None:
+    (outcome, _), _ = both
+    bound = {name for name, (node_name, _, _) in outcome.items() if node_name}
+    assert bound == {
+        "a-plain",
+        "d-skipped",
+        "e-only",
+        "g-no-score",
+        "j-waits",
+        "k-releases",
+        "l-no-flight",
+        "m-patched",
+        "n-passed-on",
+    }
+    assert outcome["e-only"][0] == "n1"
+    assert outcome["m-patched"][2] == {"patched": "yes"}
+    assert outcome["h-reserve"][1] == "0/1 nodes are available: 1 reserve says no."
+    assert outcome["f-filter"][1].startswith("0/4 nodes are available: 4 filter says never.")

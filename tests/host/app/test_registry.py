@@ -1,0 +1,83 @@
+"""Plugin names and their classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from berth_host.app.registry import (
+    ClassRegistry,
+    DuplicatePluginError,
+    PluginLoadError,
+    load_class,
+    points_of_class,
+)
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
+
+
+class Mine:
+    """A plugin."""
+
+    def filter(self, state: object, pod: Pod, node: NodeView) -> Status:
+        return Status.success()
+
+    def score(self, state: object, pod: Pod, node: NodeView) -> int:
+        return 0
+
+
+@pytest.fixture
+def broken_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raises_at_import.py").write_text("raise RuntimeError('no licence')")
+    (tmp_path / "exits_at_import.py").write_text("raise SystemExit(3)")
+    (tmp_path / "is_no_python.py").write_text("def (")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_what_is_no_class_is_refused() -> None:
+    with pytest.raises(PluginLoadError, match="it is a Mine, not a class"):
+        ClassRegistry({"Mine": Mine()})  # type: ignore[dict-item]
+
+
+def test_given_classes_are_found_with_their_points() -> None:
+    registry = ClassRegistry({"Mine": Mine})
+    assert registry.find("Mine") is Mine
+    assert registry.points()["Mine"] == {"filter", "score"}
+
+
+@pytest.mark.parametrize("name", ["NodeName", "InterPodAffinity"])
+def test_name_of_a_default_plugin_is_taken(name: str) -> None:
+    with pytest.raises(DuplicatePluginError, match=f"a plugin named {name} already exists"):
+        ClassRegistry({name: Mine})
+
+
+def test_every_entry_point_of_a_default_plugin_has_the_points_of_the_table() -> None:
+    registry = ClassRegistry()
+    found = [name for name in registry.names if name in DEFAULT_PLUGINS_BY_NAME]
+    assert len(found) >= 11
+    for name in found:
+        cls = registry.find(name)
+        assert cls is not None
+        points = DEFAULT_PLUGINS_BY_NAME[name].points - {"placementScore", "placementGenerate"}
+        assert points_of_class(name, cls) == points, name
+
+
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        ("no.such.module:Class", "No module named"),
+        ("berth_sdk.status:NoSuch", "no attribute"),
+        ("berth_sdk.status:SUCCESS", "not a class"),
+        ("nonsense", "No module named"),
+        ("raises_at_import:Mine", "RuntimeError: no licence"),
+        ("exits_at_import:Mine", "SystemExit: 3"),
+        ("is_no_python:Mine", "SyntaxError: "),
+    ],
+)
+@pytest.mark.usefixtures("broken_modules")
+def test_class_that_cannot_be_loaded_names_where_it_was_looked_for(where: str, problem: str) -> None:
+    with pytest.raises(PluginLoadError, match=problem) as caught:
+        load_class("Mine", where)
+    assert caught.value.where == where

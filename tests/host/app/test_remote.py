@@ -1,0 +1,158 @@
+"""Plugins in other processes under the whole host: what moves while one is asked, and what if it dies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from berth_sdk.kube_object import ObjectRef
+from support.hosts import World, node, pod
+from support.plugin_processes import PluginProcess, plugin_process
+
+
+def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:
+    """One remote plugin at Filter (and Score, where it has it)."""
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}\n{more}"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
+        f"plugins:\n- {{name: {name}, endpoint: '{endpoint}', required: true, points: {{{points}}}}}\n"
+    )
+
+
+async def arrival(path: Path) -> None:
+    """Wait until the plugin has written the file."""
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(path.exists):
+            await asyncio.sleep(0.005)
+
+
+async def test_what_happens_while_a_remote_filter_is_awaited_changes_nothing_in_that_cycle(
+    tmp_path: Path,
+) -> None:
+    args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Gatekeeper") as process:
+        bound = pod("bound")
+        bound["spec"]["nodeName"] = "n1"
+        objects = [node("n0"), node("n1"), node("n2"), bound, pod("web")]
+        text = remote("Gatekeeper", process.endpoint, more=args)
+        async with World(objects, configuration=text) as world:
+            await arrival(tmp_path / "arrived")
+            host = world.host
+            assert host.snapshot.held
+            version, names = host.snapshot.version, host.snapshot.nodes.names
+            counts = host.snapshot.nodes.pod_count.tolist()
+            # A new node, a deleted one, a pod that leaves, and a forgotten reservation, all during the call.
+            world.server.create(node("n3"))
+            await world.cluster.delete("nodes", ObjectRef(name="n2"))
+            await world.cluster.delete("pods", ObjectRef(namespace="default", name="bound"))
+            attempt = host.scheduler.in_cycle
+            assert attempt is not None
+            reserved = attempt.pod.on_node("n0")
+            host.cache.assume(reserved)
+            host.cache.forget(reserved)
+            async with asyncio.timeout(5):
+                while host.cluster.undelivered_count:
+                    await asyncio.sleep(0)
+            assert host.cache.node_count == 3
+            assert host.cache.pod_count == 0
+            assert host.snapshot.version == version
+            assert host.snapshot.nodes.names == names
+            assert host.snapshot.nodes.pod_count.tolist() == counts
+            await asyncio.to_thread((tmp_path / "gate").touch)
+            await world.settle()
+            assert world.node_of("web") in {"n0", "n1"}
+            assert host.snapshot.version != version or host.cache.pod_count == 1
+        seen = await asyncio.to_thread((tmp_path / "seen").read_text)
+        first = seen.splitlines()[0]
+        assert first == "web True [('n0', 0), ('n1', 1), ('n2', 0)]"
+
+
+async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_path: Path) -> None:
+    args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Gatekeeper") as process:
+        text = remote("Gatekeeper", process.endpoint, more=args)
+        async with World([node("n0"), pod("web")], configuration=text) as world:
+            await arrival(tmp_path / "arrived")
+            await world.cluster.delete("pods", ObjectRef(namespace="default", name="web"))
+            async with asyncio.timeout(5):
+                while world.host.scheduler.in_cycle is not None:
+                    await asyncio.sleep(0)
+            await asyncio.to_thread((tmp_path / "gate").touch)
+            await world.settle()
+            assert world.everything_is_accounted_for()
+            assert world.host.cache.pod_count == 0
+
+
+async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path: Path) -> None:
+    process = PluginProcess(tmp_path / "p.sock", "support.gatekeeper:Steady")
+    await process.start()
+    objects = [*(node(f"n{i}") for i in range(20)), *(pod(f"p{i:03}") for i in range(200))]
+    text = remote("Steady", process.endpoint, points="filter: {deadline: 1s}, score: {deadline: 1s}")
+    try:
+        async with World(objects, configuration=text) as world:
+            async with asyncio.timeout(20):
+                while world.host.binding.bound_count < 50:
+                    await asyncio.sleep(0)
+            await process.kill()
+            await process.start()
+            await world.settle()
+            assert {world.node_of(f"p{i:03}") for i in range(200)} <= {f"n{i}" for i in range(20)}
+            assert world.everything_is_accounted_for()
+            assert world.host.attachments.recoveries == 2
+    finally:
+        await process.kill()
+
+
+async def test_filter_and_score_cost_one_round_trip_per_pod(tmp_path: Path) -> None:
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
+        text = remote("Steady", process.endpoint, points="filter: {deadline: 1s}, score: {deadline: 1s}")
+        objects = [node("n0"), node("n1"), node("bad", labels={"bad": "yes"})]
+        objects += [pod(f"p{i}") for i in range(10)]
+        async with World(objects, configuration=text) as world:
+            await world.settle()
+            assert {world.node_of(f"p{i}") for i in range(10)} == {"n0", "n1"}
+            stats = world.host.plugin_stats()["Steady"]
+            assert stats.of("Filter").calls == 10
+            assert world.host.attachments.attached_places.places[0].link is not None
+            assert world.host.attachments.attached_places.places[0].link.calls_made == 10
+
+
+async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp_path: Path) -> None:
+    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
+    optional = text.replace("required: true, ", "")
+    async with World([node("n0"), pod("web")], configuration=optional) as world:
+        await world.settle()
+        assert world.node_of("web") == "n0"
+
+
+async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp_path: Path) -> None:
+    text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {policy: Fail}")
+    async with World([node("n0"), pod("web")], configuration=text.replace("required: true, ", "")) as world:
+        await world.settle()
+        assert world.node_of("web") == ""
+        assert 'plugin "Steady"' in world.message_of("web")
+
+
+async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_back(tmp_path: Path) -> None:
+    args = f"  pluginConfig: [{{name: Holdfast, args: {{folder: {tmp_path}}}}}]\n"
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Holdfast") as process:
+        points = "reserve: {deadline: 5s}, permit: {deadline: 5s}"
+        text = remote("Holdfast", process.endpoint, points=points, more=args)
+        async with World([node("n0"), pod("web")], configuration=text) as world:
+            await arrival(tmp_path / "arrived")
+        assert world.host.cache.pod_count == 0
+        assert (tmp_path / "calls").read_text().split() == ["reserve", "unreserve"]
+
+
+async def test_remote_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:ClaimKeeper") as process:
+        text = remote("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 5s}")
+        async with World([node("n0"), pod("web")], configuration=text) as world:
+            await world.settle()
+            assert world.node_of("web") == ""
+            spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "web"}}
+            world.server.create({**claim, "spec": spec})
+            await world.settle()
+            assert world.node_of("web") == "n0"

@@ -1,0 +1,82 @@
+"""What lies at an endpoint is looked at before it is dialled."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from berth_host.attach.dialing import DialError, check_socket, dial, identity_of, socket_path
+from berth_host.attach.wanted import Place
+from berth_host.config.berth.configuration import TlsFiles
+from support.attached import wanted
+
+
+def listening(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    return server
+
+
+def place(endpoint: str, tls: TlsFiles | None = None) -> Place:
+    return Place(endpoint=endpoint, tls=tls, plugins=(wanted("Demo"),))
+
+
+def test_own_socket_in_an_own_folder_is_good(tmp_path: Path) -> None:
+    with listening(tmp_path / "p.sock"):
+        check_socket(tmp_path / "p.sock")
+
+
+def test_missing_socket_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DialError, match=r"p.sock: No such file"):
+        check_socket(tmp_path / "p.sock")
+
+
+def test_file_that_is_no_socket_is_refused_and_so_is_a_link_to_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with listening(tmp_path / "p.sock"):
+        (tmp_path / "link").symlink_to(tmp_path / "p.sock")
+        for name in ("file", "link"):
+            with pytest.raises(DialError, match="is not a socket"):
+                check_socket(tmp_path / name)
+
+
+def test_folder_in_which_everybody_may_replace_the_socket_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    with listening(folder / "p.sock"):
+        folder.chmod(0o777)
+        with pytest.raises(DialError, match="everybody may replace"):
+            check_socket(folder / "p.sock")
+        folder.chmod(0o1777)
+        check_socket(folder / "p.sock")
+
+
+async def test_plaintext_leaves_the_machine_never(tmp_path: Path) -> None:
+    with pytest.raises(DialError, match="not a loopback address"):
+        dial("192.0.2.7:7001", place("192.0.2.7:7001"))
+    channel = dial("127.0.0.1:7001", place("127.0.0.1:7001"))
+    await channel.close()
+
+
+def test_tls_is_refused_by_name() -> None:
+    files = TlsFiles(ca_file="a", cert_file="b", key_file="c", server_name="")
+    with pytest.raises(DialError, match="TLS endpoints are not in this release"):
+        dial("10.0.0.1:7001", place("10.0.0.1:7001", files))
+
+
+def test_successor_of_a_socket_is_told_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    endpoint = f"unix://{path}"
+    assert identity_of(endpoint) is None
+    with listening(path):
+        first = identity_of(endpoint)
+    path.unlink()
+    with listening(path):
+        assert identity_of(endpoint) not in (None, first)
+    assert identity_of("127.0.0.1:1") is None
+
+
+@pytest.mark.parametrize("endpoint", ["unix:/run/p.sock", "unix:///run/p.sock"])
+def test_both_spellings_name_the_same_path(endpoint: str) -> None:
+    assert socket_path(endpoint) == Path("/run/p.sock")

@@ -1,0 +1,448 @@
+"""Failures that the host must survive, row by row; those that need a scheduler are in tests/host/app.
+
+Source: the failure table of the plugin contract.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import berth_host
+import pytest
+from berth_host.attach import keeper
+from berth_host.attach.attachment import State
+from berth_host.errors.plugins import CycleRestartError
+from berth_host.rpc.calls import PointPolicy, Policy
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
+from berth_sdk.results import NodeRejections
+from berth_sdk.status import Code, Status
+from berth_sdk.testing.builders import make_node, make_pod
+from support.attached import at_socket, attached_host, launched, until
+from support.plugin_processes import plugin_environment, plugin_process, serve_command
+from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
+
+ECHO = "support.echo_plugin:Echo"
+FAIL = {point: PointPolicy(policy=Policy.FAIL) for point in ("score", "postFilter")}
+
+
+@pytest.fixture(autouse=True)
+def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+
+
+async def test_row_1_optional_plugin_that_is_absent_counts_for_nothing_until_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
+        cycle = host.cycle()
+        assert (await host.client.filter(cycle, host.nodes)).all_passed
+        assert (await host.client.score(cycle, host.nodes)).normalized.tolist() == [0, 0, 0]
+        assert (await host.client.reserve(cycle, "n0")).is_success
+        assert (await host.client.bind(cycle, "n0")).status.code is Code.SKIP
+        assert "is not attached" in cycle.notes[0]
+        async with plugin_process(path, ECHO):
+            await until(lambda: host.client.available)
+            outcome = await host.client.score(host.cycle(), host.nodes)
+            assert outcome.normalized.tolist() == [100, 100, 100]
+
+
+async def test_row_13_reserve_without_an_answer_is_followed_by_an_unreserve(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "RESERVE"))
+    plugin.on("Reserve", for_ever)
+    path = tmp_path / "p.sock"
+    points = {"reserve": PointPolicy(0.05)}
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), points=points) as host:
+        cycle = host.cycle()
+        status = await host.client.reserve(cycle, "n0")
+        assert status.message == 'plugin "Demo" did not answer within 50 ms at Reserve'
+        await host.client.unreserve(cycle, "n0", "reserve failed")
+        (request,) = plugin.requests("Unreserve")
+        assert [item.cycle_id for item in request.items] == [cycle.cycle_id]
+
+
+@pytest.mark.parametrize("have", ["base", "target", "older", "unknown", "nothing"])
+async def test_row_18_copy_that_stands_elsewhere_is_brought_to_the_cycles_version(
+    tmp_path: Path, have: str
+) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        older = plugin.held
+        host.state.put(make_pod("a", uid="a"), "n0")
+        await host.client.filter(host.cycle(), host.nodes)
+        base = plugin.requests("Filter")[-1].ctx.version
+        host.state.put(make_pod("b", uid="b"), "n1")
+        target = pb.StateVersion(epoch=host.state.version.epoch, generation=host.state.version.generation)
+        stands = {
+            "base": base,
+            "target": target,
+            "older": older,
+            "unknown": pb.StateVersion(epoch=1, generation=1),
+            "nothing": None,
+        }[have]
+        if have not in ("base", "target"):
+            plugin.once(
+                "Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE, have=stands))
+            )
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        last = plugin.requests("Filter")[-1].ctx
+        assert last.version == target
+        if have in ("unknown", "nothing"):
+            assert plugin.requests("SyncState")[-1][0].full
+            assert not last.HasField("delta")
+        else:
+            assert last.delta.base == (older if have == "older" else base)
+            assert last.delta.target == target
+
+
+async def test_row_18_repair_is_made_once_a_call_and_the_rest_heals_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        for _ in range(2):
+            plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        assert (await host.client.filter(host.cycle(), host.nodes)).status(0).code is Code.ERROR
+        assert len(plugin.requests("Filter")) == 2
+        synced = len(plugin.requests("SyncState"))
+        await until(lambda: len(plugin.requests("SyncState")) > synced)
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+
+
+async def test_row_20_plugin_restarts_between_two_calls_of_a_cycle(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    async with (
+        plugin_process(path, ECHO) as process,
+        attached_host(at_socket(path, "Echo"), required=True) as host,
+    ):
+        cycle = host.cycle()
+        assert (await host.client.filter(cycle, host.nodes)).all_passed
+        await process.kill()
+        await process.start()
+        # Nobody has looked at the connection yet, or somebody has: either way this cycle cannot go on with
+        # the new instance, and says so instead of asking it.
+        await until(lambda: host.attachments.recoveries == 2)
+        with pytest.raises(CycleRestartError):
+            await host.client.filter(cycle, host.nodes)
+        again = host.cycle(restarted=True)
+        assert (await host.client.filter(again, host.nodes)).all_passed
+
+
+async def test_row_21_reply_over_the_agreed_size_is_a_violation(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    group = scheduling_pb2.NodeGroup(status=pb.Status(reasons=["x" * (5 * 1024 * 1024)]))
+    big = scheduling_pb2.FilterResponse(verdicts=scheduling_pb2.NodeVerdicts(rejected=[group]))
+    plugin.on("Filter", lambda _: big)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
+        assert "answered more than was agreed" in status.message
+        assert host.client.stats.violations == 1
+
+
+async def test_row_21_request_over_the_agreed_size_is_never_sent(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER", pod_need=identity_pb2.POD_NEED_OBJECT))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        pod = make_pod("big", uid="big", annotations={"filler": "x" * (3 * 1024 * 1024)})
+        status = (await host.client.filter(host.cycle(pod), host.nodes)).status(0)
+        assert "is over the agreed limit" in status.message
+        assert not plugin.requests("Filter")
+
+
+async def test_row_21_large_state_goes_in_chunks(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), node_count=3000) as host:
+        (chunks,) = plugin.requests("SyncState")
+        assert len(chunks) > 1
+        assert [chunk.sequence for chunk in chunks] == list(range(len(chunks)))
+        assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+        assert sum(len(chunk.chunk.upserts) for chunk in chunks) == 3000
+        assert host.client.available
+
+
+async def test_row_22_slow_plugin_costs_a_cycle_no_more_than_its_budget(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "PRE_FILTER", "FILTER", "PRE_SCORE", "SCORE"))
+
+    async def slow(_request: Any) -> None:
+        await asyncio.sleep(0.15)
+
+    for rpc in ("PreFilter", "Filter", "PreScore", "Score"):
+        plugin.on(rpc, slow)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        cycle = host.cycle(budget_s=0.3)
+        began_s = time.monotonic()
+        await host.client.pre_filter(cycle, host.nodes)
+        await host.client.filter(cycle, host.nodes)
+        await host.client.pre_score(cycle, host.nodes)
+        await host.client.score(cycle, host.nodes)
+        assert time.monotonic() - began_s < 0.6
+        assert cycle.budget_left_s <= 0
+
+
+async def test_row_22_slow_plugin_does_not_delay_another_one(tmp_path: Path) -> None:
+    slow, quick = ScriptedPlugin(descriptor("Slow", "FILTER")), ScriptedPlugin(descriptor("Quick", "FILTER"))
+    slow.on("Filter", for_ever)
+    a, b = tmp_path / "a.sock", tmp_path / "b.sock"
+    points = {"filter": PointPolicy(2.0)}
+    async with (
+        slow.serving(a),
+        quick.serving(b),
+        attached_host(at_socket(a, "Slow"), at_socket(b, "Quick"), points=points) as host,
+    ):
+        cycle = host.cycle()
+        waiting = [
+            asyncio.ensure_future(host.clients["Slow"].filter(host.cycle(), host.nodes)) for _ in range(50)
+        ]
+        await until(lambda: len(slow.requests("Filter")) == 50)
+        began_s = time.monotonic()
+        assert (await host.clients["Quick"].filter(cycle, host.nodes)).all_passed
+        assert time.monotonic() - began_s < 0.25
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_the_one_deadline(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "PRE_BIND"))
+
+    def again(_request: Any) -> scheduling_pb2.PreBindResponse:
+        reply = scheduling_pb2.PreBindResponse(ctx=decided())
+        reply.ask_again_after.FromMilliseconds(1)
+        return reply
+
+    plugin.on("PreBind", again)
+    path = tmp_path / "p.sock"
+    points = {"preBind": PointPolicy(0.2)}
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), points=points) as host:
+        cycle = host.cycle()
+        while (answer := await host.client.pre_bind(cycle, "n0")).status.is_success:
+            assert answer.ask_again_after_s == pytest.approx(0.001)
+        assert answer.status.message == 'plugin "Demo" did not answer within 200 ms at PreBind'
+        rounds = [request.round for request in plugin.requests("PreBind")]
+        assert rounds == list(range(len(rounds)))
+        assert len(rounds) > 2
+
+
+LIES: dict[str, tuple[str, Any, str]] = {
+    "unknown node": (
+        "Filter",
+        scheduling_pb2.FilterResponse(
+            verdicts=scheduling_pb2.NodeVerdicts(
+                rejected=[scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=b"\x00\xff"))]
+            )
+        ),
+        "a node that is not among the candidates",
+    ),
+    "wrong length": (
+        "Score",
+        scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[1])),
+        "answered 1 scores for 3",
+    ),
+    "score 1000": (
+        "Score",
+        scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[1, 2, 1000])),
+        "returns an invalid score 1000",
+    ),
+    "unset code at Reserve": ("Reserve", scheduling_pb2.ReserveResponse(), "did not decide"),
+    "unset code at Permit": ("Permit", scheduling_pb2.PermitResponse(), "did not decide"),
+    "unset code at PreBind": ("PreBind", scheduling_pb2.PreBindResponse(), "did not decide"),
+    "unset code at Bind": ("Bind", scheduling_pb2.BindResponse(host_binds=True), "did not decide"),
+    "victim of higher priority": (
+        "PostFilter",
+        scheduling_pb2.PostFilterResponse(
+            ctx=decided(), nominated_node="n1", victims=[pb.ObjectRef(name="vip", uid="vip")]
+        ),
+        "of priority 1000, not below the pod's 0",
+    ),
+    "patch on an undeclared kind": (
+        "PreBind",
+        scheduling_pb2.PreBindResponse(
+            ctx=decided(),
+            patches=[
+                scheduling_pb2.ObjectPatch(
+                    resource="secrets", ref=pb.ObjectRef(name="s"), merge_patch_json=b"{}"
+                )
+            ],
+        ),
+        "patched secrets /s, a resource that it did not declare",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_row_24_lie_is_refused_counted_and_named(tmp_path: Path, lie: str) -> None:
+    rpc, reply, words = LIES[lie]
+    points = ("FILTER", "POST_FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
+    plugin = ScriptedPlugin(descriptor("Demo", *points))
+    plugin.on(rpc, lambda _: reply)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo"), points=FAIL) as host:
+        host.state.put(make_pod("vip", uid="vip", priority=1000), "n1")
+        cycle, client = host.cycle(), host.client
+        ask: dict[str, Callable[[], Any]] = {
+            "Filter": lambda: client.filter(cycle, host.nodes),
+            "PostFilter": lambda: client.post_filter(cycle, NodeRejections()),
+            "Score": lambda: client.score(cycle, host.nodes),
+            "Reserve": lambda: client.reserve(cycle, "n0"),
+            "Permit": lambda: client.permit(cycle, "n0"),
+            "PreBind": lambda: client.pre_bind(cycle, "n0"),
+            "Bind": lambda: client.bind(cycle, "n0"),
+        }
+        answer: Any = await ask[rpc]()
+        status = answer.status(0) if rpc == "Filter" else getattr(answer, "status", answer)
+        assert isinstance(status, Status)
+        assert status.code is Code.ERROR
+        assert 'plugin "Demo"' in status.message
+        assert words in status.message
+        assert host.client.stats.violations == 1
+        assert host.client.stats.of(rpc).failures == {"violation": 1}
+
+
+async def test_row_28_node_that_was_deleted_and_came_back_is_another_node(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        state = host.state
+        old_index = state.index_of("n1")
+        old_generation = int(state.nodes.generation[1])
+        state.cache.remove_node("n1")
+        state.snapshot.update(state.cache)
+        state.add_nodes([make_node("n1", cpu="64")])
+        await host.client.filter(host.cycle(), host.nodes)
+        delta = plugin.requests("Filter")[-1].ctx.delta
+        assert list(delta.removed) == [old_index]
+        (upsert,) = delta.upserts
+        assert (upsert.name, upsert.index) == ("n1", state.index_of("n1"))
+        assert upsert.index != old_index
+        assert upsert.generation > old_generation
+
+
+async def test_row_30_unknown_values_have_their_readings_and_warn_once(tmp_path: Path) -> None:
+    message = descriptor("Demo", "FILTER", "RESERVE")
+    message.points.append(77)  # type: ignore[arg-type]  # from a newer contract
+    plugin = ScriptedPlugin(message)
+    newer = pb.Status(reasons=["because"])
+    newer.code = 50  # type: ignore[assignment]  # as above
+    plugin.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=pb.ReplyContext(status=newer)))
+    # An unknown field: number 900, a string.
+    extra = scheduling_pb2.FilterResponse.FromString(b"\xa2\x38\x05hello")
+    plugin.on("Filter", lambda _: extra)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        status = await host.client.reserve(host.cycle(), "n0")
+        assert status.code is Code.ERROR
+        assert 'plugin "Demo" answered the unknown status code 50' in status.message
+        (condition,) = host.attachments.conditions()
+        assert condition.warnings == (
+            "plugin Demo declares the unknown extension point 77, which is ignored",
+        )
+
+
+async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits() -> None:
+    command = (sys.executable, "-c", "import sys; sys.exit('no licence')")
+    async with attached_host(launched(command, "Demo"), patience_s=0.0) as host:
+        (place,) = host.attachments.places
+        assert place.state is State.BACKOFF
+        assert "exited with code 1: no licence" in place.reason
+        await until(lambda: place._backoff.failures >= 3)
+        assert not host.client.available
+
+
+async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_path: Path) -> None:
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
+        "import sys, threading, time\n"
+        "from berth_sdk.__main__ import main\n"
+        "def flood():\n"
+        "    time.sleep(0.5)\n"
+        "    for i in range(100000):\n"
+        "        print('noise', i, file=sys.stderr)\n"
+        "        print('noise', i)\n"
+        "threading.Thread(target=flood, daemon=True).start()\n"
+        "sys.exit(main(['serve', 'support.echo_plugin:Echo']))\n"
+    )
+    async with attached_host(launched((sys.executable, str(noisy)), "Echo")) as host:
+        (place,) = host.attachments.places
+        child = place._child
+        assert child is not None
+        await until(lambda: child.output.dropped > 1000)
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        assert len(child.output.lines) <= 200
+
+
+HOST = """
+import asyncio, os, sys
+from berth_host.attach.children.child import Child
+async def main():
+    child = await Child.launch(sys.argv[1:], "demo")
+    print(child.pid, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_row_33_child_ends_when_the_host_is_killed() -> None:
+    host = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        HOST,
+        *serve_command(ECHO),
+        stdout=asyncio.subprocess.PIPE,
+        env=plugin_environment(),
+    )
+    assert host.stdout is not None
+    line = b""
+    async with asyncio.timeout(20):
+        while not line.strip().isdigit():  # the host's log comes the same way
+            line = await host.stdout.readline()
+    pid = int(line)
+    assert _is_alive(pid)
+    host.kill()
+    await host.wait()
+    await until(lambda: not _is_alive(pid))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("package", ["rpc", "attach"])
+def test_row_34_no_deadline_is_measured_on_a_clock_that_steps(package: str) -> None:
+    """Deadlines are monotonic: nothing on a call's way reads the wall clock."""
+    readings = []
+    modules = 0
+    for path in (Path(berth_host.__file__).parent / package).rglob("*.py"):
+        modules += 1
+        for found in ast.walk(ast.parse(path.read_text())):
+            if isinstance(found, ast.Attribute) and found.attr in ("time", "time_ns", "now", "utcnow"):
+                readings.append(f"{path.name}:{found.lineno} {ast.unparse(found)}")
+    assert modules > 5
+    assert [reading for reading in readings if not reading.endswith("loop.time")] == []
+
+
+async def test_row_34_start_time_from_another_clock_is_no_obstacle(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    reply = plugin._Handshake(None)
+    reply.started_at.FromSeconds(1)
+    plugin.on("Handshake", lambda _: reply)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed

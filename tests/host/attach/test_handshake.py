@@ -1,0 +1,163 @@
+"""What an instance says of itself: versions, names, needs, and values that nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_host.attach.handshake import RefusedError, read_handshake
+from berth_host.attach.wanted import Place
+from berth_sdk import _wire_results
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import (
+    ExtensionPoint,
+    NodeMode,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.needs import StateNeed
+from berth_sdk.plugin.v1 import identity_pb2
+from support.attached import wanted
+from support.scripted_plugin import descriptor
+
+PLACE = Place(endpoint="unix:///run/p.sock", plugins=(wanted("Demo"), wanted("Other")))
+
+
+def reply(*plugins: identity_pb2.PluginDescriptor, **fields: Any) -> identity_pb2.HandshakeResponse:
+    fields.setdefault("supported", [identity_pb2.ContractVersion(major=1, minor=7)])
+    fields.setdefault("instance_id", "i-1")
+    return identity_pb2.HandshakeResponse(plugins=plugins or [descriptor("Demo", "FILTER")], **fields)
+
+
+def test_highest_common_version_is_selected() -> None:
+    versions = [identity_pb2.ContractVersion(major=2), identity_pb2.ContractVersion(major=1, minor=7)]
+    assert read_handshake(reply(supported=versions), PLACE).contract == (1, 0)
+
+
+def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
+    versions = [identity_pb2.ContractVersion(major=2, minor=3), identity_pb2.ContractVersion(major=3)]
+    with pytest.raises(RefusedError) as caught:
+        read_handshake(reply(supported=versions), PLACE)
+    assert caught.value.reason.startswith(
+        "incompatible contract: the host speaks 1.0, the plugin speaks 2.3, 3.0;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        pytest.param(reply(instance_id=""), "names no instance_id", id="no instance"),
+        pytest.param(
+            reply(descriptor("Demo", "FILTER"), descriptor("Demo", "SCORE")),
+            "names a plugin twice",
+            id="twice",
+        ),
+        pytest.param(
+            reply(descriptor("Stranger", "FILTER")),
+            "serves Stranger, and the configuration expects Demo, Other at unix:///run/p.sock",
+            id="stranger",
+        ),
+        pytest.param(reply(descriptor("Demo")), "declares no extension point", id="no points"),
+        pytest.param(
+            reply(descriptor("Demo", "FILTER", state_needs=[identity_pb2.StateNeed()])),
+            "needs state of the kind 0",
+            id="unspecified need",
+        ),
+        pytest.param(
+            reply(
+                descriptor(
+                    "Demo",
+                    "FILTER",
+                    state_needs=[
+                        identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_OBJECT, resource="pods")
+                    ],
+                )
+            ),
+            "needs objects of pods",
+            id="pods as objects",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused(message: identity_pb2.HandshakeResponse, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        read_handshake(message, PLACE)
+
+
+def test_plugins_that_nobody_configured_are_left_out_and_missing_ones_are_named() -> None:
+    got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Stranger", "FILTER")), PLACE)
+    assert [plugin.name for plugin in got.plugins] == ["Demo"]
+    assert got.missing == ("Other",)
+
+
+def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
+    written = Descriptor(
+        name="Demo",
+        version="1.2",
+        points=(ExtensionPoint.FILTER, ExtensionPoint.SCORE, ExtensionPoint.PRE_BIND),
+        node_mode=NodeMode.SNAPSHOT,
+        pod_need=PodNeed.OBJECT,
+        state_needs=(
+            StateNeed.nodes(images=True, annotation_prefixes=("a/",)),
+            StateNeed.objects("example.com/widgets", "status"),
+        ),
+        pod_sensitivity=PodSensitivity.NODE,
+        normalization=ScoreNormalization.HOST_MAX_REVERSED,
+        reads_shared=("Other/key",),
+        events=(EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN, "gpu=yes"),),
+        deadlines={"preBind": 30.5},
+        max_concurrency=3,
+        has_hint=True,
+        has_pre_flight=True,
+    )
+    message = _wire_results.encode_descriptor(written)
+    (got,) = read_handshake(reply(message), PLACE).plugins
+    assert got == written
+
+
+def test_unset_values_have_the_contracts_readings() -> None:
+    bare = identity_pb2.PluginDescriptor(name="Demo", points=[identity_pb2.EXTENSION_POINT_FILTER])
+    (got,) = read_handshake(reply(bare), PLACE).plugins
+    assert (got.node_mode, got.pod_need) == (NodeMode.NAMES, PodNeed.SUMMARY)
+    assert got.pod_sensitivity is PodSensitivity.NONE
+    assert got.normalization is ScoreNormalization.PLUGIN
+    assert got.events is None
+    in_step = descriptor("Demo", "FILTER")
+    (got,) = read_handshake(reply(in_step), PLACE).plugins
+    assert got.pod_sensitivity is PodSensitivity.CLUSTER
+
+
+def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each() -> None:
+    newer = descriptor("Demo", "FILTER")
+    newer.points.extend([55, 55])  # type: ignore[list-item]  # from a newer contract
+    newer.node_mode = 9  # type: ignore[assignment]  # as above
+    newer.pod_need = 9  # type: ignore[assignment]  # as above
+    newer.pod_sensitivity = 9  # type: ignore[assignment]  # as above
+    newer.normalization = 9  # type: ignore[assignment]  # as above
+    newer.deadlines["lunch"].FromSeconds(1)
+    newer.events.add(resource="Node", actions=["update.colour"], label_selector="((")
+    newer.events.add(resource="Pod", hint=9)
+    got = read_handshake(reply(newer, features=["telepathy"]), PLACE)
+    (plugin,) = got.plugins
+    assert plugin.points == (ExtensionPoint.FILTER,)
+    assert plugin.node_mode is NodeMode.NAMES
+    assert plugin.normalization is ScoreNormalization.PLUGIN
+    assert plugin.deadlines == {}
+    assert plugin.events == (EventInterest("Node"), EventInterest("Pod"))
+    assert got.features == ()
+    words = (
+        "extension point 55",
+        "node_mode 9",
+        "pod_need 9",
+        "pod_sensitivity 9",
+        "normalization 9",
+        "point 'lunch'",
+        "event action",
+        "label selector",
+        "feature 'telepathy'",
+        "state_needs in NAMES mode",
+    )
+    assert len(got.warnings) == len(words)
+    for word in words:
+        assert sum(word in warning for warning in got.warnings) == 1

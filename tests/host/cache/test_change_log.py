@@ -1,0 +1,227 @@
+"""What the change log says moved, part by part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from berth_host.cache.cache import Cache
+from berth_host.cache.change_log import ChangeLog
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.snapshot import Snapshot
+from berth_host.model.state_changes import NodeChange, StateChanges, StateSelection
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.needs import StateNeed
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.tables import StateVersion
+from berth_sdk.tables.tombstones import Tombstones
+
+CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
+ALL = StateSelection.of([StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS)])
+
+
+class Setup:
+    """Three nodes, a snapshot, and the version that a copy holds."""
+
+    def __init__(self) -> None:
+        self.objects = ObjectStores()
+        self.cache = Cache(self.objects.generations)
+        self.snapshot = Snapshot(self.objects)
+        self.log = ChangeLog(self.snapshot)
+        for name in ("n1", "n2", "n3"):
+            self.cache.add_node(Node(name=name, labels={"a": "b"}, allocatable={"cpu": 4000}))
+        self.cache.update_snapshot(self.snapshot)
+        self.base = self.log.version
+
+    def changes(self, selection: StateSelection = ALL) -> StateChanges:
+        self.cache.update_snapshot(self.snapshot)
+        changes = self.log.changes_since(self.base, selection)
+        assert changes is not None
+        return changes
+
+    def put_claim(self, name: str) -> None:
+        raw = {"metadata": {"name": name, "namespace": "default"}}
+        self.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
+
+
+def pod(name: str, node_name: str = "n1", **fields: object) -> Pod:
+    defaults: dict[str, object] = {"requests": {"cpu": 100}}
+    return Pod(name=name, uid=name, node_name=node_name, **(defaults | fields))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def only(changes: StateChanges) -> NodeChange:
+    (change,) = changes.nodes
+    return change
+
+
+def test_nothing_moved_is_an_empty_change(setup: Setup) -> None:
+    changes = setup.changes()
+    assert (changes.nodes, changes.removed, changes.objects) == ([], [], [])
+    assert changes.target == setup.base
+
+
+def test_assumed_pod_changes_usage_and_pods_but_not_the_summary(setup: Setup) -> None:
+    setup.cache.assume(pod("a", "n2"))
+    changes = setup.changes()
+    change = only(changes)
+    assert (change.index, change.is_new, change.summary, change.object) == (1, False, False, False)
+    assert change.usage is not None
+    assert change.usage.requested == {"cpu": 100}
+    assert [p.uid for p in change.pods] == ["a"]
+    assert not change.pods_complete
+    assert changes.assumed == {"a"}
+
+
+def test_confirmation_changes_the_pod_but_not_the_usage(setup: Setup) -> None:
+    setup.cache.assume(pod("a"))
+    setup.base = setup.changes().target
+    setup.cache.add_pod(pod("a", resource_version="2"))
+    changes = setup.changes()
+    change = only(changes)
+    assert change.usage is None
+    assert [p.resource_version for p in change.pods] == ["2"]
+    assert changes.assumed == frozenset()
+
+
+def test_pods_are_left_out_where_nobody_wants_them(setup: Setup) -> None:
+    setup.cache.assume(pod("a"))
+    change = only(setup.changes(StateSelection.of([StateNeed.nodes()])))
+    assert (change.pods, change.removed_pods, change.pods_complete) == ((), (), False)
+
+
+def test_pod_that_left_is_named(setup: Setup) -> None:
+    setup.cache.add_pod(pod("a"))
+    setup.cache.add_pod(pod("b"))
+    setup.base = setup.changes().target
+    setup.cache.remove_pod(pod("a"))
+    change = only(setup.changes())
+    assert (list(change.pods), list(change.removed_pods)) == ([], ["a"])
+
+
+def test_pod_that_left_and_came_back_is_not_named_as_gone(setup: Setup) -> None:
+    setup.cache.add_pod(pod("a"))
+    setup.base = setup.changes().target
+    setup.cache.remove_pod(pod("a"))
+    setup.changes()
+    setup.cache.add_pod(pod("a", priority=5))
+    change = only(setup.changes())
+    assert ([p.priority for p in change.pods], list(change.removed_pods)) == ([5], [])
+
+
+def test_pod_bound_elsewhere_leaves_one_node_and_comes_to_another(setup: Setup) -> None:
+    setup.cache.assume(pod("a", "n1"))
+    setup.base = setup.changes().target
+    setup.cache.add_pod(pod("a", "n2"))
+    first, second = setup.changes().nodes
+    assert (first.index, list(first.removed_pods), list(first.pods)) == (0, ["a"], [])
+    assert (second.index, list(second.removed_pods), [p.uid for p in second.pods]) == (1, [], ["a"])
+
+
+def test_node_update_that_scheduling_does_not_read_moves_the_object_alone(setup: Setup) -> None:
+    node = setup.cache.node_info("n1")
+    assert node is not None
+    assert node.node is not None
+    setup.cache.update_node(replace(node.node, resource_version="9"))
+    change = only(setup.changes())
+    assert (change.summary, change.object, change.usage) == (False, True, None)
+
+
+def test_node_update_that_scheduling_reads_moves_the_summary(setup: Setup) -> None:
+    setup.cache.update_node(Node(name="n1", labels={"a": "c"}, allocatable={"cpu": 4000}))
+    change = only(setup.changes())
+    assert (change.summary, change.object, change.usage) == (True, True, None)
+
+
+def test_new_node_comes_whole(setup: Setup) -> None:
+    setup.cache.add_pod(pod("a", "n4"))
+    setup.cache.add_node(Node(name="n4"))
+    change = only(setup.changes())
+    assert (change.index, change.node.name, change.is_new, change.summary) == (3, "n4", True, True)
+    assert change.usage is not None
+    assert ([p.uid for p in change.pods], change.pods_complete) == (["a"], True)
+
+
+def test_removed_node_is_named_by_its_index(setup: Setup) -> None:
+    setup.cache.remove_node("n2")
+    changes = setup.changes()
+    assert (list(changes.nodes), changes.removed, changes.node_count) == ([], [1], 2)
+
+
+def test_node_made_again_is_removed_and_new(setup: Setup) -> None:
+    setup.cache.remove_node("n2")
+    setup.cache.add_node(Node(name="n2"))
+    changes = setup.changes()
+    assert changes.removed == [1]
+    assert (only(changes).index, only(changes).is_new) == (3, True)
+
+
+def test_objects_of_declared_resources_come_and_go(setup: Setup) -> None:
+    setup.put_claim("kept")
+    setup.put_claim("lost")
+    setup.base = setup.changes().target
+    setup.put_claim("new")
+    setup.objects.remove(KIND, ObjectRef(name="lost", namespace="default"))
+    changes = setup.changes()
+    assert {(c.ref.name, c.object is None) for c in changes.objects} == {("lost", True), ("new", False)}
+    assert changes.object_count == 2
+    nodes_only = setup.changes(StateSelection.of([StateNeed.nodes()]))
+    assert (nodes_only.objects, nodes_only.object_count) == ([], 0)
+
+
+def test_digests_are_those_of_all_rows_and_declared_objects(setup: Setup) -> None:
+    setup.put_claim("a")
+    setup.cache.assume(pod("a", "n2"))
+    changes = setup.changes()
+    # n1 came first, n3 third, the claim fourth, the pod moved n2 fifth.
+    assert (changes.node_count, changes.object_count, changes.generation_sum) == (3, 1, 1 + 3 + 4 + 5)
+
+
+def test_everything_is_told_to_who_holds_nothing(setup: Setup) -> None:
+    setup.put_claim("a")
+    setup.cache.assume(pod("a"))
+    setup.changes()
+    changes = setup.log.changes_since(None, ALL)
+    assert changes is not None
+    assert changes.base is None
+    assert [change.node.name for change in changes.nodes] == ["n1", "n2", "n3"]
+    assert all(change.is_new and change.pods_complete for change in changes.nodes)
+    assert [change.ref.name for change in changes.objects] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("epoch_step", "generation_step"),
+    [pytest.param(1, 0, id="another epoch"), pytest.param(0, 1, id="a version of the future")],
+)
+def test_way_from_a_foreign_version_is_not_known(setup: Setup, epoch_step: int, generation_step: int) -> None:
+    base = StateVersion(setup.base.epoch + epoch_step, setup.base.generation + generation_step)
+    assert setup.log.changes_since(base, ALL) is None
+
+
+def test_way_from_too_long_ago_is_not_known(setup: Setup) -> None:
+    setup.snapshot.log.removed_pods = Tombstones(limit=1)
+    for name in "ab":
+        setup.cache.add_pod(pod(name))
+    setup.base = setup.changes().target
+    setup.cache.remove_pod(pod("a"))
+    assert list(only(setup.changes()).removed_pods) == ["a"]
+    setup.cache.remove_pod(pod("b"))
+    setup.cache.update_snapshot(setup.snapshot)
+    assert setup.log.changes_since(setup.base, ALL) is None
+
+
+def test_changes_stay_as_they_are_when_the_snapshot_moves_on(setup: Setup) -> None:
+    setup.cache.assume(pod("a"))
+    changes = setup.changes()
+    setup.cache.forget(pod("a"))
+    setup.cache.assume(pod("b"))
+    setup.cache.update_snapshot(setup.snapshot)
+    change = only(changes)
+    assert ([p.uid for p in change.pods], changes.assumed) == (["a"], {"a"})
+    assert change.usage is not None
+    assert change.usage.pod_count == 1

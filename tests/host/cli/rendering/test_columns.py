@@ -1,0 +1,20 @@
+"""Aligned columns."""
+
+from __future__ import annotations
+
+from berth_host.cli.rendering.columns import columns, count_of
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    got = columns(("A", "N"), [("long one", "1"), ("b", "100")], right=(1,), indent=2)
+    assert got.splitlines() == ["  A            N", "  long one     1", "  b          100"]
+
+
+def test_lines_have_no_trailing_spaces_and_no_rows_is_the_header() -> None:
+    assert columns(("A", "BB"), [("x", "")]).splitlines() == ["A   BB", "x"]
+    assert columns(("A", "B"), []) == "A   B"
+    assert columns((), []) == ""
+
+
+def test_counts_have_their_plural() -> None:
+    assert [count_of(n, "node") for n in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]

@@ -1,0 +1,145 @@
+"""`berth check-config`: the JSON shapes, the readable form, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.cli.main import berth
+from click.testing import CliRunner, Result
+
+HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+BERTH = "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+
+
+def run(text: str, *arguments: str) -> Result:
+    return CliRunner().invoke(berth, ["check-config", "-", *arguments], input=text, catch_exceptions=False)
+
+
+def shown(text: str, *arguments: str) -> dict[str, Any]:
+    result = run(text, "-o", "json", *arguments)
+    loaded: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (2 if "error" in loaded else 0)
+    return loaded
+
+
+def test_json_of_a_good_file_has_four_parts() -> None:
+    got = shown(HEADER + "profiles: [{schedulerName: a, percentageOfNodesToScore: 5}]")
+    assert list(got) == ["config", "profiles", "berth", "warnings"]
+    assert list(got["profiles"][0]) == [
+        *("schedulerName", "percentageOfNodesToScore", "plugins", "mergedPlugins", "pluginConfig")
+    ]
+    assert got["profiles"][0]["plugins"]["score"][0] == {"name": "TaintToleration", "weight": 3}
+    assert got["profiles"][0]["plugins"]["bind"] == [{"name": "DefaultBinder"}]
+    assert got["berth"]["cycleBudget"] == "1s"
+
+
+def test_json_of_a_rejected_file_has_kind_text_and_fields() -> None:
+    got = shown(HEADER + "parallelism: 0")
+    assert list(got) == ["error"]
+    assert got["error"]["kind"] == "validation"
+    assert [(error["type"], error["field"]) for error in got["error"]["errors"]] == [
+        ("FieldValueInvalid", "parallelism")
+    ]
+    assert got["error"]["errors"][0]["text"].startswith("standard input:3: parallelism: Invalid value: 0")
+
+
+def test_json_of_an_undecodable_file_has_no_fields() -> None:
+    got = shown(HEADER + "paralelism: 0")
+    assert got["error"]["kind"] == "decode"
+    assert got["error"]["errors"] == []
+    assert 'did you mean "parallelism"?' in got["error"]["text"]
+
+
+@pytest.mark.parametrize("text", ["a: [", f"{HEADER}{BERTH}plugin: []", f"{HEADER}x: 1\n{BERTH}y: 1"])
+def test_json_of_a_malformed_file_is_json_too(text: str) -> None:
+    got = shown(text)
+    assert got["error"]["kind"] == "decode"
+    assert "y" not in got["error"]["text"].split(": ")
+
+
+def test_json_of_a_profile_that_cannot_be_built_has_the_configuration_too() -> None:
+    got = shown(HEADER + "parallelism: 3\nprofiles: [{plugins: {filter: {enabled: [{name: X}]}}}]")
+    assert got["error"]["kind"] == "profile"
+    assert got["config"]["parallelism"] == 3
+
+
+def test_plugins_and_gates_of_the_command_line_exist() -> None:
+    text = HEADER + "profiles: [{plugins: {multiPoint: {enabled: [{name: Mine, weight: 2}, {name: Two}]}}}]"
+    gates = ["--feature-gates", "GangScheduling=true,GenericWorkload=true", "--feature-gates", "AllBeta=True"]
+    got = shown(text, "--plugin", "Mine=filter,score", "--plugin", "Two=permit", *gates)
+    plugins = got["profiles"][0]["plugins"]
+    assert plugins["score"][-1] == {"name": "Mine", "weight": 2}
+    assert plugins["permit"] == [{"name": "GangScheduling"}, {"name": "Two"}]
+
+
+def test_readable_form_names_points_weights_and_plugins_elsewhere() -> None:
+    result = run(
+        HEADER
+        + "profiles: [{plugins: {multiPoint: {enabled: [{name: Gpu, weight: 4}]}}}]\n"
+        + BERTH
+        + "plugins: [{name: Gpu, endpoint: 'unix:///run/gpu.sock', required: true, points: {score: {}}}]\n"
+    )
+    assert result.exit_code == 0
+    assert "standard input is valid: 1 profile\n" in result.stdout
+    assert "TaintToleration x3" in result.stdout
+    assert "Gpu x4" in result.stdout
+    assert "unix:///run/gpu.sock, required" in result.stdout
+    assert "warning: plugin" in result.stderr
+
+
+def test_readable_errors_name_file_line_and_cure(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(HEADER + "profiles:\n- schedulerNam: a\n")
+    result = CliRunner().invoke(berth, ["check-config", str(file)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f'{file}:4: unknown field "profiles[0].schedulerNam" (did you mean "schedulerName"?)\n'
+    )
+
+
+def test_extenders_are_shown() -> None:
+    assert "http://x:1" in run(HEADER + "extenders: [{urlPrefix: 'http://x:1', filterVerb: f}]").stdout
+
+
+def test_class_in_process_tells_its_points_and_a_missing_one_is_a_warning() -> None:
+    text = HEADER + "profiles: [{plugins: {multiPoint: {enabled: [{name: Mine}]}}}]\n" + BERTH
+    where = "berth_plugins.node_name:NodeName"
+    got = shown(f"{text}plugins: [{{name: Mine, inProcess: '{where}'}}]")
+    assert got["profiles"][0]["plugins"]["filter"][-1] == {"name": "Mine"}
+    points = "points: {permit: {}}"
+    missing = run(f"{text}plugins: [{{name: Mine, inProcess: 'no.such.module:X', {points}}}]")
+    assert missing.exit_code == 0
+    assert "no.such.module" in missing.stderr
+    warnings = shown(f"{text}plugins: [{{name: Mine, inProcess: 'no.such.module:X', {points}}}]")["warnings"]
+    assert "no.such.module" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plugin", "Mine"], "is not NAME=POINT,POINT"),
+        (["--plugin", "Mine=filtr"], "did you mean 'filter'?"),
+        (["--plugin", "Mine=zzz"], "use preFilter, filter"),
+        (["--plugin", "Mine=filter", "--plugin", "Mine=score"], "given twice"),
+        (["--feature-gates", "GangScheduling"], "GATE=true or GATE=false"),
+        (["--feature-gates", "GangScheduling=yes"], "GATE=true or GATE=false"),
+        (["--feature-gates", "GangSchedulin=true"], 'did you mean "GangScheduling"?'),
+        (["-o", "xml"], "is not"),
+    ],
+)
+def test_wrong_arguments_exit_2_with_the_cure(arguments: list[str], message: str) -> None:
+    result = run(HEADER, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_file_that_is_no_text_or_not_there_exits_2(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"a: 1\nb: \xff")
+    result = CliRunner().invoke(berth, ["check-config", str(file)])
+    assert (result.exit_code, result.stderr) == (2, f"{file}:2: not UTF-8: byte 0xff\n")
+    assert CliRunner().invoke(berth, ["check-config", str(tmp_path / "missing")]).exit_code == 2

@@ -1,0 +1,52 @@
+"""The `berth` command itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+from .conftest import Run
+
+
+def test_version_is_the_distributions(run: Run) -> None:
+    assert run("--version").stdout == f"berth {version('berth-host')}\n"
+
+
+def test_module_and_console_script_are_the_same_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "berth_host", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"berth {version('berth-host')}\n"
+    (script,) = [entry for entry in entry_points(group="console_scripts") if entry.name == "berth"]
+    assert script.value == "berth_host.__main__:main"
+
+
+def test_help_names_every_command(run: Run) -> None:
+    text = run("-h").stdout
+    for command in ("check-config", "plugins", "simulate", "why"):
+        assert command in text
+
+
+def test_full_disk_is_reported_with_the_cure() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "berth_host", "plugins"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "berth: the result cannot be written: No space left on device:"
+        " free some space, or send the result elsewhere\n"
+    )
+
+
+def test_closed_standard_input_is_reported() -> None:
+    command = f"{sys.executable} -m berth_host check-config - <&-"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "standard input: cannot be read: it is closed" in done.stderr

@@ -1,0 +1,267 @@
+"""`berth simulate`: its one JSON object, its exit codes, and which list each pod is in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from support.commands import answer, in_process
+from support.manifest_objects import node_object, pod_object, workload_object
+
+from .conftest import Run, Write
+
+
+def pending(result: Result) -> dict[str, str]:
+    return {item["pod"]: item["message"] for item in answer(result)["pending"]}
+
+
+def placed(result: Result) -> dict[str, str]:
+    return {item["pod"]: item["node"] for item in answer(result)["placements"]}
+
+
+def test_json_is_one_object_with_placements_pending_and_summary(run: Run, write: Write) -> None:
+    web = pod_object("web", metadata={"annotations": {"team": "a"}})
+    path = write(node_object("a"), web, pod_object("huge", cpu="64"))
+    result = run("simulate", "-f", path, "-o", "json", "--seed", "7")
+    got = answer(result)
+    summary = got.pop("summary")
+    assert got == {
+        "placements": [{"pod": "default/web", "node": "a", "annotations": {"team": "a"}}],
+        "pending": [{"pod": "default/huge", "message": "0/1 nodes are available: 1 Insufficient cpu."}],
+    }
+    assert {**summary, "seconds": 0, "pods_per_s": 0} == {
+        "nodes": 1,
+        "pods": 2,
+        "placed": 1,
+        "pending": 1,
+        "finished": 0,
+        "seconds": 0,
+        "pods_per_s": 0,
+        "seed": 7,
+    }
+    assert summary["seconds"] > 0
+    assert summary["pods_per_s"] > 0
+
+
+def test_yaml_is_the_same_object(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web"))
+    as_json = answer(run("simulate", "-f", path, "-o", "json"))
+    as_yaml = yaml.safe_load(run("simulate", "-f", path, "-o", "yaml").stdout)
+    assert as_yaml["placements"] == as_json["placements"]
+    assert as_yaml["summary"].keys() == as_json["summary"].keys()
+
+
+def test_standard_input_that_is_no_text_is_bad_input(run: Run) -> None:
+    result = run("simulate", "-f", "-", stdin=b"kind: \xff")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "standard input: is not UTF-8 text (byte 6): save it as UTF-8\n"
+
+
+def test_table_names_every_pod_and_every_message(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web"), pod_object("huge", cpu="64"))
+    result = run("simulate", "-f", path)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["POD", "NODE", "OWNER"]
+    assert lines[1].split() == ["default/web", "a", "-"]
+    assert "  default/huge" in lines
+    assert "    0/1 nodes are available: 1 Insufficient cpu." in lines
+    assert lines[-1].startswith("1 of 2 pods placed on 1 node, 1 pending; ")
+
+
+def test_expanded_pods_carry_their_owner_in_both_lists(run: Run, write: Write) -> None:
+    request = {"resources": {"requests": {"cpu": "3"}}, "name": "main"}
+    workload = workload_object("Deployment", "web", replicas=2, template={"containers": [request]})
+    got = answer(run("simulate", "-f", write(node_object("a"), workload), "-o", "json"))
+    assert [(item["pod"], item["owner"]) for item in got["placements"] + got["pending"]] == [
+        ("default/web-0", "Deployment/default/web"),
+        ("default/web-1", "Deployment/default/web"),
+    ]
+    assert len(got["pending"]) == 1
+
+
+def test_every_pod_of_the_input_is_in_exactly_one_list(run: Run, write: Write) -> None:
+    done = pod_object("done") | {"status": {"phase": "Succeeded"}}
+    objects = [
+        node_object("a"),
+        pod_object("bound", nodeName="a"),
+        pod_object("gated", schedulingGates=[{"name": "example.com/wait"}]),
+        pod_object("foreign", schedulerName="other"),
+        pod_object("going", metadata={"finalizers": ["x/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        pod_object("free"),
+        done,
+    ]
+    result = run("simulate", "-f", write(*objects), "-o", "json")
+    assert placed(result) == {"default/bound": "a", "default/free": "a"}
+    messages = pending(result)
+    assert messages["default/gated"] == "gated: waiting for scheduling gates: example.com/wait"
+    assert messages["default/foreign"].startswith("waits for another scheduler: its schedulerName is 'other'")
+    assert messages["default/going"] == "is being deleted"
+    assert len(messages) == 3
+    summary = answer(result)["summary"]
+    assert (summary["pods"], summary["finished"], summary["placed"]) == (5, 1, 2)
+
+
+def test_pods_go_by_priority_and_bound_pods_count(run: Run, write: Write) -> None:
+    objects = [
+        node_object("a", cpu="4"),
+        pod_object("there", cpu="2", nodeName="a"),
+        pod_object("low", cpu="2", priority=1),
+        pod_object("high", cpu="2", priority=2),
+    ]
+    result = run("simulate", "-f", write(*objects), "-o", "json")
+    assert placed(result) == {"default/there": "a", "default/high": "a"}
+    assert pending(result) == {"default/low": "0/1 nodes are available: 1 Insufficient cpu."}
+
+
+def test_same_seed_places_the_same(run: Run, write: Write) -> None:
+    nodes = [node_object(f"n{i}") for i in range(8)]
+    path = write(*nodes, *(pod_object(f"p{i}") for i in range(20)))
+    first = placed(run("simulate", "-f", path, "-o", "json", "--seed", "1"))
+    again = placed(run("simulate", "-f", path, "-o", "json", "--seed", "1"))
+    others = [placed(run("simulate", "-f", path, "-o", "json", "--seed", str(seed))) for seed in (2, 3, 4)]
+    assert first == again
+    assert any(first != other for other in others)
+
+
+def test_cluster_without_nodes_says_so(run: Run, write: Write) -> None:
+    result = run("simulate", "-f", write(pod_object("web")), "-o", "json")
+    assert pending(result) == {"default/web": "no nodes available to schedule pods"}
+
+
+def test_standard_input_and_several_paths_are_read(run: Run, write: Write) -> None:
+    path = write(node_object("a"))
+    result = run("simulate", "-f", path, "-f", "-", "-o", "json", stdin=json.dumps(pod_object("web")))
+    assert placed(result) == {"default/web": "a"}
+
+
+def test_further_paths_may_follow_without_their_option(run: Run, write: Write) -> None:
+    paths = [write(node_object("a"), name="a.yaml"), write(pod_object("web"), name="b.yaml")]
+    assert placed(run("simulate", "-f", *paths, "-o", "json")) == {"default/web": "a"}
+
+
+@pytest.mark.parametrize(("cpu", "code"), [("1", 0), ("64", 3)])
+def test_fail_on_pending_exits_with_3(run: Run, write: Write, cpu: str, code: int) -> None:
+    path = write(node_object("a"), pod_object("web", cpu=cpu))
+    result = run("simulate", "-f", path, "-o", "json", "--fail-on-pending")
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["summary"]["pods"] == 1
+
+
+def test_bad_manifests_exit_with_2_and_schedule_nothing(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web"), pod_object("bad", cpu="lots"), {"kind": "Pod"})
+    result = run("simulate", "-f", path, "-o", "json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"{path}:")
+    assert "(document 3): spec.containers[0].resources.requests.cpu: 'lots' is not a quantity" in first
+    assert "(document 4): apiVersion: is required" in second
+
+
+def test_left_out_kinds_and_missing_plugins_are_said_once_on_standard_error(run: Run, write: Write) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}
+    result = run("simulate", "-f", write(node_object("a"), pod_object("web"), config_map), "-o", "json")
+    answer(result)
+    lines = result.stderr.splitlines()
+    assert "warning: left out ConfigMap m: scheduling does not read this kind" in lines
+    assert sum("does not have these default plugins yet" in line for line in lines) <= 1
+
+
+def test_extenders_are_refused(run: Run, write: Write) -> None:
+    scheduler, _ = in_process()
+    scheduler["extenders"] = [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter"}]
+    result = run("simulate", "-f", write(node_object("a")), "--config", write(scheduler, name="config.yaml"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "HTTP extenders are not in this release" in result.stderr
+
+
+def test_bad_configuration_exits_with_2_and_names_file_and_line(run: Run, write: Write) -> None:
+    scheduler, _ = in_process()
+    scheduler["percentageOfNodesToScores"] = 5
+    config = write(scheduler, name="config.yaml")
+    result = run("simulate", "-f", write(node_object("a")), "--config", config)
+    assert result.exit_code == 2
+    assert config in result.stderr
+    assert "percentageOfNodesToScore" in result.stderr
+
+
+def test_what_a_plugin_prints_is_not_in_the_result(run: Run, write: Write) -> None:
+    path = write(node_object("a"), node_object("b"), pod_object("web"))
+    config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")
+    result = run("simulate", "-f", path, "--config", config, "-o", "json")
+    assert placed(result).keys() == {"default/web"}
+    assert "debugging" in result.stderr
+
+
+def test_calls_that_failed_are_named_although_the_pods_are_placed(run: Run, write: Write) -> None:
+    path = write(node_object("a"), node_object("b"), pod_object("web"))
+    config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")
+    result = run("simulate", "-f", path, "--config", config, "-o", "json")
+    assert "warning: plugin Talkative failed in 1 of 1 calls of Score" in result.stderr
+
+
+def test_plugin_that_cannot_be_made_is_bad_input(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("web"))
+    config = write(*in_process(Unmakeable="support.cli_plugins:Unmakeable"), name="config.yaml")
+    result = run("simulate", "-f", path, "--config", config)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "plugin Unmakeable (support.cli_plugins:Unmakeable)" in result.stderr
+    assert "RuntimeError: no licence" in result.stderr
+
+
+@pytest.mark.parametrize("where", ["gone:Class", "support.cli_plugins:Gone", "json:dumps"])
+def test_plugin_that_cannot_be_loaded_exits_with_2(run: Run, write: Write, where: str) -> None:
+    config = write(*in_process(Mine=where), name="config.yaml")
+    result = run("simulate", "-f", write(node_object("a")), "--config", config)
+    assert result.exit_code == 2
+    assert "plugin Mine" in result.stderr
+
+
+def test_missing_configuration_file_exits_with_2(run: Run, write: Write, tmp_path: Path) -> None:
+    result = run("simulate", "-f", write(node_object("a")), "--config", str(tmp_path / "none.yaml"))
+    assert result.exit_code == 2
+    assert "none.yaml: cannot be read: No such file or directory" in result.stderr
+
+
+def test_pod_that_always_ends_in_error_is_pending_with_that_error(run: Run, write: Write) -> None:
+    config = write(*in_process(Broken="support.cli_plugins:Broken"), name="config.yaml")
+    objects = [node_object("a"), pod_object("web"), pod_object("bad", metadata={"labels": {"break": "yes"}})]
+    result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
+    assert placed(result) == {"default/web": "a"}
+    message = pending(result)["default/bad"]
+    assert "Broken" in message
+    assert "out of order" in message
+
+
+def test_pod_that_a_plugin_keeps_out_of_the_queue_is_gated(run: Run, write: Write) -> None:
+    config = write(*in_process(Gate="support.cli_plugins:Gate"), name="config.yaml")
+    objects = [node_object("a"), pod_object("web", metadata={"labels": {"hold": "yes"}})]
+    result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
+    assert pending(result) == {"default/web": "gated: kept out of the queue by plugin Gate"}
+
+
+def test_preempted_pod_names_who_took_its_place(run: Run, write: Write) -> None:
+    config = write(*in_process(Evictor="support.cli_plugins:Evictor"), name="config.yaml")
+    objects: list[Any] = [
+        node_object("a", cpu="4"),
+        pod_object("old", cpu="3", priority=1, nodeName="a"),
+        pod_object("new", cpu="3", priority=9),
+    ]
+    result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
+    assert placed(result) == {"default/new": "a"}
+    assert pending(result) == {"default/old": "preempted by default/new"}
+
+
+def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:
+    result = run("simulate", "-f", write(node_object("a"), pod_object("web")), "-o", "json", "--costs")
+    answer(result)
+    rows = [line.split() for line in result.stderr.splitlines()]
+    assert ["NodeResourcesFit", "in", "process", "Filter", "1"] in [row[:5] for row in rows]
+
+
+def test_nothing_to_read_is_a_usage_error(run: Run) -> None:
+    assert run("simulate").exit_code == 2

@@ -1,0 +1,63 @@
+"""A run as values: progress, costs, and plugins that could not be asked."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+from berth_host.cli.simulation import Finished, Request, prepare, run
+from support.commands import in_process
+from support.manifest_objects import node_object, pod_object
+
+from .conftest import Write
+
+
+async def simulated(*objects: Any, config: str | None = None) -> tuple[Finished, list[int]]:
+    text = yaml.safe_dump_all(objects)
+    bound: list[int] = []
+    request = Request(paths=["-"], config=config, seed=0, read_stdin=lambda: text)
+    return await run(prepare(request), bound.append), bound
+
+
+async def test_each_binding_is_told_as_it_happens() -> None:
+    there = pod_object("there", nodeName="a")
+    _, bound = await simulated(node_object("a"), there, *(pod_object(f"p{i}") for i in range(3)))
+    assert bound == [1, 2, 3]
+
+
+async def test_speed_counts_what_this_run_has_bound() -> None:
+    there = pod_object("there", nodeName="a")
+    done, _ = await simulated(node_object("a"), there, pod_object("web"))
+    summary = done.report.summary
+    assert (summary.placed, summary.newly_placed) == (2, 1)
+    assert summary.pods_per_s == summary.newly_placed / summary.seconds
+
+
+async def test_costs_tell_in_process_from_own_process(write: Write) -> None:
+    scheduler, own = in_process(NodeName="unused:Unused")
+    scheduler["profiles"][0]["plugins"] = {}
+    own["plugins"] = [
+        {"name": "NodeName", "command": [sys.executable, "-m", "berth_sdk", "serve", "NodeName"]}
+    ]
+    config = write(scheduler, own, name="config.yaml")
+    done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
+    rows = {(cost.plugin, cost.call): cost for cost in done.costs}
+    assert rows[("NodeName", "Filter")].remote
+    assert rows[("NodeName", "Filter")].calls == 1
+    assert rows[("NodeName", "Filter")].mean_ms > 0
+    assert not rows[("NodeResourcesFit", "Filter")].remote
+    assert done.warnings == []
+
+
+async def test_plugin_that_does_not_start_is_named_with_its_reason(write: Write) -> None:
+    scheduler, own = in_process(Mine="unused:Unused")
+    scheduler["profiles"][0]["plugins"] = {"filter": {"enabled": [{"name": "Mine"}]}}
+    own["plugins"] = [{"name": "Mine", "command": [sys.executable, "-c", "raise SystemExit('no licence')"]}]
+    config = write(scheduler, own, name="config.yaml")
+    done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
+    (warning,) = done.warnings
+    assert warning.startswith("plugin Mine (")
+    assert "is not attached: " in warning
+    assert "no licence" in warning
+    assert len(done.report.placements) == 1

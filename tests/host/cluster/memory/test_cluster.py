@@ -1,0 +1,129 @@
+"""The embedded cluster as a port: what is there first, then every change in order, few per turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.cluster.port import MAX_EVENTS_PER_TURN, ClusterPort, WatchEvent
+from berth_host.errors.cluster import ConflictError
+from berth_host.model.clock import ManualClock
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from support.manifest_objects import node_object, pod_object
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster(ManualClock(1_800_000_000))
+
+
+def names(events: list[WatchEvent]) -> list[str]:
+    objects = [event.new or event.old for event in events]
+    return [obj.ref.name for obj in objects if obj is not None]
+
+
+async def test_it_is_a_cluster_port(cluster: MemoryCluster) -> None:
+    port: ClusterPort = cluster
+    assert port.undelivered_count == 0
+
+
+async def test_start_returns_once_everything_there_was_handed_over(cluster: MemoryCluster) -> None:
+    cluster.server.create(node_object("a"))
+    for i in range(3 * MAX_EVENTS_PER_TURN):
+        cluster.server.create(pod_object(f"pod-{i}"))
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    assert names(seen) == ["default", "a", *(f"pod-{i}" for i in range(3 * MAX_EVENTS_PER_TURN))]
+    assert all(event.old is None for event in seen)
+
+
+async def test_start_of_an_empty_cluster_returns(cluster: MemoryCluster) -> None:
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    assert seen == []
+
+
+async def test_change_comes_back_later_not_inside_the_call(cluster: MemoryCluster) -> None:
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    pod = cluster.server.create(pod_object("web"))
+    await cluster.bind(pod.ref, "a")
+    assert seen == []
+    assert cluster.undelivered_count == 3
+    await asyncio.sleep(0)
+    assert [(event.kind, event.old is None) for event in seen] == [
+        ("Namespace", True),
+        ("Pod", True),
+        ("Pod", False),
+    ]
+    assert seen[-1].new is not None
+    assert seen[-1].new.get("spec.nodeName") == "a"
+    assert cluster.undelivered_count == 0
+
+
+async def test_one_turn_hands_over_a_few_changes_only(cluster: MemoryCluster) -> None:
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    for i in range(2 * MAX_EVENTS_PER_TURN + 1):
+        cluster.server.create(node_object(f"node-{i}"))
+    counts = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        counts.append(len(seen))
+    assert counts == [MAX_EVENTS_PER_TURN, 2 * MAX_EVENTS_PER_TURN, 2 * MAX_EVENTS_PER_TURN + 1]
+
+
+async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryCluster) -> None:
+    seen: list[str] = []
+    reported: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    def handler(event: WatchEvent) -> None:
+        (name,) = names([event])
+        if name == "b":
+            raise ValueError(name)
+        seen.append(name)
+
+    await cluster.start(handler)
+    for name in "abc":
+        cluster.server.create(node_object(name))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == ["a", "c"]
+    assert [str(err) for err in reported] == ["b"]
+
+
+async def test_nothing_is_handed_over_after_stop(cluster: MemoryCluster) -> None:
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    cluster.server.create(node_object("a"))
+    await cluster.stop()
+    cluster.server.create(node_object("b"))
+    await asyncio.sleep(0)
+    assert seen == []
+
+
+async def test_calls_answer_as_the_server_does(cluster: MemoryCluster) -> None:
+    pod = cluster.server.create(pod_object("web"))
+    await cluster.patch("pods", pod.ref, {"metadata": {"labels": {"a": "1"}}})
+    with pytest.raises(ConflictError):
+        await cluster.patch("pods", pod.ref, {}, expected_resource_version=pod.ref.resource_version)
+    current = await cluster.get("pods", pod.ref)
+    assert current is not None
+    assert current.get("metadata.labels") == {"a": "1"}
+    await cluster.delete("pods", pod.ref)
+    assert await cluster.get("pods", pod.ref) is None
+
+
+async def test_events_carry_the_pods_scheduler_and_are_found_by_reason(cluster: MemoryCluster) -> None:
+    source = cluster.server.create(pod_object("web", schedulerName="mine"))
+    pod = Pod.from_object(KubeObject.of(source.parsed))
+    await cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "first")
+    await cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "second")
+    latest = cluster.server.events.latest("FailedScheduling", "default/web")
+    assert latest is not None
+    assert (latest.note, latest.reporter) == ("second", "mine")
+    assert cluster.server.events.total_count == 2

@@ -1,0 +1,220 @@
+"""BerthConfiguration: what is read, and what a bad one gets."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, TlsFiles
+from berth_host.config.berth.points import POINT_RULES, FailurePolicy
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.loading import load_berth_configuration
+
+HEADER = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+SOCKET = "endpoint: 'unix:///run/x.sock'"
+
+
+def load(text: str) -> BerthConfiguration:
+    return load_berth_configuration(HEADER + text, source="b.yaml")
+
+
+def plugin(fields: str) -> BerthPlugin:
+    return load(f"plugins:\n- {{name: X, {fields}}}\n").plugins[0]
+
+
+def error_of(text: str) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        load(text)
+    return caught.value
+
+
+def test_nothing_given_means_defaults() -> None:
+    assert load("") == BerthConfiguration()
+    assert load("plugins: null\ncycleBudget: null").cycle_budget_s == 1.0
+    assert load_berth_configuration("a: 1\n", source="f") == BerthConfiguration()
+
+
+def test_all_fields_are_read() -> None:
+    got = load(
+        "cycleBudget: 1500ms\n"
+        "plugins:\n"
+        "- name: GpuShare\n"
+        "  endpoint: gpu.example:8443\n"
+        "  required: true\n"
+        "  scope: {namespaceSelector: {}, podSelector: {matchLabels: {a: b}}, resources: [example.com/gpu]}\n"
+        "  points: {filter: {deadline: 100ms, policy: Ignore}, score: {policy: Fail},"
+        " preBind: {deadline: 10m}}\n"
+        "  tls: {caFile: /ca, certFile: /cert, keyFile: /key, serverName: gpu}\n"
+        "  maxConcurrency: 4\n"
+    )
+    assert got.cycle_budget_s == 1.5
+    found = got.plugin("GpuShare")
+    assert found is not None
+    assert (found.endpoint, found.required, found.max_concurrency) == ("gpu.example:8443", True, 4)
+    assert found.tls == TlsFiles(ca_file="/ca", cert_file="/cert", key_file="/key", server_name="gpu")
+    assert found.scope.namespace_selector == {}
+    assert found.scope.pod_selector == {"matchLabels": {"a": "b"}}
+    assert found.scope.resources == ("example.com/gpu",)
+    assert found.points_given.keys() == {"filter", "score", "preBind"}
+    assert (found.points["filter"].deadline_s, found.points["filter"].policy) == (0.1, FailurePolicy.IGNORE)
+    assert (found.points["score"].deadline_s, found.points["score"].policy) == (0.25, FailurePolicy.FAIL)
+    assert found.points["preBind"].deadline_s == 600
+    assert set(found.points) == set(POINT_RULES)
+
+
+def test_three_ways_to_a_plugin() -> None:
+    assert plugin("command: [python, -m, my.plugin]").command == ("python", "-m", "my.plugin")
+    assert plugin("inProcess: 'my.plugins:Gpu'").in_process == "my.plugins:Gpu"
+    assert plugin(SOCKET).endpoint == "unix:///run/x.sock"
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:1", "127.0.0.1:65535", "[::1]:80"])
+def test_plaintext_is_for_loopback(endpoint: str) -> None:
+    assert plugin(f"endpoint: '{endpoint}', insecure: true").insecure
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("plugin: []", "decode", 'unknown field "plugin" (did you mean "plugins"?)'),
+        ("plugins: {}", "decode", "expected a list"),
+        (f"plugins: [{{name: X, {SOCKET}, pionts: {{}}}}]", "decode", 'did you mean "points"?'),
+        (f"plugins: [{{name: X, {SOCKET}, points: {{Filter: {{}}}}}}]", "decode", 'did you mean "filter"?'),
+        (f"plugins: [{{name: X, name: Y, {SOCKET}}}]", "decode", "already set"),
+        (f"plugins: [{{name: X, {SOCKET}, points: {{filter: {{deadline: 250}}}}}}]", "decode", "a duration"),
+        ("cycleBudget: 1", "decode", "a duration with a unit"),
+        ("cycleBudget: 5 s", "decode", "duration"),
+    ],
+)
+def test_wrong_shape(text: str, kind: str, message: str) -> None:
+    error = error_of(text)
+    assert error.kind == kind
+    assert message in error.text
+    assert error.text.startswith("b.yaml:3: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "apiVersion: config.berth.io/v1\nkind: BerthConfiguration\n",
+            'did you mean "config.berth.io/v1alpha1"?',
+        ),
+        ("apiVersion: config.berth.io/v1alpha1\nkind: BerthConfig\n", 'did you mean "BerthConfiguration"?'),
+        ("apiVersion: config.berth.io/v1alpha1\n", "expected BerthConfiguration, got no text"),
+    ],
+)
+def test_other_version_or_kind(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_berth_configuration(text, source="b.yaml")
+    assert caught.value.kind == "decode"
+    assert message in caught.value.text
+
+
+TLS = "tls: {caFile: a, certFile: b, keyFile: c}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        pytest.param("required: true", ["Required plugins[0]"], id="no place"),
+        pytest.param(f"{SOCKET}, command: [x]", ["Forbidden plugins[0].command"], id="two places"),
+        pytest.param(
+            f"{SOCKET}, command: [], inProcess: ''",
+            ["Forbidden plugins[0].command", "Forbidden plugins[0].inProcess"],
+            id="three places",
+        ),
+        pytest.param("endpoint: ''", ["Invalid plugins[0].endpoint"], id="empty endpoint"),
+        pytest.param("endpoint: 'unix://run/x'", ["Invalid plugins[0].endpoint"], id="relative socket"),
+        pytest.param(f"endpoint: 'unix:///{'x' * 120}'", ["Invalid plugins[0].endpoint"], id="long path"),
+        pytest.param("endpoint: 'host'", ["Invalid plugins[0].endpoint"], id="no port"),
+        pytest.param("endpoint: 'host:0'", ["Invalid plugins[0].endpoint"], id="port 0"),
+        pytest.param("endpoint: 'host:65536'", ["Invalid plugins[0].endpoint"], id="port too high"),
+        pytest.param("endpoint: 'http://host:80'", ["Invalid plugins[0].endpoint"], id="a URL"),
+        pytest.param("endpoint: 'host:80'", ["Required plugins[0].tls"], id="TCP without TLS"),
+        pytest.param(
+            "endpoint: 'host:80', insecure: true", ["Forbidden plugins[0].insecure"], id="plaintext"
+        ),
+        pytest.param(
+            f"endpoint: 'localhost:80', insecure: true, {TLS}", ["Forbidden plugins[0].tls"], id="both"
+        ),
+        pytest.param(
+            "endpoint: 'host:80', tls: {caFile: a}",
+            ["Required plugins[0].tls.certFile", "Required plugins[0].tls.keyFile"],
+            id="half of mutual TLS",
+        ),
+        pytest.param(f"{SOCKET}, {TLS}", ["Forbidden plugins[0].tls"], id="TLS on a socket"),
+        pytest.param("command: [x], insecure: true", ["Forbidden plugins[0].insecure"], id="insecure child"),
+        pytest.param("command: []", ["Required plugins[0].command"], id="empty command"),
+        pytest.param("command: ['']", ["Required plugins[0].command[0]"], id="empty program"),
+        pytest.param('command: [a, "b\\0"]', ["Invalid plugins[0].command[1]"], id="zero byte"),
+        pytest.param("inProcess: 'my.module'", ["Invalid plugins[0].inProcess"], id="no class"),
+        pytest.param(
+            f"{SOCKET}, maxConcurrency: -1", ["Invalid plugins[0].maxConcurrency"], id="concurrency"
+        ),
+        pytest.param(
+            f"{SOCKET}, scope: {{podSelector: {{matchExpressions: [{{key: k, operator: Gt}}]}},"
+            " resources: [a b]}",
+            [
+                "NotSupported plugins[0].scope.podSelector.matchExpressions[0].operator",
+                "Invalid plugins[0].scope.resources[0]",
+            ],
+            id="scope",
+        ),
+        pytest.param(
+            f"{SOCKET}, points: {{filter: {{policy: Neutral, deadline: 11s}}, bind: {{policy: Ignore}}}}",
+            [
+                "Invalid plugins[0].points.filter.deadline",
+                "NotSupported plugins[0].points.filter.policy",
+                "NotSupported plugins[0].points.bind.policy",
+            ],
+            id="points",
+        ),
+        pytest.param(
+            f"{SOCKET}, points: {{unreserve: {{policy: Fail}}, preBind: {{deadline: 601s}},"
+            " score: {deadline: 0s}}",
+            [
+                "Invalid plugins[0].points.score.deadline",
+                "Forbidden plugins[0].points.unreserve.policy",
+                "Invalid plugins[0].points.preBind.deadline",
+            ],
+            id="fixed outcome and limits",
+        ),
+    ],
+)
+def test_values_that_make_no_sense(fields: str, want: list[str]) -> None:
+    error = error_of(f"plugins:\n- {{name: X, {fields}}}\n")
+    assert error.kind == "validation"
+    assert [f"{str(f.type).removeprefix('FieldValue')} {f.field}" for f in error.errors] == want
+    assert all(finding.line == 4 for finding in error.findings)
+
+
+def test_policy_comes_with_the_nearest_legal_one() -> None:
+    error = error_of(f"plugins:\n- name: X\n  {SOCKET}\n  points:\n    filter: {{policy: fail}}\n")
+    assert str(error) == (
+        'b.yaml:7: plugins[0].points.filter.policy: Unsupported value: "fail": supported values: "Fail", '
+        '"Ignore" (did you mean "Fail"?)'
+    )
+
+
+def test_names_are_unique_and_well_formed() -> None:
+    error = error_of(f"plugins: [{{{SOCKET}}}, {{name: a b, {SOCKET}}}, {{name: a b, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == [
+        "plugins[0].name",
+        "plugins[1].name",
+        "plugins[2].name",
+        "plugins[2].name",
+    ]
+
+
+@pytest.mark.parametrize("budget", ["0s", "9ms", "61s", "-1s"])
+def test_cycle_budget_has_limits(budget: str) -> None:
+    assert [finding.field for finding in error_of(f"cycleBudget: {budget}").errors] == ["cycleBudget"]
+
+
+def test_shown_as_json_it_says_everything_that_counts() -> None:
+    shown = load(f"plugins:\n- {{name: X, {SOCKET}, points: {{filter: {{deadline: 1500us}}}}}}").to_json()
+    assert isinstance(shown["plugins"], list)
+    first = shown["plugins"][0]
+    assert isinstance(first, dict)
+    assert isinstance(first["points"], dict)
+    assert first["points"]["filter"] == {"deadline": "1.5ms", "policy": "Fail"}
+    assert shown["cycleBudget"] == "1s"

@@ -1,0 +1,84 @@
+"""Which plugins exist: default ones, registered ones, those of BerthConfiguration."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.loading import load_configuration
+
+HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+BERTH = "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+
+
+def load(profile: str, plugin: str, **registered: frozenset[str]) -> LoadedConfiguration:
+    text = f"{HEADER}profiles:\n- plugins: {profile}\n{BERTH}plugins:\n- {plugin}\n"
+    return load_configuration(text, source="f.yaml", registered=registered)
+
+
+def points_of(loaded: LoadedConfiguration, name: str) -> set[str]:
+    plugins = loaded.profiles[0].plugins
+    return {point for point, listed in plugins.items() if any(p.name == name for p in listed)}
+
+
+EVERYWHERE = "{multiPoint: {enabled: [{name: Gpu}]}}"
+GPU = "{name: Gpu, endpoint: 'unix:///run/gpu.sock'"
+
+
+def test_points_that_the_file_names_count_until_the_plugin_is_attached() -> None:
+    loaded = load(EVERYWHERE, GPU + ", points: {simulateFilter: {}, normalizeScore: {}, queueingHints: {}}}")
+    assert points_of(loaded, "Gpu") == {"filter", "score"}
+    assert any("known when it is attached" in warning for warning in loaded.warnings)
+
+
+def test_points_at_which_a_profile_enables_it_count_too() -> None:
+    assert points_of(load("{permit: {enabled: [{name: Gpu}]}}", GPU + "}"), "Gpu") == {"permit"}
+
+
+def test_registered_points_beat_the_file() -> None:
+    loaded = load(EVERYWHERE, GPU + ", points: {filter: {}}}", Gpu=frozenset({"reserve"}))
+    assert points_of(loaded, "Gpu") == {"reserve"}
+    assert loaded.warnings == ()
+
+
+def test_plugin_whose_points_nothing_tells_is_an_error_with_the_cure() -> None:
+    with pytest.raises(ConfigurationError, match="--plugin NAME=point,point") as caught:
+        load(EVERYWHERE, GPU + "}")
+    assert caught.value.kind == "profile"
+    assert caught.value.line == 4
+
+
+def test_plugin_in_no_profile_is_named() -> None:
+    assert any("is enabled in no profile" in warning for warning in load("{}", GPU + "}").warnings)
+
+
+def test_deadline_beyond_the_cycle_budget_is_named() -> None:
+    loaded = load(EVERYWHERE, GPU + ", points: {filter: {deadline: 5s}, preBind: {deadline: 60s}}}")
+    assert sum("longer than cycleBudget" in warning for warning in loaded.warnings) == 1
+
+
+def test_default_plugin_can_be_served_elsewhere_only_by_name_in_the_file() -> None:
+    with pytest.raises(ConfigurationError, match="a plugin named NodeName already exists"):
+        load_configuration(HEADER, source="f", registered={"NodeName": frozenset({"filter"})})
+    loaded = load("{}", GPU.replace("Gpu", "NodeName") + "}")
+    assert points_of(loaded, "NodeName") == {"filter"}
+
+
+def test_registered_point_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean filter"):
+        load_configuration(HEADER, source="f", registered={"Gpu": frozenset({"filtr"})})
+
+
+def test_names_that_do_nothing_are_named() -> None:
+    text = HEADER + (
+        "profiles:\n- plugins:\n    filter: {disabled: [{name: NodeNam}]}\n"
+        "    multiPoint: {disabled: [{name: NodePorts}]}\n"
+        "  pluginConfig: [{name: NodePorts, args: {x: 1}}, {name: NodeAffinty, args: {x: 1}}]\n"
+    )
+    assert load_configuration(text, source="f").warnings == (
+        'profiles[0].plugins.filter.disabled: there is no plugin "NodeNam" to disable '
+        '(did you mean "NodeName"?)',
+        'profiles[0].pluginConfig[0]: the profile does not enable "NodePorts", its args are not used',
+        'profiles[0].pluginConfig[1]: the profile does not enable "NodeAffinty", its args are not used '
+        '(did you mean "NodeAffinity"?)',
+    )

@@ -1,0 +1,76 @@
+"""The table of default plugins agrees with itself and with the words of the contract."""
+
+from __future__ import annotations
+
+from berth_host.config.decoding.args_v1 import ARGS_TYPES
+from berth_host.config.default_plugins import (
+    ARGS_KINDS,
+    DEFAULT_PLUGINS,
+    DEFAULT_PLUGINS_BY_NAME,
+    EXTENSION_POINTS,
+    DefaultPlugin,
+)
+from berth_host.config.feature_gates import FEATURE_GATES
+from berth_sdk.events import action_of_word
+from berth_sdk.extension_points import ExtensionPoint
+
+
+def registered(plugin: DefaultPlugin, resource: str) -> set[str]:
+    return {action for event in plugin.events if event.resource == resource for action in event.actions}
+
+
+def test_names_are_unique_and_points_exist() -> None:
+    assert len(DEFAULT_PLUGINS_BY_NAME) == len(DEFAULT_PLUGINS) == 23
+    assert all(plugin.points <= set(EXTENSION_POINTS) for plugin in DEFAULT_PLUGINS)
+
+
+def test_points_cover_those_of_the_contract() -> None:
+    # NormalizeScore belongs to score in a configuration; pod groups have two points of their own.
+    contract = {point.config_name for point in ExtensionPoint} - {"normalizeScore"}
+    assert set(EXTENSION_POINTS) - contract == {"placementGenerate", "placementScore"}
+    assert contract <= set(EXTENSION_POINTS)
+
+
+def test_kinds_of_arguments_are_named_after_their_plugins() -> None:
+    kinds = {plugin.name: plugin.args_kind for plugin in DEFAULT_PLUGINS if plugin.args_kind is not None}
+    assert all(kind == f"{name}Args" for name, kind in kinds.items())
+    assert set(ARGS_TYPES) == ARGS_KINDS
+
+
+def test_gates_exist() -> None:
+    gates = {plugin.feature_gate for plugin in DEFAULT_PLUGINS} - {None}
+    assert gates <= set(FEATURE_GATES)
+
+
+def test_only_scoring_plugins_have_weights() -> None:
+    weighted = {plugin.name for plugin in DEFAULT_PLUGINS if plugin.weight}
+    scoring = {plugin.name for plugin in DEFAULT_PLUGINS if plugin.points & {"score", "placementScore"}}
+    assert scoring - weighted == {"VolumeBinding"}
+    assert weighted <= scoring
+
+
+def test_actions_are_words_of_the_contract() -> None:
+    for plugin in DEFAULT_PLUGINS:
+        for event in plugin.events:
+            for action in event.actions:
+                assert action_of_word(event.resource, action)
+
+
+def test_whoever_waits_for_new_nodes_waits_for_taints_too() -> None:
+    for plugin in DEFAULT_PLUGINS:
+        node = registered(plugin, "Node")
+        assert ("add" in node) <= ("update.taints" in node), plugin.name
+
+
+def test_an_action_is_registered_once() -> None:
+    for plugin in DEFAULT_PLUGINS:
+        pairs = [(event.resource, action) for event in plugin.events for action in event.actions]
+        assert len(pairs) == len(set(pairs)), plugin.name
+
+
+def test_plugins_that_only_score_sort_or_bind_register_nothing() -> None:
+    silent = {plugin.name for plugin in DEFAULT_PLUGINS if not plugin.events}
+    assert silent == {
+        *("PrioritySort", "NodeResourcesBalancedAllocation", "ImageLocality", "DefaultBinder"),
+        *("TopologyPlacementGenerator", "PodGroupPodsCount"),
+    }

@@ -1,0 +1,119 @@
+"""Loading whole files: what comes out, in which order errors win, and what is said about the rest."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.loading import (
+    default_configuration,
+    load_berth_configuration,
+    load_configuration,
+)
+from berth_host.config.rendering import configuration_to_json
+
+HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+BERTH = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+
+
+def test_default_configuration_is_that_of_an_empty_file() -> None:
+    assert default_configuration() == load_configuration(HEADER, source="x")
+
+
+def test_global_fields_come_out_typed_and_in_seconds() -> None:
+    scheduler = load_configuration(
+        HEADER
+        + "percentageOfNodesToScore: 30\npodInitialBackoffSeconds: 2\nclientConnection: {qps: 12.5}\n"
+        + "leaderElection: {leaseDuration: 1m, retryPeriod: 500ms}\ndelayCacheUntilActive: true\n",
+        source="f",
+    ).scheduler
+    assert scheduler.percentage_of_nodes_to_score == 30
+    assert (scheduler.pod_initial_backoff_s, scheduler.pod_max_backoff_s) == (2, 10)
+    assert scheduler.leader_election.lease_duration_s == 60
+    assert scheduler.leader_election.retry_period_s == 0.5
+    assert scheduler.client_connection.qps == 12.5
+    assert scheduler.delay_cache_until_active
+    assert scheduler.parallelism == 16
+
+
+def test_profiles_are_found_by_name() -> None:
+    loaded = load_configuration(
+        HEADER + "profiles: [{schedulerName: a}, {schedulerName: b, percentageOfNodesToScore: 0}]", source="f"
+    )
+    found = loaded.profile("b")
+    assert found is not None
+    assert found.percentage_of_nodes_to_score == 0
+    assert "NodeResourcesFit" in found.plugin_names
+    assert found.plugins_at("permit") == ()
+    assert loaded.profile("c") is None
+
+
+def test_both_documents_of_one_file_are_read() -> None:
+    text = f"{HEADER}---\n{BERTH}cycleBudget: 2s\n"
+    assert load_configuration(text, source="f").berth.cycle_budget_s == 2
+    assert load_berth_configuration(text, source="f").cycle_budget_s == 2
+
+
+def test_a_file_of_berth_alone_means_the_default_scheduler() -> None:
+    loaded = load_configuration(f"{BERTH}cycleBudget: 2s\n", source="f")
+    assert loaded.berth.cycle_budget_s == 2
+    assert loaded.profiles == default_configuration().profiles
+
+
+def test_berth_configuration_may_come_from_another_file_but_not_from_both() -> None:
+    other = BerthConfiguration(plugins=(BerthPlugin(name="Gpu", command=("gpu",)),))
+    text = HEADER + "profiles: [{plugins: {filter: {enabled: [{name: Gpu}]}}}]"
+    loaded = load_configuration(text, source="f", berth=other)
+    assert [plugin.name for plugin in loaded.profiles[0].plugins_at("filter")][-1] == "Gpu"
+    with pytest.raises(ConfigurationError, match="in another file"):
+        load_configuration(f"{text}\n---\n{BERTH}", source="f", berth=other)
+
+
+def test_other_documents_are_ignored_with_a_warning() -> None:
+    loaded = load_configuration(f"{HEADER}---\n{{[\n", source="f")
+    assert len(loaded.warnings) == 1
+    assert "line 3 is ignored" in loaded.warnings[0]
+
+
+def test_gates_that_need_others_are_a_warning() -> None:
+    assert len(default_configuration(feature_gates={"GangScheduling": True}).warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line"),
+    [
+        pytest.param("a: [", "decode", 2, id="no YAML"),
+        pytest.param(f"{HEADER}parallelism: 0\nx: 1\n---\n{BERTH}y: 1", "decode", 4, id="decoding first"),
+        pytest.param(f"{HEADER}parallelism: 0\n---\n{BERTH}y: 1", "validation", 3, id="then validation"),
+        pytest.param(
+            f"{HEADER}profiles: [{{plugins: {{bind: {{disabled: [{{name: '*'}}]}}}}}}]\n---\n{BERTH}y: 1",
+            "decode",
+            7,
+            id="then berth's document",
+        ),
+        pytest.param(
+            f"{HEADER}profiles:\n- plugins:\n    bind: {{disabled: [{{name: '*'}}]}}\n---\n{BERTH}",
+            "profile",
+            5,
+            id="profiles last",
+        ),
+    ],
+)
+def test_the_first_step_that_fails_is_reported_with_its_line(text: str, kind: str, line: int) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(text, source="f")
+    assert (caught.value.kind, caught.value.line) == (kind, line)
+
+
+def test_rendered_configuration_has_the_four_parts() -> None:
+    shown = configuration_to_json(default_configuration())
+    assert set(shown) == {"config", "profiles", "berth", "warnings"}
+    assert isinstance(shown["profiles"], list)
+    first = shown["profiles"][0]
+    assert isinstance(first, dict)
+    assert "frameworkPluginConfig" not in first
+
+
+def test_key_material_is_not_printed() -> None:
+    text = HEADER + "extenders: [{tlsConfig: {serverName: s, keyData: Zm9v}}]"
+    assert "foo" not in repr(load_configuration(text, source="f").scheduler)

@@ -1,0 +1,52 @@
+"""The ring of diagnoses, and what one keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+from berth_host.explain.diagnosis import Diagnoses, Diagnosis
+from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from support.frameworks import table_of
+
+
+def diagnosis(name: str, attempt: int = 1) -> Diagnosis:
+    return Diagnosis(
+        pod=Pod(name=name, uid=f"uid-{name}"),
+        profile="default-scheduler",
+        cycle_id="c",
+        attempt=attempt,
+        started_at_s=0.0,
+    )
+
+
+def test_ring_keeps_the_latest_attempt_of_the_latest_pods() -> None:
+    ring = Diagnoses(capacity=2)
+    for item in (diagnosis("a"), diagnosis("b"), diagnosis("a", 2), diagnosis("c")):
+        ring.add(item)
+    assert [(item.pod.name, item.attempt) for item in ring] == [("a", 2), ("c", 1)]
+    assert ring.get("uid-b") is None
+    found = ring.find("default/a")
+    assert found is not None
+    assert found.attempt == 2
+
+
+def test_rejections_keep_their_node_sets() -> None:
+    statuses = NodeStatuses(table_of(*(f"n{i}" for i in range(20))))
+    mask = np.zeros(20, dtype=np.bool_)
+    mask[[3, 17]] = True
+    full = Status.unschedulable("full")
+    statuses.reject(np.arange(20), Verdicts.reject_where(mask, full), "P")
+    kept = diagnosis("a")
+    kept.record_rejections(statuses)
+    (rejection,) = kept.rejections
+    assert rejection.slots().tolist() == [3, 17]
+    assert (rejection.node_count, rejection.status.plugin) == (2, "P")
+
+
+def test_pending_rejection_is_blamed_in_both_sets() -> None:
+    kept = diagnosis("a")
+    kept.blame(Status.pending("later").with_plugin("P"))
+    kept.blame(Status.unschedulable("full").with_plugin("Q"))
+    kept.blame(Status.unschedulable("nobody's"))
+    assert (kept.unschedulable_plugins, kept.pending_plugins) == ({"P", "Q"}, {"P"})

@@ -1,0 +1,120 @@
+"""Pods held at Permit: votes, early decisions, timeouts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods, go_duration
+from berth_host.model.clock import ManualClock
+from berth_sdk.pod import Pod
+from berth_sdk.results import Decision
+from berth_sdk.status import Code
+
+POD = Pod(name="web", uid="uid-web")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(start_s=1000.0)
+
+
+@pytest.fixture
+def waiting(clock: ManualClock) -> WaitingPods:
+    pods = WaitingPods(clock)
+    pods.register(POD, "c1", "n1")
+    return pods
+
+
+async def test_pod_goes_on_when_every_plugin_that_waits_has_allowed_it(waiting: WaitingPods) -> None:
+    waiting.hold(POD.uid, {"A": 10.0, "B": 10.0})
+    wait = asyncio.ensure_future(waiting.wait(POD.uid))
+    assert waiting.allow("A", POD.uid, "c1") is Decision.APPLIED
+    await asyncio.sleep(0)
+    assert not wait.done()
+    assert waiting.allow("B", POD.uid, "c1") is Decision.APPLIED
+    assert (await wait).is_success
+    assert not waiting.is_waiting(POD.uid)
+
+
+async def test_allow_that_overtakes_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
+    assert waiting.allow("A", POD.uid, "c1") is Decision.STORED_EARLY
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert (await waiting.wait(POD.uid)).is_success
+
+
+async def test_reject_that_overtakes_the_reply_of_permit_is_kept_and_applied(waiting: WaitingPods) -> None:
+    assert waiting.reject("B", POD.uid, "c1", "no") is Decision.STORED_EARLY
+    waiting.hold(POD.uid, {"A": 10.0})
+    status = await waiting.wait(POD.uid)
+    assert (status.code, status.message, status.plugin) == (Code.UNSCHEDULABLE, "no", "B")
+
+
+async def test_early_decision_is_discarded_when_permit_does_not_wait(waiting: WaitingPods) -> None:
+    waiting.reject("B", POD.uid, "c1", "no")
+    waiting.discard(POD.uid)
+    assert (await waiting.wait(POD.uid)).is_success
+    assert waiting.allow("A", POD.uid, "c1") is Decision.NOT_WAITING
+
+
+async def test_one_plugins_allow_does_not_release_another_plugins_wait(waiting: WaitingPods) -> None:
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert waiting.allow("B", POD.uid, "c1") is Decision.NOT_PERMITTED
+    assert waiting.list("A")[0].pending_plugins == ("A",)
+
+
+async def test_decisions_for_another_cycle_or_twice_have_no_effect(waiting: WaitingPods) -> None:
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert waiting.allow("A", POD.uid, "c0") is Decision.STALE_CYCLE
+    assert waiting.allow("A", POD.uid, "c1") is Decision.APPLIED
+    assert waiting.allow("A", POD.uid, "c1") is Decision.ALREADY_DECIDED
+    assert waiting.reject("A", POD.uid, "c1", "late") is Decision.ALREADY_DECIDED
+    assert (await waiting.wait(POD.uid)).is_success
+
+
+async def test_first_timeout_rejects_with_the_plugins_name(waiting: WaitingPods, clock: ManualClock) -> None:
+    waiting.hold(POD.uid, {"A": 90.0, "B": 200.0})
+    assert waiting.list()[0].deadline_s == 1090.0
+    clock.advance(90)
+    status = await waiting.wait(POD.uid)
+    assert status.message == "rejected due to timeout after waiting 1m30s at plugin A"
+    assert (status.code, status.plugin) == (Code.UNSCHEDULABLE, "A")
+
+
+async def test_waits_are_clamped_to_fifteen_minutes(waiting: WaitingPods, clock: ManualClock) -> None:
+    waiting.hold(POD.uid, {"A": 10 * MAX_WAIT_S})
+    clock.advance(MAX_WAIT_S)
+    assert "after waiting 15m0s" in (await waiting.wait(POD.uid)).message
+
+
+async def test_preemption_ends_a_wait_with_an_error(waiting: WaitingPods) -> None:
+    assert not waiting.preempt(POD.uid, "P", "preempted")  # Permit is not over
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert waiting.preempt(POD.uid, "P", "preempted")
+    assert (await waiting.wait(POD.uid)).code is Code.ERROR
+    assert not waiting.preempt(POD.uid, "P", "again")
+
+
+async def test_removed_pod_is_rejected_and_leaves_no_timer(waiting: WaitingPods, clock: ManualClock) -> None:
+    waiting.hold(POD.uid, {"A": 10.0})
+    assert waiting.reject_pod(POD.uid)
+    assert (await waiting.wait(POD.uid)).message == "removed"
+    assert clock.next_timer_s() is None
+    assert not waiting.reject_pod(POD.uid)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want"),
+    [
+        (0, "0s"),
+        (0.25, "250ms"),
+        (1.5, "1.5s"),
+        (15, "15s"),
+        (60, "1m0s"),
+        (90.5, "1m30.5s"),
+        (3600, "1h0m0s"),
+        (0.0000005, "500ns"),
+    ],
+)
+def test_durations_are_written_as_go_writes_them(seconds: float, want: str) -> None:
+    assert go_duration(seconds) == want

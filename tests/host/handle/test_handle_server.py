@@ -1,0 +1,429 @@
+"""HandleService over its real socket: who may call, and what each call does to the host behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from berth_host.errors.state import InvariantError
+from berth_host.handle.server import HandleServer
+from berth_host.handle.service import HandleSeams, NoOpenPostFilterError
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.errors import HandleError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import StateNeed
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import SUCCESS, Status
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.builders import make_node, make_pod
+from support.attached import ClusterState
+
+WAITING = WaitingPod(
+    pod=make_pod("held", uid="uid-held", labels={"a": "b"}),
+    cycle_id="cycle-7",
+    node_name="n1",
+    pending_plugins=("Demo",),
+    deadline_s=1234.5,
+)
+DESCRIPTORS = {
+    "Demo": Descriptor(name="Demo", points=(ExtensionPoint.PERMIT,), state_needs=(StateNeed.nodes(),)),
+    "Sorter": Descriptor(name="Sorter", points=(ExtensionPoint.QUEUE_SORT,)),
+}
+
+
+class Backend:
+    """A host that writes down what it was asked. `decisions`: what it answers, in order."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.asked: list[tuple[Any, ...]] = []
+        self.decisions = list(Decision)
+        self.events_left = 1000
+
+    def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
+        self.asked.append(("waiting_pods", plugin, only_mine))
+        return [WAITING]
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        self.asked.append(("allow", plugin, uid, cycle_id))
+        return self.decisions.pop(0)
+
+    def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
+        self.asked.append(("reject", plugin, uid, cycle_id, message))
+        return self.decisions.pop(0)
+
+    def objects(self, plugin: str, resource: str) -> ObjectReader:
+        raise HandleError(resource)
+
+    def snapshot(self) -> NodeTable:
+        return self.state.nodes
+
+    def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
+        self.asked.append(("requeue", plugin, None if uids is None else list(uids), reason, skip_backoff))
+        return 2
+
+    def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
+        self.asked.append(("invalidate", plugin, None if uids is None else list(uids)))
+
+    def record_event(
+        self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
+    ) -> bool:
+        self.asked.append(("event", plugin, regarding.name, type, reason, action, note))
+        self.events_left -= 1
+        return self.events_left >= 0
+
+
+class Filters:
+    """The other plugins: they reject whatever would have more than one pod added."""
+
+    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+        if cycle_id != "open":
+            raise NoOpenPostFilterError(cycle_id)
+        return [
+            SUCCESS if len(item.added) < 2 else Status.unschedulable(f"{item.node_name} is full")
+            for item in scenarios
+        ]
+
+
+class Serving:
+    """A server, and a caller of it."""
+
+    def __init__(self, server: HandleServer, backend: Backend, state: ClusterState) -> None:
+        self.server = server
+        self.backend = backend
+        self.state = state
+        self.target, self.token = server.grant(
+            "attachment-1", frozenset({"Demo", "Sorter"}), loopback_tcp=False
+        )
+        self.channel = grpc.aio.insecure_channel(self.target)
+        self.stub = handle_pb2_grpc.HandleServiceStub(self.channel)
+
+    async def call(self, rpc: str, request: Any, token: str | None = None) -> Any:
+        """One unary call with the token."""
+        secret = self.token if token is None else token
+        metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
+        return await getattr(self.stub, rpc)(request, metadata=metadata, timeout=10)
+
+    async def refused(self, rpc: str, request: Any, token: str | None = None) -> tuple[grpc.StatusCode, str]:
+        """The code and text of a call that is refused."""
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.call(rpc, request, token)
+        return caught.value.code(), caught.value.details() or ""
+
+
+@asynccontextmanager
+async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Serving]:
+    state = ClusterState()
+    state.add_nodes(make_node(f"n{i}") for i in range(node_count))
+    backend = Backend(state)
+    seams = HandleSeams(backend=backend, state=state, filters=Filters(), descriptor_of=DESCRIPTORS.get)
+    server = HandleServer(seams, tcp=tcp)
+    await server.start()
+    made = Serving(server, backend, state)
+    try:
+        yield made
+    finally:
+        await made.channel.close()
+        await server.stop()
+
+
+# --- who may call --------------------------------------------------------------------------------------
+
+REQUESTS = {
+    "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,
+    "DecideWaitingPods": handle_pb2.DecideWaitingPodsRequest,
+    "RunFilters": handle_pb2.RunFiltersRequest,
+    "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
+    "Requeue": handle_pb2.RequeueRequest,
+    "InvalidateSortKeys": handle_pb2.InvalidateSortKeysRequest,
+    "RecordEvents": handle_pb2.RecordEventsRequest,
+}
+
+
+def test_every_call_is_tried_below() -> None:
+    service = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
+    assert {method.name for method in service.methods} == {*REQUESTS, "ReadState"}
+
+
+@pytest.mark.parametrize("rpc", REQUESTS)
+async def test_no_call_without_the_token_of_the_attachment(rpc: str) -> None:
+    async with serving() as host:
+        request = REQUESTS[rpc](plugin="Demo")
+        for token in ("", "0" * 64, host.token[:-1]):
+            code, text = await host.refused(rpc, request, token)
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert host.token not in text
+        host.server.revoke("attachment-1")
+        assert (await host.refused(rpc, request))[0] is grpc.StatusCode.UNAUTHENTICATED
+        assert host.backend.asked == []
+
+
+@pytest.mark.parametrize("rpc", REQUESTS)
+async def test_no_call_in_the_name_of_another_attachments_plugin(rpc: str) -> None:
+    async with serving() as host:
+        code, text = await host.refused(rpc, REQUESTS[rpc](plugin="Stranger"))
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert "'Stranger'" in text
+
+
+async def test_state_is_read_with_the_token_alone() -> None:
+    async with serving() as host:
+        stream = host.stub.ReadState(handle_pb2.ReadStateRequest(plugin="Demo"), timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_new_grant_of_an_attachment_ends_the_old_one() -> None:
+    async with serving() as host:
+        _, newer = host.server.grant("attachment-1", frozenset({"Demo"}), loopback_tcp=False)
+        request = handle_pb2.ListWaitingPodsRequest(plugin="Demo")
+        assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.UNAUTHENTICATED
+        await host.call("ListWaitingPods", request, newer)
+
+
+async def test_grants_show_no_secret() -> None:
+    async with serving() as host:
+        grant = host.server.grants.find(host.token.encode())
+        assert grant is not None
+        assert host.token not in repr(grant)
+        assert len(bytes.fromhex(host.token)) == 32
+
+
+async def test_socket_lies_in_a_private_folder_that_goes_with_the_server() -> None:
+    async with serving() as host:
+        folder = Path(host.target.removeprefix("unix://")).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+
+
+async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
+    async with serving(tcp=True) as host:
+        target, token = host.server.grant("attachment-2", frozenset({"Demo"}), loopback_tcp=True)
+        assert target.startswith("127.0.0.1:")
+        async with grpc.aio.insecure_channel(target) as channel:
+            stub = handle_pb2_grpc.HandleServiceStub(channel)
+            reply = await stub.ListWaitingPods(
+                handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
+                metadata=(("authorization", f"Bearer {token}"),),
+                timeout=10,
+            )
+            assert len(reply.pods) == 1
+
+
+async def test_nothing_is_granted_before_the_start() -> None:
+    seams = HandleSeams(
+        backend=Backend(ClusterState()),
+        state=ClusterState(),
+        filters=Filters(),
+        descriptor_of=DESCRIPTORS.get,
+    )
+    with pytest.raises(InvariantError):
+        HandleServer(seams).grant("a", frozenset(), loopback_tcp=False)
+
+
+# --- what each call does ---------------------------------------------------------------------------------
+
+
+async def test_waiting_pods_are_listed_with_their_objects_on_request() -> None:
+    async with serving() as host:
+        plain = await host.call(
+            "ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Demo", only_mine=True)
+        )
+        (item,) = plain.pods
+        assert (item.pod.ref.uid, item.cycle_id, item.node_name) == ("uid-held", "cycle-7", "n1")
+        assert list(item.pending_plugins) == ["Demo"]
+        assert item.deadline.ToMilliseconds() == 1_234_500
+        assert not item.HasField("object")
+        full = await host.call(
+            "ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Demo", with_objects=True)
+        )
+        assert b'"held"' in full.pods[0].object.raw
+        assert host.backend.asked == [("waiting_pods", "Demo", True), ("waiting_pods", "Demo", False)]
+
+
+async def test_each_decision_gets_its_own_result_in_order() -> None:
+    async with serving() as host:
+        allow, reject = handle_pb2.WaitDecision.VERDICT_ALLOW, handle_pb2.WaitDecision.VERDICT_REJECT
+        decisions = [
+            handle_pb2.WaitDecision(pod_uid=f"u{i}", cycle_id="c", verdict=allow if i % 2 else reject)
+            for i in range(6)
+        ]
+        decisions.append(handle_pb2.WaitDecision(pod_uid="u6", cycle_id="c"))
+        reply = await host.call(
+            "DecideWaitingPods",
+            handle_pb2.DecideWaitingPodsRequest(plugin="Demo", decisions=decisions),
+        )
+        names = [handle_pb2.DecideWaitingPodsResponse.Result.Name(result) for result in reply.results]
+        assert names == [
+            "RESULT_APPLIED",
+            "RESULT_STORED_EARLY",
+            "RESULT_ALREADY_DECIDED",
+            "RESULT_NOT_WAITING",
+            "RESULT_STALE_CYCLE",
+            "RESULT_NOT_PERMITTED",
+            "RESULT_NOT_PERMITTED",  # no verdict
+        ]
+        assert [entry[0] for entry in host.backend.asked] == ["reject", "allow"] * 3
+
+
+async def test_requeue_moves_the_named_pods_and_all_rejected_ones() -> None:
+    async with serving() as host:
+        request = handle_pb2.RequeueRequest(
+            plugin="Demo",
+            pod_uids=["a"],
+            all_rejected_by_me=True,
+            reason="light",
+            skip_backoff=True,
+        )
+        assert (await host.call("Requeue", request)).moved == 4
+        assert host.backend.asked == [
+            ("requeue", "Demo", ["a"], "light", True),
+            ("requeue", "Demo", None, "light", True),
+        ]
+        assert (await host.call("Requeue", handle_pb2.RequeueRequest(plugin="Demo"))).moved == 0
+
+
+async def test_sort_keys_are_invalidated_by_the_plugin_that_sorts_alone() -> None:
+    async with serving() as host:
+        request = handle_pb2.InvalidateSortKeysRequest(plugin="Demo", all=True)
+        assert (await host.refused("InvalidateSortKeys", request))[0] is grpc.StatusCode.PERMISSION_DENIED
+        for fields in ({"all": True}, {"pod_uids": ["a"]}, {}):
+            await host.call(
+                "InvalidateSortKeys", handle_pb2.InvalidateSortKeysRequest(plugin="Sorter", **fields)
+            )
+        assert host.backend.asked == [("invalidate", "Sorter", None), ("invalidate", "Sorter", ["a"])]
+
+
+async def test_events_are_written_bounded_and_counted() -> None:
+    async with serving() as host:
+        host.backend.events_left = 30
+        record = handle_pb2.EventRecord(
+            regarding=pb.ObjectRef(name="web", uid="u"), reason="Blinked", note="é" * 2000
+        )
+        request = handle_pb2.RecordEventsRequest(plugin="Demo", events=[record] * 120)
+        assert (await host.call("RecordEvents", request)).dropped == 90
+        assert len(host.backend.asked) == 100
+        _, _, name, kind, reason, action, note = host.backend.asked[0]
+        assert (name, kind, reason, action) == ("web", "Normal", "Blinked", "")
+        assert len(note.encode()) == 1024
+
+
+async def test_other_plugins_filters_answer_while_the_post_filter_is_open() -> None:
+    async with serving() as host:
+        index = host.state.index_of("n1")
+        added = [
+            pb.PodState(pod=pb.PodSummary(ref=pb.ObjectRef(name=f"p{i}", uid=f"p{i}"))) for i in range(2)
+        ]
+        scenarios = [
+            scheduling_pb2.Scenario(node_index=index or 0, added=added),
+            scheduling_pb2.Scenario(node_name="n2", added=added[:1]),
+        ]
+        request = handle_pb2.RunFiltersRequest(plugin="Demo", cycle_id="open", scenarios=scenarios)
+        reply = await host.call("RunFilters", request)
+        assert [(status.code, list(status.reasons)) for status in reply.statuses] == [
+            (pb.Status.CODE_UNSCHEDULABLE, ["n1 is full"]),
+            (pb.Status.CODE_SUCCESS, []),
+        ]
+        request.cycle_id = "over"
+        code, text = await host.refused("RunFilters", request)
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert text == "no PostFilter of Demo is open in cycle over"
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        scheduling_pb2.Scenario(node_name="nowhere"),
+        scheduling_pb2.Scenario(node_index=999),
+        scheduling_pb2.Scenario(node_name="n1", removed=[pb.ObjectRef(name="x", uid="not there")]),
+    ],
+    ids=["node", "index", "pod"],
+)
+async def test_scenarios_about_what_is_not_there_are_refused(scenario: scheduling_pb2.Scenario) -> None:
+    async with serving() as host:
+        request = handle_pb2.RunFiltersRequest(plugin="Demo", cycle_id="open", scenarios=[scenario])
+        assert (await host.refused("RunFilters", request))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_preemption_says_that_it_is_not_in_this_release() -> None:
+    async with serving() as host:
+        code, text = await host.refused(
+            "EvaluatePreemption", handle_pb2.EvaluatePreemptionRequest(plugin="Demo")
+        )
+        assert code is grpc.StatusCode.UNIMPLEMENTED
+        assert "not in this release" in text
+
+
+# --- reading the snapshot ----------------------------------------------------------------------------------
+
+
+async def read(host: Serving, **fields: Any) -> list[handle_pb2.ReadStateResponse]:
+    stream = host.stub.ReadState(
+        handle_pb2.ReadStateRequest(plugin="Demo", **fields),
+        metadata=(("authorization", f"Bearer {host.token}"),),
+        timeout=20,
+    )
+    return [chunk async for chunk in stream]
+
+
+async def test_snapshot_is_read_whole_in_chunks_of_one_version() -> None:
+    async with serving(2000) as host:
+        chunks = await read(host)
+        names = [node.name for chunk in chunks for node in chunk.nodes]
+        assert len(chunks) > 1
+        assert sorted(names) == sorted(host.state.node_names())
+        assert {chunk.version.generation for chunk in chunks} == {host.state.version.generation}
+        assert all(node.HasField("summary") for chunk in chunks for node in chunk.nodes)
+
+
+async def test_some_nodes_are_read_by_name_by_bit_and_by_exclusion() -> None:
+    async with serving(5) as host:
+        by_name = await read(host, nodes=pb.NodeSet(names=["n3", "n1"]))
+        assert sorted(node.name for chunk in by_name for node in chunk.nodes) == ["n1", "n3"]
+        slot = host.state.index_of("n2") or 0
+        by_bit = await read(host, nodes=pb.NodeSet(bitmap=(1 << slot).to_bytes(4, "little")))
+        assert [node.name for chunk in by_bit for node in chunk.nodes] == ["n2"]
+        others = await read(host, nodes=pb.NodeSet(complement=True, names=["n2"]))
+        assert len([node for chunk in others for node in chunk.nodes]) == 4
+
+
+async def test_a_node_with_many_pods_comes_in_one_piece() -> None:
+    async with serving(2) as host:
+        for i in range(400):
+            host.state.put(make_pod(f"p{i}", uid=f"p{i}", annotations={"x/y": "z" * 300}), "n1")
+        needs = [
+            identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_POD_SUMMARY, annotation_prefixes=["x/"])
+        ]
+        chunks = await read(host, needs=needs)
+        nodes = [node for chunk in chunks for node in chunk.nodes]
+        assert sorted(node.name for node in nodes) == ["n0", "n1"]
+        assert max(len(node.pods) for node in nodes) == 400
+
+
+async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> None:
+    async with serving() as host:
+        version = host.state.version
+        current = pb.StateVersion(epoch=version.epoch, generation=version.generation)
+        assert await read(host, at=current)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(host, at=pb.StateVersion(epoch=version.epoch, generation=version.generation - 1))
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert caught.value.details() == f"{version.epoch}/{version.generation}"
+
+
+async def test_unknown_nodes_are_refused() -> None:
+    async with serving() as host:
+        for nodes in (pb.NodeSet(names=["nowhere"]), pb.NodeSet(bitmap=b"\x00\x00\xff")):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await read(host, nodes=nodes)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

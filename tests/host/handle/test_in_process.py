@@ -1,0 +1,85 @@
+"""The handle of a plugin inside the host: direct on the loop, carried over from every other thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from berth_host.cache.generations import Generations
+from berth_host.cache.objects import ObjectStores
+from berth_host.handle.in_process import InProcessHandle
+from berth_host.handle.nobody import NoHost
+from berth_sdk.errors import HandleError
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.builders import make_node, make_pod, make_table
+
+WAITING = WaitingPod(
+    pod=make_pod("held", uid="u"), cycle_id="c", node_name="n", pending_plugins=("Demo",), deadline_s=1.0
+)
+
+
+class Loud(NoHost):
+    """Notes the thread in which it was asked, and what for."""
+
+    def __init__(self) -> None:
+        super().__init__(ObjectStores(Generations()), lambda: make_table([make_node("n1")]))
+        self.asked: list[tuple[str, str]] = []
+
+    def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
+        self.asked.append((f"{plugin} {only_mine}", threading.current_thread().name))
+        return [WAITING]
+
+    def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+        self.asked.append((f"{plugin} {uid} {cycle_id}", threading.current_thread().name))
+        return Decision.APPLIED
+
+
+async def test_calls_on_the_loop_are_answered_at_once() -> None:
+    backend = Loud()
+    handle = InProcessHandle("Demo", backend)
+    assert handle.waiting_pods(only_mine=True) == [WAITING]
+    assert handle.allow(WAITING) is Decision.APPLIED
+    assert handle.reject(WAITING, "no") is Decision.NOT_WAITING
+    assert isinstance(handle.snapshot(), NodeTable)
+    assert handle.requeue([make_pod("a")]) == 0
+    assert handle.objects("persistentvolumeclaims").list() == []
+    handle.invalidate_sort_keys()
+    handle.record_event(ObjectRef(namespace="d", name="n", uid="u"), "Reason", "note")
+    assert [asked for asked, _ in backend.asked] == ["Demo True", "Demo u c"]
+
+
+async def test_calls_of_a_thread_are_made_on_the_loop() -> None:
+    backend = Loud()
+    handle = InProcessHandle("Demo", backend)
+    assert await asyncio.to_thread(handle.allow, WAITING) is Decision.APPLIED
+    ((_, thread),) = backend.asked
+    assert thread == threading.main_thread().name
+
+
+def test_a_thread_without_a_running_host_is_refused() -> None:
+    handle = InProcessHandle("Demo", Loud())
+    caught: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            handle.waiting_pods()
+        except HandleError as err:
+            caught.append(err)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(10)
+    assert len(caught) == 1
+
+
+async def test_an_error_of_the_host_reaches_the_thread_that_asked() -> None:
+    class Refusing(Loud):
+        def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
+            raise HandleError("not now")
+
+    handle = InProcessHandle("Demo", Refusing())
+    with pytest.raises(HandleError, match="not now"):
+        await asyncio.to_thread(handle.allow, WAITING)

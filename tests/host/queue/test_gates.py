@@ -1,0 +1,220 @@
+"""PreEnqueue: pods that a gate keeps out, and gates that answer late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
+from berth_host.queue.registrations import Registration
+from berth_host.queue.seams import Gate, GateQuestion
+from berth_sdk.events import ActionType
+from berth_sdk.status import Status
+from support.queue_parts import NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
+
+GATE_EVENT = Registration(resource="Pod", action=int(ActionType.UPDATE_POD_LABEL))
+
+
+class Door:
+    """A gate that the test opens and closes."""
+
+    def __init__(self, *, closed: bool = True) -> None:
+        self.closed = closed
+        self.asked: list[str] = []
+
+    def __call__(self, question: GateQuestion) -> Status:
+        self.asked.append(question.pod.pod.name)
+        return Status.unresolvable("closed") if self.closed else Status.success()
+
+
+def bench_with(**gates: Gate) -> QueueBench:
+    registrations = {"Fit": [NODE_ADD], **{name: [GATE_EVENT] for name in gates}}
+    return QueueBench(Plugins(gates=gates, registrations=registrations))
+
+
+def label_changed(name: str) -> QueueEvent:
+    return QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE_POD_LABEL, a_pod(name), a_pod(name))
+
+
+def update(bench: QueueBench, name: str, action: ActionType = ActionType.UPDATE_POD_LABEL) -> None:
+    old = bench.pods.by_key[f"default/{name}"]
+    new = bench.pods.put(replace(old, resource_version=old.resource_version + "0"))
+    bench.queue.update(old, new, [QueueEvent(UNSCHEDULABLE_POD, action, old, new)])
+
+
+def test_closed_gate_keeps_the_pod_in_the_pool() -> None:
+    bench = bench_with(Gate=Door())
+    bench.add("a")
+    (info,) = bench.queue.places.pool
+    assert (bench.active, bench.pool, info.gating_plugin) == ([], ["a"], "Gate")
+    assert info.unschedulable_plugins == {"Gate"}
+    assert info.initial_attempt_timestamp_us is None
+    assert bench.notes.rejected == [("Gate", "default-scheduler")]
+
+
+def test_first_closed_gate_ends_the_asking() -> None:
+    first, second = Door(), Door()
+    bench = bench_with(First=first, Second=second)
+    bench.add("a")
+    assert (first.asked, second.asked) == (["a"], [])
+
+
+def test_present_gate_is_asked_first_and_alone_while_it_stays_closed() -> None:
+    first, second = Door(closed=False), Door()
+    bench = bench_with(First=first, Second=second)
+    bench.add("a")
+    first.asked.clear()
+    update(bench, "a")
+    assert (first.asked, second.asked) == ([], ["a", "a"])
+
+
+def test_own_update_that_answers_the_gate_lets_the_pod_in() -> None:
+    door = Door()
+    bench = bench_with(Gate=door)
+    bench.add("a")
+    door.closed = False
+    update(bench, "a")
+    assert (bench.active, bench.pool) == (["a"], [])
+    (info,) = bench.queue.places.active
+    assert not info.is_gated
+
+
+def test_event_that_the_gate_did_not_register_leaves_a_gated_pod_alone() -> None:
+    door = Door()
+    bench = bench_with(Gate=door)
+    bench.add("a")
+    door.closed = False
+    bench.queue.move_all(node_added())
+    assert bench.pool == ["a"]
+    bench.queue.move_all(label_changed("other"))
+    assert bench.active == ["a"]
+
+
+def test_activation_asks_the_gate_again() -> None:
+    door = Door()
+    bench = bench_with(Gate=door)
+    bench.add("a")
+    bench.queue.activate([a_pod("a")])
+    assert bench.pool == ["a"]
+    door.closed = False
+    bench.queue.activate([a_pod("a")])
+    assert bench.active == ["a"]
+
+
+def test_gate_is_asked_before_the_backoff_and_not_after_it() -> None:
+    door = Door(closed=False)
+    bench = bench_with(Gate=door)
+    bench.add("a")
+    bench.fail(bench.pop())
+    assert (door.asked, bench.backing_off) == (["a", "a"], ["a"])
+    bench.clock.advance(3)
+    bench.queue.flush_backoff()
+    assert (door.asked, bench.active) == (["a", "a"], ["a"])
+
+
+def test_gate_that_closes_after_an_error_makes_it_a_rejection() -> None:
+    door = Door(closed=False)
+    bench = bench_with(Gate=door)
+    bench.add("a")
+    info = bench.pop()
+    door.closed = True
+    bench.fail(info)
+    assert (bench.pool, info.unschedulable_plugins) == (["a"], {"Gate"})
+
+
+def test_gate_that_raises_counts_as_closed() -> None:
+    def broken(question: GateQuestion) -> Status:
+        raise RuntimeError("no")
+
+    bench = bench_with(Gate=broken)
+    bench.add("a")
+    assert bench.pool == ["a"]
+    assert bench.notes.raised == [("Gate", "PreEnqueue")]
+
+
+def test_gate_is_told_while_victims_are_evicted_for_the_pod() -> None:
+    def gate(question: GateQuestion) -> Status:
+        return Status.unresolvable("busy") if question.pod.victims_pending else Status.success()
+
+    bench = bench_with(Gate=gate)
+    bench.evicting.add("uid-a")
+    bench.add("a", "b")
+    assert (bench.pool, bench.active) == (["a"], ["b"])
+
+
+# --- gates that answer late ------------------------------------------------------------------------
+
+
+def test_pod_is_gated_until_a_remote_gate_answers() -> None:
+    slow, door = SlowPlugin(), Door(closed=False)
+    bench = bench_with(Slow=slow.gate, Here=door)
+    bench.add("a")
+    assert (bench.pool, bench.active, door.asked) == (["a"], [], [])
+    assert bench.queue.places.gates.open_count == 1
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    assert (bench.pool, bench.active, door.asked) == ([], ["a"], ["a"])
+    assert len(slow.gate_questions) == 1
+
+
+def test_remote_gate_that_says_no_keeps_the_pod_as_rejected_by_it() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.unresolvable("no"))
+    (info,) = bench.queue.places.pool
+    assert (info.gating_plugin, info.unschedulable_plugins) == ("Slow", {"Slow"})
+    update(bench, "a")
+    bench.queue.gate_answered(slow.gate_questions[1], Status.success())
+    assert bench.active == ["a"]
+
+
+def test_answer_about_an_older_version_of_the_pod_does_not_count() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    update(bench, "a", ActionType.UPDATE)
+    old, new = slow.gate_questions
+    bench.queue.gate_answered(old, Status.success())
+    assert bench.pool == ["a"]
+    bench.queue.gate_answered(new, Status.success())
+    assert bench.active == ["a"]
+
+
+def test_after_an_error_the_same_question_may_be_answered_again() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    (question,) = slow.gate_questions
+    bench.queue.gate_answered(question, Status.error("not reached"))
+    assert bench.pool == ["a"]
+    bench.queue.gate_answered(question, Status.success())
+    assert bench.active == ["a"]
+
+
+def test_recovered_gate_is_asked_anew() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.error("not reached"))
+    bench.queue.plugin_recovered("Slow")
+    bench.queue.gate_answered(slow.gate_questions[1], Status.success())
+    assert bench.active == ["a"]
+
+
+def test_answer_for_a_deleted_pod_brings_nothing_back() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.delete(a_pod("a"))
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    assert (bench.active, bench.pool, bench.queue.places.gates.open_count) == ([], [], 0)
+
+
+def test_late_gate_lets_a_failed_pod_go_on_into_its_backoff() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    bench.fail(bench.pop())
+    assert (bench.pool, bench.backing_off) == (["a"], [])
+    bench.queue.gate_answered(slow.gate_questions[1], Status.success())
+    assert (bench.pool, bench.backing_off) == ([], ["a"])

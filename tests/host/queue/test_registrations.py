@@ -1,0 +1,138 @@
+"""Which events reach which plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+import pytest
+from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, timed_out
+from berth_host.queue.registrations import (
+    ANY_RESOURCE,
+    Registration,
+    RegistrationIndex,
+    default_registrations,
+    registrations_of,
+)
+from berth_sdk._runtime import PluginRuntime
+from berth_sdk.events import ActionType, EventInterest, Hint
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
+from support.queue_parts import a_pod, node_added
+
+LABEL, TAINT = ActionType.UPDATE_NODE_LABEL, ActionType.UPDATE_NODE_TAINT
+
+
+@pytest.mark.parametrize(
+    ("resource", "registered", "event", "want"),
+    [
+        pytest.param("Node", LABEL, QueueEvent("Node", LABEL), True, id="same kind"),
+        pytest.param("Node", LABEL | TAINT, QueueEvent("Node", TAINT), True, id="one of two kinds"),
+        pytest.param("Node", LABEL, QueueEvent("Node", TAINT), False, id="other kind"),
+        pytest.param("Pod", LABEL, QueueEvent("Node", LABEL), False, id="other resource"),
+        pytest.param(
+            "Pod",
+            ActionType.UPDATE_POD_LABEL,
+            QueueEvent(ASSIGNED_POD, ActionType.UPDATE),
+            False,
+            id="general update, one kind registered",
+        ),
+        pytest.param(
+            "Pod",
+            ActionType.UPDATE,
+            QueueEvent(ASSIGNED_POD, ActionType.UPDATE_POD_LABEL),
+            True,
+            id="one kind, general update registered",
+        ),
+        pytest.param("Pod", ActionType.ADD, QueueEvent(ASSIGNED_POD, ActionType.ADD), True, id="bound pod"),
+        pytest.param(
+            "Pod",
+            ActionType.UPDATE,
+            QueueEvent(UNSCHEDULABLE_POD, ActionType.UPDATE),
+            True,
+            id="pending pod",
+        ),
+        pytest.param("Node", ActionType.ADD, timed_out(), False, id="wildcard happened"),
+        pytest.param("*", ActionType.ALL, QueueEvent("Node", LABEL), True, id="wildcard registered"),
+    ],
+)
+def test_registration_matches_by_resource_bits_and_number(
+    resource: str, registered: ActionType, event: QueueEvent, want: bool
+) -> None:
+    assert Registration(resource=resource, action=int(registered)).matches(event) is want
+
+
+def test_plugin_that_declares_nothing_hears_of_everything_and_says_queue() -> None:
+    registrations = registrations_of(None)
+    assert [item.resource for item in registrations] == list(ANY_RESOURCE)
+    assert all(item.action == ActionType.ALL and not item.ask for item in registrations)
+
+
+def test_plugin_that_declares_an_empty_list_hears_of_nothing() -> None:
+    assert registrations_of(()) == ()
+
+
+def test_who_waits_for_nodes_is_told_when_one_loses_a_taint() -> None:
+    found = registrations_of([EventInterest("Node", ("add",), Hint.ASK_PLUGIN)])
+    assert [(item.action, item.ask, item.implied) for item in found] == [(1, True, False), (16, False, True)]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        pytest.param(("update.labels",), id="no node add"),
+        pytest.param(("add", "update.taints"), id="taints as well"),
+        pytest.param(("add", "update"), id="every update"),
+    ],
+)
+def test_nothing_is_implied_where_the_plugin_says_it_itself(actions: tuple[str, ...]) -> None:
+    assert len(registrations_of([EventInterest("Node", actions)])) == 1
+
+
+def test_selector_looks_at_the_new_object_or_at_the_deleted_one() -> None:
+    (registration,) = registrations_of([EventInterest("Pod", label_selector="app=web")])
+    web, db = a_pod("web", labels={"app": "web"}), a_pod("db", labels={"app": "db"})
+    assert registration.selects(QueueEvent(ASSIGNED_POD, ActionType.UPDATE, db, web))
+    assert not registration.selects(QueueEvent(ASSIGNED_POD, ActionType.UPDATE, web, db))
+    assert registration.selects(QueueEvent(ASSIGNED_POD, ActionType.DELETE, web))
+
+
+def test_selector_reads_the_labels_of_any_kind_of_object() -> None:
+    (registration,) = registrations_of([EventInterest("PersistentVolume", label_selector="tier=fast")])
+    fast = KubeObject.of({"kind": "PersistentVolume", "metadata": {"labels": {"tier": "fast"}}})
+    plain = KubeObject.of({"kind": "PersistentVolume", "metadata": {}})
+    assert registration.selects(QueueEvent("PersistentVolume", ActionType.ADD, new=fast))
+    assert not registration.selects(QueueEvent("PersistentVolume", ActionType.ADD, new=plain))
+
+
+def test_index_finds_the_registrations_of_each_plugin() -> None:
+    index = RegistrationIndex(
+        {
+            "Fit": registrations_of([EventInterest("Node", ("add",), Hint.ASK_PLUGIN)]),
+            "Name": registrations_of([EventInterest("Node", ("add", "update.labels"))]),
+        }
+    )
+    assert {name: len(items) for name, items in index.matching(node_added()).items()} == {"Fit": 1, "Name": 1}
+    taint = QueueEvent("Node", TAINT, Node(name="n"), Node(name="n"))
+    assert sorted(index.matching(taint)) == ["Fit", "Name"]
+    assert [item.action for item in index.declared_by("Fit")] == [1]
+
+
+def test_plugins_that_cannot_reject_are_not_listed() -> None:
+    assert set(default_registrations(["ImageLocality", "DefaultPreemption"])) == {"DefaultPreemption"}
+
+
+BUILT = {entry.name: entry for entry in entry_points(group="berth.plugins")}
+REJECTING = default_registrations(plugin.name for plugin in DEFAULT_PLUGINS if plugin.name in BUILT)
+
+
+def by_bit(registrations: Sequence[Registration]) -> set[tuple[str, int, bool]]:
+    """(resource, one action, whether the hint decides): however they are split into registrations."""
+    return {(item.resource, int(bit), item.ask) for item in registrations for bit in ActionType(item.action)}
+
+
+@pytest.mark.parametrize("name", REJECTING)
+def test_default_plugin_declares_the_events_that_the_table_has(name: str) -> None:
+    runtime = PluginRuntime(BUILT[name].load()({}, None))
+    assert by_bit(registrations_of(runtime.descriptor.events)) == by_bit(REJECTING[name])

@@ -1,0 +1,238 @@
+"""Requests written by the host are read by the SDK, and replies written by the SDK by the host: the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc import calls
+from berth_host.rpc.remote import codec
+from berth_host.rpc.remote.replies import ReplyReader
+from berth_sdk import _wire, _wire_requests, _wire_results
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.results import NodeRejections, ObjectPatch, PatchOutcome, PatchResult, QueuedPod
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.builders import make_node, make_pod, make_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+COUNT = 12
+NODES = make_table([make_node(f"n{i}") for i in range(COUNT)])
+MODES = pytest.mark.parametrize("mode", list(NodeMode), ids=lambda mode: mode.name.lower())
+STATUSES = st.builds(
+    Status,
+    st.sampled_from([Code.SUCCESS, Code.UNSCHEDULABLE, Code.PENDING, Code.ERROR]),
+    st.lists(st.text(min_size=1, max_size=20), max_size=3).map(tuple),
+).map(lambda status: Status() if status.is_success else status)
+SUBSETS = st.sets(st.integers(0, COUNT - 1), min_size=1).map(sorted)
+
+
+def index_of(name: str) -> int | None:
+    position = NODES.position(name)
+    return None if position is None else int(NODES.rows[position])
+
+
+def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
+    return ReplyReader("Demo", calls.FILTER, mode, nodes)
+
+
+@MODES
+@given(positions=SUBSETS)
+def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: list[int]) -> None:
+    message = codec.encode_candidates(NODES.take(positions), mode)
+    if mode is NodeMode.NAMES:
+        assert list(message.names) == [f"n{i}" for i in positions]
+        assert not message.complement
+    else:
+        assert _wire.decode_rows(message, NODES.rows, {}).tolist() == NODES.rows[positions].tolist()
+
+
+@MODES
+@given(statuses=st.lists(STATUSES, min_size=COUNT, max_size=COUNT), positions=SUBSETS)
+def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], positions: list[int]) -> None:
+    nodes = NODES.take(positions)
+    verdicts = Verdicts.of(statuses[: len(positions)])
+    message = _wire_results.encode_verdicts(verdicts, nodes, mode)
+    got = reader(mode, nodes).verdicts(message)
+    assert got.to_list() == [
+        status if status.is_success else status.with_plugin("Demo") for status in verdicts.to_list()
+    ]
+
+
+@MODES
+@given(scores=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=COUNT, max_size=COUNT))
+def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
+    message = scheduling_pb2.Scores()
+    _wire_results.put_scores(message, np.asarray(scores, dtype=np.int64))
+    assert reader(mode).scores(message).tolist() == scores
+
+
+@MODES
+@given(
+    statuses=st.dictionaries(
+        st.integers(0, COUNT - 1).map(lambda i: f"n{i}"),
+        st.builds(Status, st.just(Code.UNSCHEDULABLE), st.just(("r",)), st.sampled_from(["A", "B"])),
+    )
+)
+def test_rejections_survive_the_way_there(mode: NodeMode, statuses: dict[str, Status]) -> None:
+    groups, plugins = codec.encode_rejections(NodeRejections(statuses), NODES.names, mode, index_of)
+    got = _wire_requests.decode_rejections(groups, plugins, NODES)
+    assert dict(got.by_node) == statuses
+
+
+def test_absent_status_is_spelled_out_where_it_says_more_than_the_contract() -> None:
+    absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [A]",))
+    rejections = NodeRejections({"n0": Status(Code.UNSCHEDULABLE, ("x",), "A")}, absent)
+    groups, plugins = codec.encode_rejections(rejections, NODES.names, NodeMode.NAMES, index_of)
+    got = _wire_requests.decode_rejections(groups, plugins, NODES)
+    assert got.status("n0").plugin == "A"
+    assert all(got.status(f"n{i}") == absent for i in range(1, COUNT))
+
+
+@MODES
+@pytest.mark.parametrize("need", list(PodNeed), ids=lambda need: need.name.lower())
+def test_scenarios_survive_the_way_there(mode: NodeMode, need: PodNeed) -> None:
+    here = make_pod("here", uid="here", node="n1", cpu="1")
+    nodes = make_table([make_node("n0"), make_node("n1")], [here])
+    new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
+    scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
+    messages = codec.encode_scenarios(scenarios, mode, need)
+    first, second = (_wire_requests.decode_scenario(message, nodes) for message in messages)
+    assert (first.node_name, second.node_name) == ("n1", "n0")
+    assert [pod.uid for pod in first.removed] == ["here"]
+    (added,) = first.added
+    assert (added.requests, added.labels) == (new.requests, new.labels)
+    assert (added.object is not None) == (need is PodNeed.OBJECT)
+
+
+def test_queued_pods_and_events_survive_the_way_there() -> None:
+    queued = QueuedPod(
+        pod=make_pod("a", uid="u"),
+        attempts=3,
+        added_at_s=1000.25,
+        first_attempt_at_s=900.5,
+        victims_pending=True,
+    )
+    (message,) = codec.encode_queued_pods([queued], PodNeed.OBJECT)
+    got = _wire_requests.decode_queued_pod(message)
+    assert (got.attempts, got.added_at_s, got.first_attempt_at_s) == (3, 1000.25, 900.5)
+    assert got.victims_pending
+    assert got.pod.object is not None
+    event = ClusterEvent(resource="Node", action="update.taints", old=make_node("n1"), new=make_node("n1"))
+    read = _wire_requests.decode_event(codec.encode_event(event))
+    assert (read.resource, read.action) == ("Node", "update.taints")
+    assert read.new is not None
+
+
+def test_outcomes_of_patches_survive_the_way_there() -> None:
+    item = KubeObject.of({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}})
+    ref = ObjectRef(namespace="default", name="c", uid="u", resource_version="7")
+    results = [PatchResult(outcome=outcome, ref=ref, object=item, message="m") for outcome in PatchOutcome]
+    got = _wire_requests.decode_patched(codec.encode_patched(results))
+    assert [(item.outcome, item.ref, item.message) for item in got] == [
+        (item.outcome, item.ref, item.message) for item in results
+    ]
+
+
+def test_patches_survive_the_way_back() -> None:
+    patch = ObjectPatch(
+        resource="example.com/widgets",
+        ref=ObjectRef(namespace="default", name="w", uid=""),
+        merge_patch={"metadata": {"annotations": {"a": None}}},
+        expected_resource_version="4",
+        subresource="status",
+    )
+    reply = scheduling_pb2.PreBindResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        patches=[_wire_results.encode_patch(patch)],
+    )
+    got = reader(NodeMode.SNAPSHOT).pre_bind(reply)
+    assert got is not None
+    assert got.patches == (patch,)
+
+
+# --- replies that cannot be read -----------------------------------------------------------------------
+
+
+def group(*, bitmap: bytes = b"", names: tuple[str, ...] = ()) -> scheduling_pb2.NodeVerdicts:
+    node_set = pb.NodeSet(bitmap=bitmap, names=names)
+    return scheduling_pb2.NodeVerdicts(rejected=[scheduling_pb2.NodeGroup(nodes=node_set)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdicts", "words"),
+    [
+        pytest.param(NodeMode.SNAPSHOT, group(bitmap=b"\xff\xff\xff"), "not among the candidates", id="bit"),
+        pytest.param(NodeMode.SNAPSHOT, group(names=("n1",)), "named nodes although", id="names for bits"),
+        pytest.param(NodeMode.NAMES, group(bitmap=b"\x01"), "a bitmap although", id="bits for names"),
+        pytest.param(NodeMode.NAMES, group(names=("n99",)), "'n99', which is not among", id="stranger"),
+        pytest.param(NodeMode.NAMES, group(names=("n1", "n1")), "listed a node twice", id="twice"),
+    ],
+)
+def test_sets_that_are_no_subset_are_violations(
+    mode: NodeMode, verdicts: scheduling_pb2.NodeVerdicts, words: str
+) -> None:
+    with pytest.raises(PluginProtocolError, match=words):
+        reader(mode).verdicts(verdicts)
+
+
+def test_node_in_two_groups_is_a_violation() -> None:
+    twice = scheduling_pb2.NodeVerdicts(
+        rejected=[*group(bitmap=b"\x03").rejected, *group(bitmap=b"\x02").rejected]
+    )
+    with pytest.raises(PluginProtocolError, match="two groups"):
+        reader(NodeMode.SNAPSHOT).verdicts(twice)
+
+
+def test_group_without_a_code_is_a_rejection() -> None:
+    got = reader(NodeMode.SNAPSHOT).verdicts(group(bitmap=b"\x01"))
+    assert got.status(0) == Status(Code.UNSCHEDULABLE, (), "Demo")
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([f"n{i}" for i in range(COUNT - 1)], "without a score"),
+        ([*(f"n{i}" for i in range(COUNT)), "n99"], "no candidates"),
+        (["n0", "n0"], "twice"),
+    ],
+)
+def test_named_scores_must_cover_the_candidates(names: list[str], words: str) -> None:
+    scores = scheduling_pb2.Scores(named=[scheduling_pb2.NamedScore(node=name) for name in names])
+    with pytest.raises(PluginProtocolError, match=words):
+        reader(NodeMode.NAMES).scores(scores)
+
+
+def test_named_scores_are_for_names_mode_alone() -> None:
+    scores = scheduling_pb2.Scores(named=[scheduling_pb2.NamedScore(node="n0")])
+    with pytest.raises(PluginProtocolError, match="only a plugin in NAMES mode"):
+        reader(NodeMode.SNAPSHOT).scores(scores)
+
+
+def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
+    read = reader(NodeMode.SNAPSHOT)
+    named = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(names=["n1", "nowhere"]))
+    assert read.pre_filter(named).eligible == frozenset({"n1", "nowhere"})
+    but_one = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(complement=True, bitmap=b"\x01"))
+    eligible = read.pre_filter(but_one).eligible
+    assert eligible is not None
+    assert len(eligible) == COUNT - 1
+    beyond = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(bitmap=b"\x00\x00\x00\x01"))
+    with pytest.raises(PluginProtocolError, match="not among the candidates"):
+        read.pre_filter(beyond)
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[1]", b'"text"'])
+def test_patch_that_is_no_json_object_is_a_violation(raw: bytes) -> None:
+    reply = scheduling_pb2.PreBindResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        patches=[scheduling_pb2.ObjectPatch(resource="pods", merge_patch_json=raw)],
+    )
+    with pytest.raises(PluginProtocolError, match="JSON"):
+        reader(NodeMode.SNAPSHOT).pre_bind(reply)

@@ -1,0 +1,250 @@
+"""What a plugin still has to be told: at least once, in batches, before a new Reserve, with backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+from berth_host.errors.plugins import PluginError, PluginTimeoutError, PluginUnavailableError
+from berth_host.model.clock import ManualClock
+from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.remote.outbox import Outbox, Parcel
+from berth_sdk.kube_object import ObjectRef
+
+
+class Receiver:
+    """Takes what it is sent, unless the test says how it fails. `done`: what it acknowledges; None: all."""
+
+    def __init__(self) -> None:
+        self.unreserved: list[list[str]] = []
+        self.post_bound: list[list[str]] = []
+        self.ended: list[list[str]] = []
+        self.failures: list[PluginError] = []
+        self.done: set[str] | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
+        await self._pass()
+        ids = [item.cycle_id for item in items]
+        self.unreserved.append(ids)
+        return set(ids) if self.done is None else self.done
+
+    async def send_post_bind(self, items: Sequence[Parcel]) -> None:
+        await self._pass()
+        self.post_bound.append([item.cycle_id for item in items])
+
+    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+        await self._pass()
+        self.ended.append([cycle_id for cycle_id, _ in ended])
+
+    async def _pass(self) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def gone() -> PluginUnavailableError:
+    return PluginUnavailableError("Demo", "Unreserve", "is gone")
+
+
+def parcel(cycle_id: str, uid: str = "") -> Parcel:
+    ref = ObjectRef(namespace="default", name=cycle_id, uid=uid or f"uid-{cycle_id}")
+    return Parcel(cycle_id, ref, "n1", b"")
+
+
+def outbox(clock: ManualClock) -> Outbox:
+    return Outbox("Demo", clock, rng=random.Random(1))
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def test_unreserve_is_over_once_it_is_acknowledged(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    await box.unreserve(parcel("a"), 1.0)
+    assert receiver.unreserved == [["a"]]
+    assert box.pending_unreserves == 0
+
+
+async def test_many_at_once_go_in_few_calls(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    tasks = [asyncio.ensure_future(box.unreserve(parcel(f"c{i}"), 5.0)) for i in range(300)]
+    await turns()
+    receiver.gate.set()
+    await asyncio.gather(*tasks)
+    assert sum(map(len, receiver.unreserved)) == 300
+    assert len(receiver.unreserved) <= 3
+
+
+async def test_without_an_instance_it_is_kept_and_sent_to_the_next_one(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    with pytest.raises(PluginUnavailableError):
+        await box.unreserve(parcel("a"), 1.0)
+    assert box.pending_unreserves == 1
+    box.attach(receiver)
+    await turns()
+    assert receiver.unreserved == [["a"]]
+    assert box.pending_unreserves == 0
+
+
+async def test_failed_delivery_is_repeated_with_growing_waits(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.failures = [gone() for _ in range(4)]
+    box.attach(receiver)
+    with pytest.raises(PluginUnavailableError):
+        await box.unreserve(parcel("a"), 1.0)
+    waits = []
+    while box.pending_unreserves:
+        due_s = clock.next_timer_s()
+        assert due_s is not None
+        waits.append(due_s - clock.monotonic_s())
+        clock.advance_to(due_s)
+        await turns()
+    assert receiver.unreserved == [["a"]]
+    assert len(waits) == 4
+    bounds = (0.2, 0.4, 0.8, 1.6)
+    assert all(0 <= wait <= bound for wait, bound in zip(waits, bounds, strict=True))
+
+
+async def test_what_is_missing_in_the_answer_is_sent_again(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    receiver.done = set()
+    with pytest.raises(PluginUnavailableError, match="acknowledged 0 of 1"):
+        await box.unreserve(parcel("a"), 1.0)
+    receiver.done = None
+    clock.advance(1.0)
+    await turns()
+    assert receiver.unreserved == [["a"], ["a"]]
+
+
+async def test_plugin_that_never_gives_back_is_not_waited_for_by_those_who_wait_for_calm(
+    clock: ManualClock,
+) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    receiver.done = set()
+    with pytest.raises(PluginUnavailableError):
+        await box.unreserve(parcel("a"), 1.0)
+    assert box.is_delivering
+    for _ in range(5):
+        clock.advance(10.0)
+        await turns()
+    assert not box.is_delivering
+    assert box.pending_unreserves == 1  # it is still sent, for as long as it takes
+
+
+async def test_slow_plugin_holds_nobody_beyond_the_deadline(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    with pytest.raises(PluginTimeoutError):
+        await box.unreserve(parcel("a"), 0.01)
+    assert box.pending_unreserves == 1
+    receiver.gate.set()
+    await turns()
+    assert box.pending_unreserves == 0
+
+
+async def test_new_reserve_of_the_same_pod_waits_for_the_old_unreserve(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    task = asyncio.ensure_future(box.unreserve(parcel("a", uid="pod-1"), 5.0))
+    await turns()
+    await box.settled("pod-2", 0.01)  # another pod does not wait
+    with pytest.raises(PluginTimeoutError):
+        await box.settled("pod-1", 0.01)
+    waiting = asyncio.ensure_future(box.settled("pod-1", 5.0))
+    receiver.gate.set()
+    await asyncio.gather(task, waiting)
+
+
+async def test_post_bind_is_tried_five_times_and_then_dropped(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.failures = [gone() for _ in range(5)]
+    box.attach(receiver)
+    box.post_bind(parcel("a"))
+    await turns()
+    while box.dropped == 0:
+        clock.advance(10.0)
+        await turns()
+    clock.advance(100.0)
+    await turns()
+    assert (receiver.post_bound, box.dropped) == ([], 1)
+
+
+async def test_end_of_a_cycle_comes_after_its_post_bind(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    box.post_bind(parcel("a"))
+    box.end_cycle("a", Outcome.BOUND)
+    assert box.take_ended() == []
+    receiver.gate.set()
+    await turns()
+    assert receiver.post_bound == [["a"]]
+    assert box.take_ended() == [("a", Outcome.BOUND)]
+
+
+async def test_ends_go_by_themselves_after_an_idle_second(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    box.end_cycle("a", Outcome.UNSCHEDULABLE)
+    await turns()
+    assert receiver.ended == []
+    clock.advance(1.0)
+    await turns()
+    assert receiver.ended == [["a"]]
+
+
+async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualClock) -> None:
+    box = outbox(clock)
+    box.end_cycle("a", Outcome.BOUND)
+    taken = box.take_ended()
+    assert box.take_ended() == []
+    box.return_ended(taken)
+    assert box.take_ended() == taken
+
+
+async def test_ends_are_bounded_while_nobody_is_there(clock: ManualClock) -> None:
+    box = outbox(clock)
+    for i in range(10_050):
+        box.end_cycle(str(i), Outcome.BOUND)
+    taken = []
+    while batch := box.take_ended():
+        taken += batch
+    assert len(taken) == 10_000
+    assert taken[-1] == ("10049", Outcome.BOUND)
+
+
+async def test_draining_sends_everything_that_is_left(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    box.post_bind(parcel("a"))
+    box.end_cycle("a", Outcome.BOUND)
+    assert await box.drained(1.0)
+    assert (receiver.post_bound, receiver.ended) == ([["a"]], [["a"]])
+
+
+async def test_closed_outbox_leaves_no_task_behind(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    box.post_bind(parcel("a"))
+    await turns()
+    await box.close()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox-Demo"]

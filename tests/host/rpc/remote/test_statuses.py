@@ -1,0 +1,44 @@
+"""Statuses on the wire: codes, readings of unset and unknown ones, and what is cut."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.rpc.remote.statuses import cut, decode_status, encode_status
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.status import Code, Status
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_survives_the_way_there_and_back(code: Code) -> None:
+    status = Status(code, ("why", "and why"))
+    assert decode_status(encode_status(status), "Demo", Code.ERROR) == status.with_plugin("Demo")
+
+
+def test_no_code_is_read_as_the_place_says() -> None:
+    message = pb.Status(reasons=["r"])
+    assert decode_status(message, "Demo", Code.UNSCHEDULABLE).code is Code.UNSCHEDULABLE
+    assert decode_status(message, "Demo", Code.SUCCESS).code is Code.SUCCESS
+
+
+def test_unknown_code_is_an_error_that_says_so() -> None:
+    message = pb.Status(reasons=["because"])
+    message.code = 42  # type: ignore[assignment]  # from a newer contract
+    status = decode_status(message, "Demo", Code.SUCCESS)
+    assert status.code is Code.ERROR
+    assert status.reasons == ('plugin "Demo" answered the unknown status code 42', "because")
+
+
+def test_reasons_beyond_eight_are_dropped() -> None:
+    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(20)])
+    assert len(decode_status(message, "Demo", Code.ERROR).reasons) == 8
+
+
+@given(st.text(max_size=400))
+def test_text_is_cut_at_256_bytes_and_never_inside_a_character(text: str) -> None:
+    short = cut(text)
+    assert len(short.encode()) <= 256
+    assert text.startswith(short)
+    if short != text:
+        assert len((short + text[len(short)]).encode()) > 256

@@ -1,0 +1,504 @@
+"""The client over a plugin in process: answers, readings, deadlines, policies, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleContext
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    NodeRejections,
+    PermitResult,
+    PreBindResult,
+    PreFilterResult,
+    QueuedPod,
+)
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.builders import make_pod
+from numpy.typing import NDArray
+from support.relays import local_client, make_cycle, some_nodes
+
+QUEUED = QueuedPod(pod=make_pod("web"))
+EVENT = ClusterEvent(resource="Node", action="add")
+
+
+class Broken:
+    """Raises at every point."""
+
+    events = (EventInterest("Node", hint=Hint.ASK_PLUGIN),)
+
+    def _raise(self) -> NoReturn:
+        raise ValueError("boom")
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        self._raise()
+
+    def sort_key(self, pod: QueuedPod) -> bytes:
+        self._raise()
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        self._raise()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        self._raise()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        self._raise()
+
+    def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> Status:
+        self._raise()
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        self._raise()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        self._raise()
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self._raise()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self._raise()
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self._raise()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self._raise()
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> Status:
+        self._raise()
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self._raise()
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self._raise()
+
+
+BOOM = 'plugin "Broken" raised ValueError: boom at {}'
+Ask = Callable[[PluginClient, CycleContext, NodeTable], Any]
+STATUSES: dict[str, tuple[str, Ask]] = {
+    "PreFilter": ("preFilter", lambda c, cycle, nodes: c.pre_filter(cycle, nodes)),
+    "Filter": ("filter", lambda c, cycle, nodes: c.filter(cycle, nodes)),
+    "PostFilter": ("postFilter", lambda c, cycle, nodes: c.post_filter(cycle, NodeRejections())),
+    "PreScore": ("preScore", lambda c, cycle, nodes: c.pre_score(cycle, nodes)),
+    "Reserve": ("reserve", lambda c, cycle, nodes: c.reserve(cycle, "n0")),
+    "Permit": ("permit", lambda c, cycle, nodes: c.permit(cycle, "n0")),
+    "PreBindPreFlight": ("preBind", lambda c, cycle, nodes: c.pre_bind_pre_flight(cycle, "n0")),
+    "PreBind": ("preBind", lambda c, cycle, nodes: c.pre_bind(cycle, "n0")),
+    "Bind": ("bind", lambda c, cycle, nodes: c.bind(cycle, "n0")),
+}
+
+
+def status_of(answer: Any) -> Status:
+    if isinstance(answer, Status):
+        return answer
+    if isinstance(answer, Verdicts):
+        return answer.status(0)
+    status: Status = answer.status
+    return status
+
+
+@pytest.mark.parametrize("call", STATUSES)
+async def test_policy_fail_turns_a_fault_into_an_error_that_names_plugin_and_call(call: str) -> None:
+    point, ask = STATUSES[call]
+    client = local_client(Broken(), points={point: PointPolicy(policy=Policy.FAIL)})
+    cycle = make_cycle()
+    got = status_of(await ask(client, cycle, some_nodes()))
+    assert got == Status(Code.ERROR, (BOOM.format(call),), "Broken")
+    assert client.stats.of(call).failures == {"raised": 1}
+    assert client.stats.of(call).policies == {"Fail": 1}
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        ("PreFilter", Code.SUCCESS),
+        ("Filter", Code.SUCCESS),
+        ("PostFilter", Code.UNSCHEDULABLE),
+        ("PreScore", Code.SKIP),
+        ("Reserve", Code.SUCCESS),
+        ("Permit", Code.SUCCESS),
+        ("PreBindPreFlight", Code.SKIP),
+        ("PreBind", Code.SUCCESS),
+        ("Bind", Code.ERROR),  # it may have bound the pod: nobody else is asked
+    ],
+)
+async def test_policy_ignore_acts_as_if_the_plugin_were_not_configured(call: str, want: Code) -> None:
+    point, ask = STATUSES[call]
+    client = local_client(Broken(), points={point: PointPolicy(policy=Policy.IGNORE)})
+    cycle = make_cycle()
+    assert status_of(await ask(client, cycle, some_nodes())).code is want
+    assert cycle.notes == [BOOM.format(call)]
+
+
+async def test_scores_that_did_not_come_count_the_same_for_all_by_default() -> None:
+    client, cycle = local_client(Broken()), make_cycle()
+    outcome = await client.score(cycle, some_nodes())
+    assert outcome.status is SUCCESS
+    assert outcome.normalized.tolist() == [0, 0, 0]
+    assert cycle.notes == [BOOM.format("Score")]
+
+
+async def test_score_that_fails_with_policy_fail_has_kube_schedulers_words() -> None:
+    client = local_client(Broken(), points={"score": PointPolicy(policy=Policy.FAIL)})
+    outcome = await client.score(make_cycle(), some_nodes())
+    assert outcome.status == Status(
+        Code.ERROR,
+        (f'running Score plugins: plugin "Broken" failed with: {BOOM.format("Score")}',),
+        "Broken",
+    )
+
+
+async def test_queue_questions_without_an_answer_have_their_fallbacks() -> None:
+    client = local_client(Broken())
+    assert await client.pre_enqueue([QUEUED, QUEUED]) == [SUCCESS, SUCCESS]
+    assert await client.sort_keys([QUEUED]) == [b""]
+    assert await client.queueing_hints(EVENT, [QUEUED.pod]) == [True]
+
+
+async def test_pre_enqueue_with_policy_fail_keeps_the_pods_out() -> None:
+    client = local_client(Broken(), points={"preEnqueue": PointPolicy(policy=Policy.FAIL)})
+    (status,) = await client.pre_enqueue([QUEUED])
+    assert status == Status(Code.ERROR, (BOOM.format("PreEnqueue"),), "Broken")
+
+
+async def test_what_only_informs_never_fails() -> None:
+    client, cycle = local_client(Broken()), make_cycle()
+    await client.unreserve(cycle, "n0", "test")
+    await client.post_bind(cycle, "n0")
+    assert cycle.notes == [BOOM.format("Unreserve"), BOOM.format("PostBind")]
+
+
+async def test_scenarios_without_an_answer_are_not_feasible() -> None:
+    nodes = some_nodes()
+    scenarios = Scenarios(nodes, [Scenario("n0"), Scenario("n1")])
+    verdicts = await local_client(Broken()).filter_scenarios(make_cycle(), scenarios)
+    assert [status.code for status in verdicts.to_list()] == [Code.UNSCHEDULABLE] * 2
+    ignoring = local_client(Broken(), points={"filter": PointPolicy(policy=Policy.IGNORE)})
+    assert (await ignoring.filter_scenarios(make_cycle(), scenarios)).all_passed
+
+
+# --- answers ---------------------------------------------------------------------------------------
+
+
+class Scorer:
+    """Scores given by the test."""
+
+    normalization = ScoreNormalization.HOST_MAX
+
+    def __init__(self, *scores: int) -> None:
+        self.scores = np.asarray(scores, dtype=np.int64)
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return self.scores
+
+
+async def test_raw_scores_are_normalised_by_the_host() -> None:
+    outcome = await local_client(Scorer(1, 2, 4)).score(make_cycle(), some_nodes())
+    assert outcome.raw.tolist() == [1, 2, 4]
+    assert outcome.normalized.tolist() == [25, 50, 100]
+
+
+class Final(Scorer):
+    """Says its scores are final."""
+
+    normalization = ScoreNormalization.PLUGIN
+
+
+async def test_score_101_ends_the_cycle_in_kube_schedulers_words_or_counts_for_nothing() -> None:
+    failing = local_client(Final(1, 101, 3), points={"score": PointPolicy(policy=Policy.FAIL)})
+    outcome = await failing.score(make_cycle(), some_nodes())
+    assert outcome.status.message == (
+        'applying score defaultWeights on Score plugins: plugin "Final" returns an invalid score 101,'
+        " it should in the range of [0, 100] after normalizing"
+    )
+    neutral, cycle = local_client(Final(1, 101, 3)), make_cycle()
+    outcome = await neutral.score(cycle, some_nodes())
+    assert outcome.normalized.tolist() == [0, 0, 0]
+    assert neutral.stats.violations == 1
+    assert "invalid score 101" in cycle.notes[0]
+
+
+class TwoStep(Scorer):
+    """Normalises by itself."""
+
+    normalization = ScoreNormalization.RPC
+
+    def normalize(
+        self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
+    ) -> NDArray[np.int64]:
+        return scores // 10
+
+
+async def test_a_plugin_with_normalize_is_asked_twice() -> None:
+    client = local_client(TwoStep(10, 200, 1000))
+    outcome = await client.score(make_cycle(), some_nodes())
+    assert outcome.raw.tolist() == [10, 200, 1000]
+    assert outcome.normalized.tolist() == [1, 20, 100]
+    assert client.stats.of("NormalizeScore").calls == 1
+
+
+class Eager:
+    """Answers scores with its verdicts."""
+
+    normalization = ScoreNormalization.NONE
+
+    def __init__(self, *_made_with: object) -> None:
+        self.asked: list[str] = []
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
+        self.asked.append("filter")
+        return FilterResult(Verdicts.feasible(len(nodes)), nodes.rows.astype(np.int64) + 10)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        self.asked.append("pre_score")
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        self.asked.append("score")
+        return np.zeros(len(nodes), dtype=np.int64)
+
+
+async def test_scores_that_came_with_the_verdicts_save_pre_score_and_score() -> None:
+    plugin, nodes, cycle = Eager(), some_nodes(4), make_cycle()
+    client = local_client(plugin)
+    await client.filter(cycle, nodes)
+    feasible = nodes.take([1, 3])
+    assert await client.pre_score(cycle, feasible) is SUCCESS
+    assert (await client.score(cycle, feasible)).normalized.tolist() == [11, 13]
+    assert plugin.asked == ["filter"]
+
+
+async def test_nodes_without_an_eager_score_are_asked_about() -> None:
+    plugin, nodes, cycle = Eager(), some_nodes(4), make_cycle()
+    client = local_client(plugin)
+    await client.filter(cycle, nodes.take([0, 1]))
+    await client.score(cycle, nodes)
+    assert plugin.asked == ["filter", "score"]
+
+
+class SkipsScore(Eager):
+    """Opts out of scoring with its verdicts."""
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
+        return FilterResult(Verdicts.feasible(len(nodes)), skip_score=True)
+
+
+async def test_skip_with_the_verdicts_is_a_skip_at_pre_score() -> None:
+    plugin, nodes, cycle = SkipsScore(), some_nodes(), make_cycle()
+    client = local_client(plugin)
+    await client.filter(cycle, nodes)
+    assert (await client.pre_score(cycle, nodes)).code is Code.SKIP
+    assert (await client.score(cycle, nodes)).skipped
+    assert plugin.asked == []
+
+
+class EagerFilter:
+    """Answers Filter with PreFilter."""
+
+    def __init__(self, *_made_with: object) -> None:
+        self.asked = 0
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
+        odd = nodes.rows % 2 == 1
+        return PreFilterResult(eager_filter=Verdicts.reject_where(odd, Status.unschedulable("odd")))
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        self.asked += 1
+        return Verdicts.feasible(len(nodes))
+
+
+async def test_verdicts_that_came_with_pre_filter_save_filter() -> None:
+    plugin, nodes, cycle = EagerFilter(), some_nodes(4), make_cycle()
+    client = local_client(plugin)
+    await client.pre_filter(cycle, nodes)
+    verdicts = await client.filter(cycle, nodes.take([1, 2]))
+    assert verdicts.passed.tolist() == [False, True]
+    assert plugin.asked == 0
+
+
+class WrongLength:
+    """One verdict too many."""
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        return Verdicts.feasible(len(nodes) + 1)
+
+
+async def test_answer_of_the_wrong_length_is_a_violation() -> None:
+    client = local_client(WrongLength())
+    status = (await client.filter(make_cycle(), some_nodes())).status(0)
+    assert status.code is Code.ERROR
+    assert 'plugin "WrongLength" broke the contract' in status.message
+    assert client.stats.violations == 1
+
+
+class Undecided:
+    """Answers None where a decision is due."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> None: ...
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
+
+
+@pytest.mark.parametrize("call", ["Reserve", "Permit", "PreBind", "Bind"])
+async def test_no_decision_is_an_error_that_says_so(call: str) -> None:
+    _, ask = STATUSES[call]
+    client = local_client(Undecided())
+    got = status_of(await ask(client, make_cycle(), some_nodes()))
+    assert got.code is Code.ERROR
+    assert got.message == f'plugin "Undecided" did not decide (unset status code) at {call}'
+
+
+class LongToken:
+    """A token over the limit."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        state.token = b"x" * 5000
+        return SUCCESS
+
+
+async def test_token_over_the_limit_is_a_violation() -> None:
+    got = await local_client(LongToken()).reserve(make_cycle(), "n0")
+    assert got.code is Code.ERROR
+    assert "cycle token of 5000 bytes" in got.message
+
+
+# --- time and threads --------------------------------------------------------------------------------
+
+
+class Slow:
+    """Plain methods that wait for the test, async ones that never end."""
+
+    def __init__(self, *_made_with: object) -> None:
+        self.threads: list[str] = []
+        self.both = threading.Barrier(2, timeout=10)
+
+    async def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        await asyncio.Event().wait()
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        self.threads.append(threading.current_thread().name)
+        return Verdicts.feasible(len(nodes))
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.threads.append(threading.current_thread().name)
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
+        self.both.wait()
+        self.threads.append(threading.current_thread().name)
+        return PreBindResult(SUCCESS)
+
+    async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
+        self.threads.append(threading.current_thread().name)
+        return BindResult(SUCCESS, host_binds=True)
+
+
+async def test_async_method_is_cut_off_at_its_deadline() -> None:
+    client = local_client(Slow(), points={"preFilter": PointPolicy(0.02)})
+    got = (await client.pre_filter(make_cycle(), some_nodes())).status
+    assert got == Status(Code.ERROR, ('plugin "Slow" did not answer within 20 ms at PreFilter',), "Slow")
+
+
+async def test_plain_method_that_overruns_counts_and_is_named_once_it_returned() -> None:
+    client = local_client(Slow(), points={"filter": PointPolicy(0.0)})
+    cycle = make_cycle()
+    assert (await client.filter(cycle, some_nodes())).all_passed
+    assert client.stats.of("Filter").overruns == 1
+    assert 'plugin "Slow" took' in cycle.notes[0]
+
+
+async def test_plain_binding_calls_run_beside_each_other_in_threads() -> None:
+    plugin = Slow()
+    client = local_client(plugin)
+    await asyncio.gather(client.pre_bind(make_cycle(), "n0"), client.pre_bind(make_cycle(), "n0"))
+    assert all(name.startswith("berth-Slow") for name in plugin.threads)
+
+
+async def test_scheduling_calls_and_async_binding_calls_stay_on_the_loop() -> None:
+    plugin = Slow()
+    client, cycle = local_client(plugin), make_cycle()
+    await client.filter(cycle, some_nodes())
+    await client.bind(cycle, "n0")
+    await client.unreserve(cycle, "n0", "permit was denied")
+    assert plugin.threads == ["MainThread"] * 3
+
+
+async def test_unreserve_of_a_binding_cycle_runs_in_a_thread() -> None:
+    plugin, cycle = Slow(), make_cycle()
+    cycle.binding = True
+    await local_client(plugin).unreserve(cycle, "n0", "bind failed")
+    assert plugin.threads[0].startswith("berth-Slow")
+
+
+class Rounds:
+    """Is never satisfied."""
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
+        return PreBindResult(SUCCESS, ask_again_after_s=0.0)
+
+
+async def test_one_deadline_covers_all_rounds_of_pre_bind() -> None:
+    client = local_client(Rounds(), points={"preBind": PointPolicy(0.05)})
+    cycle, rounds = make_cycle(), 0
+    while (await client.pre_bind(cycle, "n0")).status.is_success:
+        rounds += 1
+        await asyncio.sleep(0)
+    assert rounds > 1
+    assert cycle.rounds["Rounds"][0] > rounds
+
+
+# --- who is asked --------------------------------------------------------------------------------------
+
+
+def test_scope_decides_which_pods_concern_the_plugin() -> None:
+    client = local_client(Undecided(), scope=lambda pod: "gpu" in pod.labels)
+    assert client.in_scope(make_pod("a", labels={"gpu": "1"}))
+    assert not client.in_scope(make_pod("b"))
+
+
+def test_a_local_plugin_is_available_and_reachable_without_the_relay() -> None:
+    client = local_client(Undecided())
+    assert client.available
+    assert not client.is_remote
+    assert client.local is not None
+    assert client.local.descriptor is client.descriptor
+
+
+async def test_calls_are_timed_per_plugin_and_cycle() -> None:
+    client, cycle = local_client(Slow()), make_cycle()
+    await client.filter(cycle, some_nodes())
+    await client.filter(cycle, some_nodes())
+    assert cycle.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").total_s)
+    assert client.stats.of("Filter").calls == 2
+
+
+class Waiter:
+    """Holds every pod."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
+        return PermitResult.wait(1.5)
+
+
+async def test_permit_hands_the_wait_through() -> None:
+    got = await local_client(Waiter()).permit(make_cycle(), "n0")
+    assert (got.status.code, got.wait_timeout_s) == (Code.WAIT, 1.5)

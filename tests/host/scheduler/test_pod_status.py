@@ -1,0 +1,97 @@
+"""What an attempt leaves on the pod."""
+
+from __future__ import annotations
+
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.model.clock import ManualClock
+from berth_host.scheduler.failure import Failure
+from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from support.hosts import START_S, pod
+
+REF = ObjectRef(namespace="default", name="web")
+
+
+class Written:
+    """A cluster with one pod, and the writer."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(START_S)
+        self.cluster = MemoryCluster(self.clock)
+        self.cluster.server.create(pod("web"))
+        self.writer = PodStatusWriter(self.cluster, self.clock)
+
+    @property
+    def pod(self) -> Pod:
+        """The pod as it is now."""
+        found = self.cluster.server.get("pods", REF)
+        assert found is not None
+        return Pod.from_object(found)
+
+    async def fail(self, message: str, *, code: Status | None = None, nominated: str | None = "") -> Pod:
+        """An attempt fails; the pod afterwards."""
+        status = code or Status.unschedulable(message)
+        self.writer.attempt_failed(self.pod, Failure(status=status, message=message, nominated=nominated))
+        await self.writer.flush()
+        return self.pod
+
+
+def condition(of: Pod) -> dict[str, str]:
+    assert of.object is not None
+    found = [item for item in of.object.get("status.conditions") if item["type"] == "PodScheduled"]
+    assert len(found) == 1
+    return dict(found[0])
+
+
+async def test_failure_sets_the_condition_with_the_whole_message() -> None:
+    after = await Written().fail("x" * 2000)
+    assert condition(after)["message"] == "x" * 2000
+    assert condition(after)["reason"] == "Unschedulable"
+    assert condition(after)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+
+async def test_error_has_the_reason_that_autoscalers_pass_over() -> None:
+    after = await Written().fail("broken", code=Status.error("broken"))
+    assert condition(after)["reason"] == "SchedulerError"
+
+
+async def test_same_failure_again_writes_nothing() -> None:
+    written = Written()
+    first = await written.fail("full")
+    second = await written.fail("full")
+    assert first.resource_version == second.resource_version
+
+
+async def test_changed_message_keeps_the_time_of_the_transition() -> None:
+    written = Written()
+    await written.fail("full")
+    written.clock.advance(60)
+    after = await written.fail("fuller")
+    assert condition(after)["message"] == "fuller"
+    assert condition(after)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+
+async def test_nomination_is_written_kept_and_cleared() -> None:
+    written = Written()
+    assert (await written.fail("a", nominated="n1")).nominated_node == "n1"
+    assert (await written.fail("b", nominated=None)).nominated_node == "n1"
+    assert (await written.fail("c", nominated="")).nominated_node == ""
+
+
+async def test_pod_that_is_gone_is_no_failure_of_the_writer() -> None:
+    written = Written()
+    known = written.pod
+    await written.cluster.delete("pods", REF)
+    written.writer.attempt_failed(known, Failure(status=Status.unschedulable("x"), message="x"))
+    await written.writer.flush()
+    assert written.writer.pending_count == 0
+
+
+def test_note_is_cut_at_1024_bytes_without_breaking_a_character() -> None:
+    assert cut_note("x" * 1024) == "x" * 1024
+    assert cut_note("x" * 1025) == "x" * 1020 + " ..."
+    cut = cut_note("é" * 1000)
+    assert len(cut.encode()) <= 1024
+    assert cut.endswith("é ...")

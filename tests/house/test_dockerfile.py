@@ -1,0 +1,132 @@
+"""The image: built and run without root, from what the constraints pin; its install lines really install.
+
+The lines that an ordinary user runs in the build stage are taken from the Dockerfile and run here, with
+`/berth` moved into a temporary folder. They need a package index, as the build does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from support.examples import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+USER_ID = 65532
+# Where the index is and which certificates it has is the machine's business, not the build's.
+PASSED_ON = re.compile(r"(?i)PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy")
+INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk ./plugins ."
+
+
+def instructions(stage: int) -> list[tuple[str, str]]:
+    """(word, rest) of every instruction of a stage, continued lines joined."""
+    stages = re.split(r"^FROM ", re.sub(r"\\\n", "", DOCKERFILE), flags=re.MULTILINE)[1:]
+    lines = [line for line in stages[stage].splitlines()[1:] if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_image_runs_without_root_and_build_installs_without_root() -> None:
+    user = f"{USER_ID}:{USER_ID}"
+    build, image = instructions(0), instructions(1)
+    assert ("USER", user) in image
+    assert build.index(("USER", user)) < build.index(("RUN", INSTALL))
+
+
+def test_constraints_pin_every_runtime_dependency() -> None:
+    lines = (ROOT / "host/constraints.txt").read_text().splitlines()
+    pinned = {Requirement(line).name.lower(): line for line in lines if line and not line.startswith("#")}
+    assert all("==" in line for line in pinned.values())
+    text = (ROOT / "pyproject.toml").read_text() + (ROOT / "sdk/pyproject.toml").read_text()
+    wanted = re.findall(r'"([A-Za-z0-9-]+)[>=]=', text.split("[project.optional-dependencies]")[0])
+    assert {name.lower() for name in wanted} - {"berth-sdk"} <= pinned.keys()
+
+
+@pytest.fixture
+def python_path() -> str:
+    """The system's Python, which any user may run; the build stage has no other."""
+    found = shutil.which("python3", path="/usr/bin:/bin")
+    code = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
+    if found is None or subprocess.run([found, "-c", code], capture_output=True, check=False).returncode:
+        pytest.skip("no Python 3.11 with venv in /usr/bin: the build stage's lines need one")
+    return "/usr/bin:/bin"
+
+
+def copied(home: Path, sources: Sequence[str], target: str) -> None:
+    source_folder = home / "source"
+    for name in sources:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / name, source_folder / target, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, source_folder / target / name)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """What stands for /berth. Not below pytest's own folder, which belongs to its user alone."""
+    folder = Path(tempfile.mkdtemp(prefix="berth-image-"))
+    (folder / "source").mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_install_lines_give_a_working_berth_to_an_ordinary_user(home: Path, python_path: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if PASSED_ON.fullmatch(key)}
+    environment |= {"PATH": python_path}
+    as_root = os.geteuid() == 0
+    user_lines: list[str] = []
+    is_user = False
+    for word, rest in instructions(0):
+        if word == "USER":
+            is_user = True
+        elif word == "ENV":
+            name, _, value = rest.partition("=")
+            environment[name] = value.replace("/berth", str(home))
+        elif word == "COPY":
+            *sources, target = [part for part in rest.split() if not part.startswith("--")]
+            copied(home, sources, target)
+        elif word == "RUN" and is_user:
+            user_lines.append(rest.replace("/berth", str(home)))
+    assert INSTALL in user_lines
+    if as_root:
+        give_away(home)
+    for line in user_lines:
+        done = run_line(line, home / "source", environment, as_root)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout == f"berth {version('berth-host')}\n"
+    # The data files are in the wheel too: a manifest with a mistake is explained.
+    bad = run_line(
+        'echo \'{"apiVersion": "v1", "kind": "Pod"}\' | berth simulate -f -', home, environment, as_root
+    )
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "metadata.name: is required" in bad.stderr
+
+
+def run_line(
+    line: str, folder: Path, environment: dict[str, str], as_root: bool
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", line],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        user=USER_ID if as_root else None,
+        group=USER_ID if as_root else None,
+        extra_groups=[] if as_root else None,
+    )
+
+
+def give_away(folder: Path) -> None:
+    """Make the folder the user's."""
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, USER_ID, USER_ID)

@@ -1,0 +1,108 @@
+"""The four words of the Makefile: what they call, and what they say where they cannot work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.examples import ROOT
+
+MAKE = shutil.which("make") or "make"
+
+
+def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    if path is not None:
+        environment["PATH"] = path
+    return subprocess.run(
+        [MAKE, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What the Makefile looks at, without a .venv."""
+    for name in ("Makefile", "pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "host").mkdir()
+    shutil.copy(ROOT / "host/constraints.txt", tmp_path / "host/constraints.txt")
+    return tmp_path
+
+
+def tools(folder: Path, *, python: str = "") -> str:
+    """A PATH with the shell's tools and, with `python`, a script of that text as python3.11."""
+    folder.mkdir()
+    for tool in ("sh", "echo", "test"):
+        found = shutil.which(tool)
+        if found is not None:
+            (folder / tool).symlink_to(found)
+    if python:
+        script = folder / "python3.11"
+        script.write_text(f"#!/bin/sh\n{python}\n")
+        script.chmod(0o755)
+    return str(folder)
+
+
+def made(clone: Path) -> None:
+    """A .venv that is newer than everything it is made from."""
+    (clone / ".venv").mkdir()
+    (clone / ".venv/.made").touch()
+
+
+def test_words_are_listed() -> None:
+    text = make(ROOT).stdout
+    for word in ("make demo", "make test", "make check", "make setup"):
+        assert word in text
+
+
+def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
+    made(clone)
+    lines = make(clone, "-n", "check").stdout
+    for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports", "proto/generate.py --check"):
+        assert tool in lines
+    assert make(clone, "-n", "test").stdout.split() == [".venv/bin/pytest"]
+
+
+def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> None:
+    made(clone)
+    assert "pip install" not in make(clone, "-n", "setup").stdout
+    for name in ("pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml", "host/constraints.txt"):
+        os.utime(clone / ".venv/.made", (1, 1))
+        os.utime(clone / name, (2, 2))
+        for word in ("demo", "test", "check", "setup"):
+            assert "pip install" in make(clone, "-n", word).stdout
+        os.utime(clone / name, (0, 0))
+
+
+def test_missing_python_is_named_with_its_cure(clone: Path, tmp_path: Path) -> None:
+    done = make(clone, "test", path=tools(tmp_path / "bin"))
+    assert done.returncode != 0
+    assert "berth needs Python 3.11 or newer, and there is none on PATH" in done.stderr
+    assert "apt-get install python3.11" in done.stderr
+
+
+def test_missing_venv_module_is_named_with_its_cure(clone: Path, tmp_path: Path) -> None:
+    script = 'case "$2" in *ensurepip*) exit 1;; esac'
+    done = make(clone, "demo", path=tools(tmp_path / "bin", python=script))
+    assert done.returncode != 0
+    assert "the venv module of python3.11 is missing: apt-get install python3-venv" in done.stderr
+
+
+def test_python_that_is_too_old_is_named(clone: Path) -> None:
+    done = make(clone, "PYTHON=false", "check")
+    assert done.returncode != 0
+    assert "berth needs Python 3.11 or newer, and false is not" in done.stderr
+
+
+def test_ci_runs_check_and_test_without_standard_input(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fake = tmp_path / "bin"
+    path = tools(fake) + ":/usr/bin:/bin"
+    (fake / "make").write_text(f'#!/bin/sh\necho "$* CI=$CI $(cat)" >> {log}\n')
+    (fake / "make").chmod(0o755)
+    subprocess.run([ROOT / ".ci/run"], env={"PATH": path}, input="x", text=True, check=True, cwd=tmp_path)
+    assert log.read_text().splitlines() == ["check CI=true ", "test CI=true "]

@@ -1,0 +1,134 @@
+"""Replays recorded decisions of kube-scheduler through the host, and says where they differ.
+
+    python tests/parity/replay.py [--remote] [--exclude CATEGORY]... [--actual FILE] DIR
+
+Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line for each category, with its first
+difference, then the total; exits 0 only if all are identical. A record that cannot be run is not
+identical. `--actual` writes what the host did, one line `{"name", "results"}` for each record. With
+`--remote` all default plugins run in another process, which the host reaches through gRPC.
+
+Two steps that do not know each other: `decision_host` turns a record without its `expected` into the
+host's inputs and writes down its answers; `decision_records` compares. What was recorded of default plugins
+that this build does not have is not compared; they are named on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from berth_host.log import configure
+from support.decision_host import decide
+from support.decision_records import category_of, first_difference, read_records
+from support.served import default_plugin_server
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one category, or of all."""
+
+    category: str
+    records: int = 0
+    identical: int = 0
+    first_difference: Json | None = None
+
+    def add(self, difference: Json | None) -> None:
+        """One more record."""
+        self.records += 1
+        if difference is None:
+            self.identical += 1
+        elif self.first_difference is None:
+            self.first_difference = difference
+
+    def line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            {
+                "category": self.category,
+                "records": self.records,
+                "identical": self.identical,
+                "first_difference": self.first_difference,
+            }
+        )
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of a folder. `actual`: one line for each record that could be run."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    total: Tally = field(default_factory=lambda: Tally("total"))
+    missing: set[str] = field(default_factory=set)
+    actual: list[Json] = field(default_factory=list)
+
+
+def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, Collection[str], str]:
+    """The host's results, the plugins that the build lacks, and why it could not be run, if so."""
+    given = {key: value for key, value in record.items() if key != "expected"}
+    try:
+        results, missing = asyncio.run(decide(given, endpoint))
+    except Exception as err:  # noqa: BLE001 (the loop over records goes on: this one counts as not identical)
+        return None, (), f"{type(err).__name__}: {err}"
+    return results, missing, ""
+
+
+def replay(records: Iterable[Json], endpoint: str = "") -> Replay:
+    """Run and compare all records. `endpoint`: where the default plugins are served, if elsewhere."""
+    done = Replay()
+    for record in records:
+        results, missing, problem = run(record, endpoint)
+        done.missing.update(missing)
+        if results is None:
+            difference: Json | None = {"problem": problem}
+        else:
+            done.actual.append({"name": record["name"], "results": results})
+            expected = (record.get("expected") or {}).get("results") or []
+            difference = first_difference(expected, results, missing)
+        if difference is not None:
+            difference = {"record": record["name"], **difference}
+        category = category_of(record)
+        done.tallies.setdefault(category, Tally(category)).add(difference)
+        done.total.add(difference)
+    return done
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Replay recorded scheduling decisions.")
+    parser.add_argument("--remote", action="store_true", help="serve all plugins from another process")
+    parser.add_argument("--exclude", action="append", default=[], metavar="CATEGORY", help="leave it out")
+    parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
+    options = parser.parse_args(argv)
+    if not options.folder.is_dir():
+        parser.error(f"{options.folder} is not a folder")
+    configure("CRITICAL")
+    records = read_records(options.folder, options.exclude)
+    if options.remote:
+        with TemporaryDirectory() as folder, default_plugin_server(Path(folder)) as endpoint:
+            done = replay(records, endpoint)
+    else:
+        done = replay(records)
+    if options.actual is not None:
+        options.actual.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in done.actual))
+    for category in sorted(done.tallies):
+        print(done.tallies[category].line())
+    print(done.total.line())
+    if done.missing:
+        print(f"not compared, not in this build: {', '.join(sorted(done.missing))}", file=sys.stderr)
+    return 0 if done.total.records and done.total.identical == done.total.records else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,419 @@
+"""Replays recorded scripts of the queue through the host's own event handlers, failure handler and queue.
+
+    python tests/parity/replay_queue.py [--actual FILE] DIR
+
+Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line with the number of records, how
+many are identical, and the first difference; exits 0 only if all are identical. `--actual` also writes
+what the host did after each operation, in the shape of what was recorded.
+
+Two steps that do not know each other: `actual_of` translates a script's operations and never sees what was
+expected; `first_difference` compares, every field exactly, `hints` as a multiset. Nothing here decides
+anything: operations become calls, states become records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import heapq
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from berth_host.app.host import Host, HostOptions
+from berth_host.cluster.port import ClusterPort, WatchEvent
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.loading import load_configuration
+from berth_host.explain.fit_error import NO_NODES
+from berth_host.log import configure
+from berth_host.queue.events import QueueEvent
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.seams import HintVerdict, QueueObserver
+from berth_host.scheduler.failure import Failure
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+
+Record: TypeAlias = dict[str, Any]
+START_S = 1_767_225_600  # 2026-01-01T00:00:00Z
+DEFAULT_CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+_VERDICTS = {HintVerdict.QUEUE: "Queue", HintVerdict.SKIP: "Skip", HintVerdict.ERROR: "Error"}
+
+
+class DivergedError(Exception):
+    """The script speaks of something that did not happen here: the host has gone another way before."""
+
+
+class ScriptClock:
+    """Whole milliseconds since the start of a script; timers fire at their own instant."""
+
+    def __init__(self, start_offset_ms: int) -> None:
+        self.start_ms = START_S * 1000 + start_offset_ms
+        self.at_ms = 0
+        self._timers: list[tuple[int, int, list[Callable[[], None]]]] = []
+        self._sequence = itertools.count()
+
+    def now_s(self) -> float:
+        return (self.start_ms + self.at_ms) / 1000
+
+    def monotonic_s(self) -> float:
+        return self.at_ms / 1000
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> _ScriptTimer:
+        pending = [callback]
+        heapq.heappush(self._timers, (round(when_s * 1000), next(self._sequence), pending))
+        return _ScriptTimer(pending)
+
+    def advance_to(self, at_ms: int) -> None:
+        while self._timers and self._timers[0][0] <= at_ms:
+            due_ms, _, pending = heapq.heappop(self._timers)
+            self.at_ms = max(self.at_ms, due_ms)
+            for callback in pending:
+                callback()
+        self.at_ms = at_ms
+
+    def since_start_ms(self, moment_us: int) -> int:
+        return moment_us // 1000 - self.start_ms
+
+
+class _ScriptTimer:
+    def __init__(self, pending: list[Callable[[], None]]) -> None:
+        self._pending = pending
+
+    def cancel(self) -> None:
+        self._pending.clear()
+
+
+class Recorder(QueueObserver):
+    """Writes down what reaches the queue during one operation."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.hints: list[Record] = []
+
+    def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
+        self.events.append(f"self:{event.label}" if own_update else event.label)
+
+    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
+        self.hints.append(
+            {"event": event.label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": pod.key}
+        )
+
+
+class DeafCluster:
+    """Takes every write and shows nothing of it: a script says itself what its cluster becomes."""
+
+    async def patch(self, resource: str, *details: object, **options: object) -> None:
+        return
+
+    async def record_event(self, pod: Pod, *details: str) -> None:
+        return
+
+
+class ScriptedHost:
+    """A host with the default profile, and one method per operation of a script."""
+
+    def __init__(self, config: Record) -> None:
+        self.clock = ScriptClock(config.get("startOffsetMs", 0))
+        self.recorder = Recorder()
+        options = HostOptions(
+            clock=self.clock,
+            max_in_pool_s=config.get("podMaxInUnschedulablePodsSeconds", 300),
+            queue_observer=self.recorder,
+            ask_every_plugin=True,
+        )
+        self.host = Host(_configuration(config), cast(ClusterPort, DeafCluster()), options)
+        self.queue = self.host.queue
+        self.objects: dict[tuple[str, str, str], KubeObject] = {}
+        self.popped: dict[tuple[str, str], QueuedPodInfo] = {}
+        self.assumed: dict[str, Pod] = {}
+
+    # --- operations --------------------------------------------------------------------------
+
+    def watch(self, kind: str, new: Record | None, key: tuple[str, str]) -> None:
+        old = self.objects.pop((kind, *key), None)
+        shown = None if new is None else KubeObject(new.get("apiVersion", ""), kind, parsed=new)
+        if shown is not None:
+            self.objects[(kind, *key)] = shown
+        self.host.handlers.handle(WatchEvent(kind, old, shown))
+
+    def create(self, op: Record) -> None:
+        metadata = op["object"]["metadata"]
+        self.watch(op["kind"], op["object"], (metadata.get("namespace", ""), metadata["name"]))
+
+    update = create
+
+    def delete(self, op: Record) -> None:
+        self.watch(op["kind"], None, (op.get("namespace", ""), op["name"]))
+
+    def pop(self, op: Record) -> Record:
+        source = "activeQ" if len(self.queue.places.active) else "backoffQ"
+        info = self.queue.pop() if self.queue.has_ready else None
+        if info is None:
+            return {}
+        self.popped.pop((info.key, info.uid), None)
+        self.popped[info.key, info.uid] = info  # the latest pop comes last
+        return {"popped": self.in_flight_entry(info), "poppedFrom": source}
+
+    def fail(self, op: Record) -> None:
+        self.host.failures.handle(self.attempt(op), _rejection(op, op.get("nominate")))
+
+    def error(self, op: Record) -> None:
+        status = Status.unresolvable(NO_NODES) if op.get("noNodes") else Status.error("scripted")
+        self.host.failures.handle(self.attempt(op), Failure(status=status))
+
+    def assume(self, op: Record) -> None:
+        info = self.attempt(op)
+        self.assumed[info.uid] = info.pod.on_node(op["node"])
+        self.host.cache.assume(self.assumed[info.uid])
+        self.queue.delete_nomination(info.pod)
+
+    def done(self, op: Record) -> None:
+        self.queue.done(self.attempt(op).uid)
+
+    def bindError(self, op: Record) -> None:  # noqa: N802  # the operation's own name
+        info = self.attempt(op)
+        failure = Failure(status=Status.error("scripted"))
+        self.host.failures.handle_binding_failure(info, self.assumed[info.uid], failure)
+
+    def permitReject(self, op: Record) -> None:  # noqa: N802  # the operation's own name
+        info = self.attempt(op)
+        self.host.failures.handle_binding_failure(info, self.assumed[info.uid], _rejection(op, ""))
+
+    def activate(self, op: Record) -> None:
+        self.queue.activate(self.known_pods(op["pods"]))
+
+    def nominate(self, op: Record) -> None:
+        for pod in self.known_pods([op["pod"]]):
+            self.queue.nominate(pod, op["node"])
+
+    def unnominate(self, op: Record) -> None:
+        for pod in self.known_pods([op["pod"]]):
+            self.queue.delete_nomination(pod)
+
+    def preempting(self, op: Record) -> None:
+        """Evictions run beside the queue; this build has none of which a script could tell."""
+
+    def flushBackoff(self, op: Record) -> None:  # noqa: N802  # the operation's own name
+        self.queue.flush_backoff()
+
+    def flushUnschedulable(self, op: Record) -> None:  # noqa: N802  # the operation's own name
+        self.queue.flush_leftover()
+
+    def wait(self, op: Record) -> None:
+        return
+
+    def attempt(self, op: Record) -> QueuedPodInfo:
+        """The popped pod that an operation speaks of, the latest of its name unless it gives a uid."""
+        found = [
+            info for (key, uid), info in self.popped.items() if key == op["pod"] and uid == op.get("uid", uid)
+        ]
+        if not found:
+            raise DivergedError(f"{op['pod']} was never popped")
+        return found[-1]
+
+    def known_pods(self, keys: Iterable[str]) -> Iterator[Pod]:
+        for key in keys:
+            pod = self.host.objects.pod(key)
+            if pod is None:
+                attempts = [info for (name, _), info in self.popped.items() if name == key]
+                pod = attempts[-1].pod if attempts else None
+            if pod is not None:
+                yield pod
+
+    # --- states ------------------------------------------------------------------------------
+
+    def state(self) -> Record:
+        places, in_flight = self.queue.places, self.queue.in_flight
+        pool = sorted(places.pool, key=lambda info: info.key)
+        result: Record = {
+            "schedulingCycle": self.queue.scheduling_cycle,
+            "activeQ": [self.entry(info) for info in places.active],
+            "backoffQ": [
+                *(self.waiting_entry(info, "normal") for info in places.backoff.rejected()),
+                *(self.waiting_entry(info, "error") for info in places.backoff.failed()),
+            ],
+            "unschedulable": [self.waiting_entry(info, "") for info in pool],
+            "inFlight": [self.in_flight_entry(info) for info in in_flight],
+            "nominated": {
+                node: [pod.key for pod in pods] for node, pods in self.queue.nominated_pods().items()
+            },
+        }
+        if in_flight.event_count:
+            result["inFlightLog"] = [
+                f"pod:{item.key}" if isinstance(item, QueuedPodInfo) else f"event:{item.label}"
+                for item in in_flight.log()
+            ]
+        return result | _without_empty({"events": self.recorder.events, "hints": self.recorder.hints})
+
+    def entry(self, info: QueuedPodInfo) -> Record:
+        first_us = info.initial_attempt_timestamp_us
+        result: Record = {
+            "pod": info.key,
+            "attempts": info.attempts,
+            "unschedulableCount": info.unschedulable_count,
+            "consecutiveErrorsCount": info.consecutive_errors_count,
+            "timestampMs": self.clock.since_start_ms(info.timestamp_us),
+        }
+        return result | _without_empty(
+            {
+                "initialAttemptMs": 0 if first_us is None else self.clock.since_start_ms(first_us),
+                "flushed": info.was_flushed_from_unschedulable,
+            }
+        )
+
+    def in_flight_entry(self, info: QueuedPodInfo) -> Record:
+        return self.entry(info) | {"uid": info.uid}
+
+    def waiting_entry(self, info: QueuedPodInfo, kind: str) -> Record:
+        expires_us = info.backoff_expiration_us if kind else None
+        return self.entry(info) | _without_empty(
+            {
+                "kind": kind,
+                "expiresMs": 0 if expires_us is None else self.clock.since_start_ms(expires_us),
+                "gatedBy": info.gating_plugin,
+                "unschedulablePlugins": sorted(info.unschedulable_plugins),
+                "pendingPlugins": sorted(info.pending_plugins),
+            }
+        )
+
+
+@cache
+def _default_configuration() -> LoadedConfiguration:
+    return load_configuration(DEFAULT_CONFIGURATION, source="default")
+
+
+def _configuration(config: Record) -> LoadedConfiguration:
+    default = _default_configuration()
+    limits = replace(
+        default.scheduler,
+        pod_initial_backoff_s=config.get("podInitialBackoffSeconds", 1),
+        pod_max_backoff_s=config.get("podMaxBackoffSeconds", 10),
+    )
+    return replace(default, scheduler=limits)
+
+
+def _rejection(op: Record, nominated: str | None) -> Failure:
+    return Failure(
+        status=Status.unschedulable("scripted"),
+        nominated=nominated,
+        unschedulable_plugins=frozenset(op.get("unschedulablePlugins", ())),
+        pending_plugins=frozenset(op.get("pendingPlugins", ())),
+    )
+
+
+def _without_empty(fields: Record) -> Record:
+    return {name: value for name, value in fields.items() if value}
+
+
+async def actual_of(script: Record) -> list[Record]:
+    """What the host does with a script: one state per operation."""
+    config = script.get("config") or {}
+    scripted = ScriptedHost(config)
+    for item in script.get("initial") or ():
+        scripted.create(item)
+    if config.get("flush", "auto") == "auto":
+        scripted.queue.start()
+    states = []
+    for op in script["ops"]:
+        scripted.recorder.events, scripted.recorder.hints = [], []
+        scripted.clock.advance_to(op["at"])
+        try:
+            extra = getattr(scripted, op["op"])(op) or {}
+        except DivergedError as err:
+            states.append({"diverged": str(err)})
+            break
+        states.append(scripted.state() | extra)
+    scripted.queue.stop()
+    await scripted.host.status.flush()
+    return states
+
+
+async def all_actual(scripts: Sequence[Record]) -> list[list[Record]]:
+    """The states of every script, one after the other."""
+    return [await _actual_or_problem(script) for script in scripts]
+
+
+async def _actual_or_problem(script: Record) -> list[Record]:
+    try:
+        return await actual_of(script)
+    except Exception as err:  # noqa: BLE001 (the loop over scripts goes on: this one is not identical)
+        return [{"problem": f"{type(err).__name__}: {err}"}]
+
+
+def first_difference(name: str, expected: Sequence[Record], actual: Sequence[Record]) -> Record | None:
+    """Compare what was recorded with what the host did; None if they agree in every field."""
+    for index, (wanted, got) in enumerate(zip(expected, actual, strict=False)):
+        for field in sorted(wanted.keys() | got.keys()):
+            if _comparable(field, wanted.get(field)) != _comparable(field, got.get(field)):
+                return {
+                    "name": name,
+                    "operation": index,
+                    "field": field,
+                    "expected": wanted.get(field),
+                    "actual": got.get(field),
+                }
+    if len(expected) != len(actual):
+        return {"name": name, "operations": {"expected": len(expected), "actual": len(actual)}}
+    return None
+
+
+def _comparable(field: str, value: Any) -> Any:
+    if field != "hints":
+        return value
+    return Counter(json.dumps(hint, sort_keys=True) for hint in value or ())
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """All scripts of a folder, by file name and line."""
+    for file in sorted(folder.iterdir()):
+        if file.name.endswith((".jsonl", ".jsonl.gz")):
+            data = file.read_bytes()
+            text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
+            yield from (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def replay(folder: Path, actual_file: Path | None = None) -> Record:
+    """Replay a folder; the result is the printed line."""
+    records = list(read_records(folder))
+    scripts = [{key: value for key, value in record.items() if key != "expected"} for record in records]
+    actual = asyncio.run(all_actual(scripts))
+    if actual_file is not None:
+        shown = ({"name": r["name"], "expected": a} for r, a in zip(records, actual, strict=True))
+        actual_file.write_text("".join(f"{json.dumps(line)}\n" for line in shown), encoding="utf-8")
+    differences = [
+        difference
+        for record, states in zip(records, actual, strict=True)
+        if (difference := first_difference(record["name"], record.get("expected", ()), states))
+    ]
+    return {
+        "records": len(records),
+        "identical": len(records) - len(differences),
+        "first_difference": differences[0] if differences else None,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Replay recorded scripts of the scheduling queue.")
+    parser.add_argument("--actual", type=Path, metavar="FILE", help="write what the host did, one line each")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with *.jsonl or *.jsonl.gz")
+    given = parser.parse_args(argv)
+    configure("ERROR")  # to standard error: standard output holds the one line
+    result = replay(given.folder, given.actual)
+    print(json.dumps(result))
+    return 0 if result["records"] and result["identical"] == result["records"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

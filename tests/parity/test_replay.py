@@ -1,0 +1,288 @@
+"""The recorded decisions of kube-scheduler 1.36, and the tool that replays them."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from berth_host.framework import scoring
+from berth_host.framework.framework import Framework
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc import normalize
+from berth_host.scheduler.algorithm import Algorithm
+from berth_plugins.node_resources_fit import Demand
+from berth_sdk.tables import NodeColumns
+from parity.replay import main, replay
+from support.decision_records import first_difference, read_records, without
+from support.served import default_plugin_server
+
+GOLDEN = Path(__file__).parent / "golden"
+CATEGORIES = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN.glob("*.jsonl.gz"))
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a process that serves all default plugins."""
+    with default_plugin_server(tmp_path_factory.mktemp("plugins")) as endpoint:
+        yield endpoint
+
+
+def records_of(category: str) -> list[Json]:
+    lines = gzip.decompress((GOLDEN / f"{category}.jsonl.gz").read_bytes()).decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def write(folder: Path, records: list[Json], name: str = "some.jsonl") -> Path:
+    folder.joinpath(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def test_every_category_of_the_first_part_is_here() -> None:
+    assert CATEGORIES == [
+        "balanced",
+        "host-ports",
+        "images",
+        "node-affinity",
+        "node-basic",
+        "resource-strategies",
+        "resources",
+        "taints",
+        "ties",
+    ]
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_host_decides_as_recorded(category: str) -> None:
+    records = records_of(category)
+    done = replay(records)
+    assert done.total.first_difference is None
+    assert done.total.identical == len(records) > 0
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_host_decides_the_same_with_all_plugins_elsewhere(category: str, plugin_server: str) -> None:
+    records = records_of(category)
+    done = replay(records, plugin_server)
+    assert done.total.first_difference is None
+    assert done.total.identical == len(records) > 0
+
+
+def test_prints_a_line_per_category_and_the_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, records_of("ties")[:2], "a.jsonl")
+    tmp_path.joinpath("b.jsonl.gz").write_bytes(gzip.compress(json.dumps(records_of("images")[0]).encode()))
+    assert main([str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert [json.loads(line) for line in shown.out.splitlines()] == [
+        {"category": "images", "records": 1, "identical": 1, "first_difference": None},
+        {"category": "ties", "records": 2, "identical": 2, "first_difference": None},
+        {"category": "total", "records": 3, "identical": 3, "first_difference": None},
+    ]
+    assert "PodTopologySpread" in shown.err
+
+
+def test_excluded_categories_are_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [*records_of("ties")[:1], *records_of("images")[:1]])
+    assert main(["--exclude", "ties", str(tmp_path)]) == 0
+    assert '"ties"' not in capsys.readouterr().out
+
+
+def test_folder_without_records_is_not_a_success(tmp_path: Path) -> None:
+    assert main([str(tmp_path)]) == 1
+
+
+def test_actual_is_computed_without_reading_what_was_expected(tmp_path: Path) -> None:
+    records = records_of("taints")[:2]
+    honest = tmp_path / "honest.jsonl"
+    assert main(["--actual", str(honest), str(write(tmp_path, records))]) == 0
+    changed = copy.deepcopy(records)
+    changed[0]["expected"] = {"results": [{"chosen": "nowhere"}]}
+    del changed[1]["expected"]
+    other = tmp_path / "other"
+    other.mkdir()
+    again = tmp_path / "again.jsonl"
+    assert main(["--actual", str(again), str(write(other, changed))]) == 1
+    assert again.read_text() == honest.read_text()
+    got = [json.loads(line) for line in honest.read_text().splitlines()]
+    assert [line["name"] for line in got] == [record["name"] for record in records]
+    assert got[0]["results"][0]["best"] == records[0]["expected"]["results"][0]["best"]
+
+
+def test_first_difference_names_record_and_place() -> None:
+    record = records_of("resources")[0]
+    wanted = record["expected"]["results"][0]
+    node = next(iter(wanted["filter"]["NodeResourcesFit"]))
+    wanted["filter"]["NodeResourcesFit"][node]["reasons"] = ["Insufficient luck"]
+    difference = replay([record]).total.first_difference
+    assert difference is not None
+    assert difference["record"] == record["name"]
+    assert difference["path"].startswith(f"results[0].filter.NodeResourcesFit.{node}.reasons")
+
+
+def test_record_that_cannot_be_run_is_not_identical() -> None:
+    record = {**records_of("ties")[0], "services": [{"kind": "Parrot", "metadata": {"name": "x"}}]}
+    done = replay([record])
+    assert (done.total.records, done.total.identical, done.actual) == (1, 0, [])
+    assert done.total.first_difference is not None
+    assert "Parrot" in done.total.first_difference["problem"]
+
+
+def test_failing_score_ends_the_attempt_also_with_a_single_node() -> None:
+    record = next(r for r in records_of("node-affinity") if "error" in r["expected"]["results"][0])
+    (wanted,) = record["expected"]["results"]
+    for count in (len(wanted["feasible"]), 1):
+        feasible = wanted["feasible"][:count]
+        nodes = [node for node in record["nodes"] if node["metadata"]["name"] in feasible]
+        (result,) = replay([{**record, "nodes": nodes}]).actual[0]["results"]
+        assert (result["feasible"], result["best"], result.get("chosen")) == (feasible, [], None)
+        assert result["error"].startswith('running PreScore plugin "NodeAffinity"')
+
+
+def test_pods_of_a_queue_are_bound_one_after_the_other() -> None:
+    record = records_of("ties")[0]
+    pods = [copy.deepcopy(record["pod"]) for _ in range(3)]
+    for i, pod in enumerate(pods):
+        pod["metadata"] |= {"name": f"pod-{i}", "uid": f"uid-{i}"}
+        pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    queue = {key: value for key, value in record.items() if key not in ("pod", "expected")}
+    results = replay([{**queue, "queue": pods}]).actual[0]["results"]
+    chosen = [result["chosen"] for result in results]
+    assert len(set(chosen)) == 3
+    for i, result in enumerate(results):
+        assert (result["pod"], result["attempt"]) == (f"default/pod-{i}", 1)
+        assert set(result["filter"]["NodePorts"]) == set(chosen[:i])
+
+
+# --- the comparison --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "path"),
+    [
+        ({"a": 1}, {"a": 1, "b": [], "c": {}, "d": ""}, None),
+        ({"error": "long text"}, {"error": "another"}, None),
+        ({"error": "text"}, {}, "results[0].error"),
+        ({"filter": {"NodePorts": {}}}, {"filter": {}}, "results[0].filter"),
+        ({"total": [1, 2]}, {"total": [1, 3]}, "results[0].total[1]"),
+        ({"total": [1]}, {"total": [1.0]}, "results[0].total[0]"),
+        ({"best": ["a"]}, {"best": ["a", "b"]}, "results[0].best"),
+    ],
+)
+def test_differences(expected: Json, actual: Json, path: str | None) -> None:
+    found = first_difference([expected], [actual], ())
+    assert (found["path"] if found else None) == path
+
+
+def test_missing_results_differ() -> None:
+    assert first_difference([{"pod": "a"}], [], ()) is not None
+
+
+def test_what_a_missing_plugin_said_is_taken_out() -> None:
+    score = {"weight": 2, "raw": [1, 0], "normalized": [100, 0]}
+    other = {"weight": 1, "raw": [5, 9], "normalized": [5, 9]}
+    result = {
+        "preFilter": {"Gone": {"code": "Success"}, "Here": {"code": "Skip"}},
+        "filter": {"Gone": {}, "Here": {}},
+        "feasible": ["a", "b"],
+        "scores": {"Gone": score, "Here": other},
+        "skippedScorePlugins": ["Gone", "Else"],
+        "total": [205, 9],
+        "best": ["a"],
+        "chosen": "a",
+    }
+    assert without(result, ()) is result
+    assert without(result, {"Gone"}) == {
+        "preFilter": {"Here": {"code": "Skip"}},
+        "filter": {"Here": {}},
+        "feasible": ["a", "b"],
+        "scores": {"Here": other},
+        "skippedScorePlugins": ["Else"],
+        "total": [5, 9],
+        "best": ["b"],
+        "chosen": "b",
+    }
+
+
+def test_without_preemption_its_sentence_goes_too() -> None:
+    result = {
+        "fitError": "0/1 nodes are available: 1 x. preemption: no.",
+        "preemption": {"message": "preemption: no."},
+    }
+    assert without(result, {"DefaultPreemption"}) == {"fitError": "0/1 nodes are available: 1 x."}
+
+
+def test_reads_files_in_order_and_skips_others(tmp_path: Path) -> None:
+    write(tmp_path, [{"name": "2", "category": "x"}], "b.jsonl")
+    write(tmp_path, [{"name": "1"}, {"name": "3", "category": "y"}], "a.jsonl")
+    tmp_path.joinpath("README.md").write_text("no record")
+    assert [record["name"] for record in read_records(tmp_path, {"y"})] == ["1", "2"]
+
+
+# --- the replay is red when the host is wrong ------------------------------------------------------
+
+
+def _one_filter_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Framework._asked
+    monkeypatch.setattr(Framework, "_asked", lambda self, *args: asked(self, *args)[:-1])
+
+
+def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring.WeightedPlugin, "weight", 1)
+
+
+def _unreversed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalize, "host_max_reversed", normalize.host_max)
+
+
+def _first_of_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = scoring.ScoreTable.best
+    monkeypatch.setattr(scoring.ScoreTable, "best", lambda self: best(self)[:1])
+
+
+def _uncounted_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeStatuses, "reasons", lambda self: {})
+
+
+def _no_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeColumns, "set_usage", lambda self, slot, usage: None)
+
+
+def _demands_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Demand, "of", staticmethod(lambda pod: Demand(())))
+
+
+def _forgets_the_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Algorithm._search
+
+    async def all_nodes(self: Algorithm, *args: Any) -> None:
+        cycle, nominated, found, _, start = args
+        await search(self, cycle, nominated, found, np.arange(len(cycle.nodes)), start)
+
+    monkeypatch.setattr(Algorithm, "_search", all_nodes)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "category"),
+    [
+        pytest.param(_one_filter_less, "resources", id="framework"),
+        pytest.param(_no_weights, "images", id="weights"),
+        pytest.param(_unreversed, "taints", id="normalisation"),
+        pytest.param(_first_of_the_best, "ties", id="ties"),
+        pytest.param(_uncounted_reasons, "resources", id="message"),
+        pytest.param(_no_usage, "resources", id="snapshot"),
+        pytest.param(_demands_nothing, "resources", id="plugin"),
+        pytest.param(_forgets_the_subset, "node-affinity", id="search"),
+    ],
+)
+def test_broken_host_is_seen(
+    break_it: Callable[[pytest.MonkeyPatch], None], category: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(category)
+    break_it(monkeypatch)
+    assert replay(records).total.identical < len(records)

@@ -1,0 +1,244 @@
+"""Every recorded script whose plugins are here goes as recorded, in every field; broken lines are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+from berth_host.cluster import changes, handlers
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.errors import HostError
+from berth_host.queue import backoff, flush_timers, gates, hints, in_flight, nominator, places, registrations
+from berth_host.queue import scheduling_queue as queue
+from berth_host.scheduler import failure
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden_queue"
+
+
+def _tool() -> ModuleType:
+    """The replay tool, which is a script and not part of a package."""
+    spec = importlib.util.spec_from_file_location("replay_queue", HERE / "replay_queue.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = _tool()
+RECORDS = {record["name"]: record for record in tool.read_records(GOLDEN)}
+WAITING = {
+    line
+    for line in (HERE / "golden_queue_waiting.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+}
+REPLAYED = sorted(RECORDS.keys() - WAITING)
+
+
+def outcome(record: dict[str, Any]) -> Any:
+    """The first difference of one script, None if it goes as recorded."""
+    script = {key: value for key, value in record.items() if key != "expected"}
+    return tool.first_difference(record["name"], record["expected"], asyncio.run(tool.actual_of(script)))
+
+
+def named_plugins(record: dict[str, Any]) -> set[str]:
+    """The plugins whose answers a script depends on."""
+    names = {"DefaultPreemption"} if any(op["op"] == "preempting" for op in record["ops"]) else set()
+    for op in record["ops"]:
+        names.update(op.get("unschedulablePlugins", ()), op.get("pendingPlugins", ()))
+    for state in record["expected"]:
+        names.update(hint["plugin"] for hint in state.get("hints", ()))
+        names.update(entry["gatedBy"] for entry in state["unschedulable"] if "gatedBy" in entry)
+    return names
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_script_goes_as_recorded(name: str) -> None:
+    assert outcome(RECORDS[name]) is None
+
+
+def test_scripts_wait_exactly_while_they_name_a_plugin_that_is_not_here() -> None:
+    missing = DEFAULT_PLUGINS_BY_NAME.keys() - {entry.name for entry in entry_points(group="berth.plugins")}
+    want = {name for name, record in RECORDS.items() if named_plugins(record) & missing}
+    assert want == WAITING
+    assert len(RECORDS) == 240
+
+
+# --- the command line --------------------------------------------------------------------------------
+
+
+def folder_with(tmp_path: Path, *records: dict[str, Any]) -> Path:
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "some.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return folder
+
+
+def test_identical_folder_prints_one_line_and_exits_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_with(tmp_path, *(RECORDS[name] for name in REPLAYED[:2]))
+    assert tool.main([str(folder)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {"records": 2, "identical": 2, "first_difference": None}
+
+
+def test_difference_names_script_operation_and_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads(json.dumps(RECORDS[REPLAYED[0]]))
+    record["expected"][5]["schedulingCycle"] += 1
+    assert tool.main([str(folder_with(tmp_path, record))]) == 1
+    found = json.loads(capsys.readouterr().out)["first_difference"]
+    assert (found["name"], found["operation"], found["field"]) == (REPLAYED[0], 5, "schedulingCycle")
+
+
+def test_empty_folder_proves_nothing(tmp_path: Path) -> None:
+    assert tool.main([str(folder_with(tmp_path))]) == 1
+
+
+def test_actual_states_are_written_without_looking_at_the_recorded_ones(tmp_path: Path) -> None:
+    record = RECORDS[REPLAYED[0]]
+    blind = {**record, "expected": []}
+    file = tmp_path / "actual.jsonl"
+    tool.main(["--actual", str(file), str(folder_with(tmp_path, blind))])
+    (line,) = [json.loads(text) for text in file.read_text().splitlines()]
+    assert line["name"] == record["name"]
+    assert tool.first_difference(record["name"], record["expected"], line["expected"]) is None
+
+
+def test_script_that_speaks_of_what_did_not_happen_is_a_difference_and_no_crash(tmp_path: Path) -> None:
+    record = {
+        "name": "odd",
+        "ops": [{"at": 1, "op": "fail", "pod": "default/nobody"}],
+        "expected": [{"activeQ": []}],
+    }
+    assert tool.replay(folder_with(tmp_path, record))["identical"] == 0
+
+
+@pytest.mark.parametrize("ops", [[{"at": 1, "op": "teleport"}], [{"at": 1, "op": "create"}], [{"op": "pop"}]])
+def test_script_that_cannot_be_run_is_a_difference_and_no_crash(
+    tmp_path: Path, ops: list[dict[str, Any]]
+) -> None:
+    records = [{"name": "odd", "ops": ops, "expected": []}, RECORDS[REPLAYED[0]]]
+    result = tool.replay(folder_with(tmp_path, *records))
+    assert (result["records"], result["identical"]) == (2, 1)
+
+
+def test_hints_are_compared_as_a_multiset() -> None:
+    first, second = {"hint": "Queue", "pod": "a"}, {"hint": "Skip", "pod": "b"}
+    assert tool.first_difference("x", [{"hints": [first, second]}], [{"hints": [second, first]}]) is None
+    assert tool.first_difference("x", [{"hints": [first]}], [{"hints": [first, first]}]) is not None
+
+
+# --- one broken line each --------------------------------------------------------------------------------
+
+BROKEN_LINES = [
+    # queue
+    (backoff.Backoff.is_backing_off, "expiry_us >= now_us", "expiry_us > now_us", "backoff"),
+    (backoff.Backoff.duration_us, "self._initial_us << shift", "self._initial_us", "backoff"),
+    (backoff.Backoff.duration_us, "info.consecutive_errors_count or ", "", "backoff"),
+    (places.Places.pop, " or self.backoff.pop_early()", "", "backoff-pop"),
+    (places.Places._to_active, "if label in (POD_ADD, POD_UPDATE):", "if False:", "nominated"),
+    (in_flight.InFlight.remember, "if self._markers:", "if False:", ""),
+    (in_flight.InFlight.end, "if kept_from > self._first_number:", "if False:", ""),
+    (nominator.Nominator.update, "kept = self._node_of.get(old.uid)", "pass", "nominated"),
+    (hints.strategy_of, "plugin in info.pending_plugins", "False", "pending"),
+    (hints.Hints.judge, "subject.uid != info.uid", "False", "activate"),
+    (registrations.Registration.matches, " and event.action <= self.action", "", "updates"),
+    (queue.SchedulingQueue.add_unschedulable, "info.timestamp_us = self._now_us()", "pass", "order"),
+    (queue.SchedulingQueue.add_unschedulable, "info.backoff_expiration_us = None", "pass", "backoff"),
+    (queue.SchedulingQueue.flush_leftover, "was_flushed_from_unschedulable = True", "sort_key = None", ""),
+    (queue.SchedulingQueue.activate, "self.in_flight.remember", "str", "activate"),
+    (queue.SchedulingQueue.update, "self.nominator.update(old, new)", "pass", "nominated"),
+    (queue.SchedulingQueue.pop, "info.attempts += 1", "pass", ""),
+    (flush_timers.FlushTimers._fire, "self._queue.flush_backoff()", "pass", "backoff"),
+    (gates.Gates.run, "if not status.is_success:", "if False:", ""),
+    # event handlers
+    (handlers.EventHandlers._assigned, "ActionType.ADD", "ActionType.DELETE", ""),
+    (handlers.EventHandlers._pod_updated, "self._queue.delete(old)", "pass", ""),
+    (handlers.EventHandlers._pod_updated, "self._queue.move_all(event)", "break", ""),
+    (handlers.EventHandlers._pending_updated, "if nomination_changed(old, new):", "if False:", "nominated"),
+    (handlers.EventHandlers._pending_updated, "if self._cache.is_assumed(new.uid):", "if False:", "binding"),
+    (handlers.EventHandlers._nomination_freed, "other.priority <= pod.priority", "True", "nominated"),
+    (handlers.EventHandlers._pod_deleted, "self._queue.delete(pod)", "pass", "deletes"),
+    (handlers.EventHandlers._node_deleted, "ActionType.DELETE", "ActionType.ADD", ""),
+    (changes.pod_changes, "dict(old.labels) != dict(new.labels)", "False", ""),
+    (changes.node_changes, "old.unschedulable and not new.unschedulable", "False", "node"),
+    # failure handler
+    (failure.FailureHandler.handle, "queued.replace_pod(current)", "pass", ""),
+    (failure.FailureHandler.handle, "self._queue.done(pod.uid)", "pass", "deletes"),
+    (
+        failure.FailureHandler.handle,
+        "self._queue.nominate(queued.pod, failure.nominated)",
+        "pass",
+        "nominated",
+    ),
+    (failure.FailureHandler.handle, "set(failure.pending_plugins)", "set()", "pending"),
+    (failure.FailureHandler.handle_binding_failure, "self._forget(assumed)", "pass", "binding"),
+    (failure.FailureHandler.handle_binding_failure, "self._queue.move_all(freed)", "pass", "binding"),
+]
+
+
+def owner_of(function: Callable[..., Any]) -> Any:
+    """The class or module that holds a function."""
+    module = sys.modules[function.__module__]
+    path = function.__qualname__.split(".")
+    return getattr(module, path[0]) if len(path) > 1 else module
+
+
+def broken(function: Callable[..., Any], line: str, replacement: str) -> FunctionType:
+    """The same function with one line altered."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert line in source, f"{function.__qualname__} has no such line any more: {line}"
+    scope: dict[str, Any] = {}
+    code = compile(
+        f"from __future__ import annotations\n{source.replace(line, replacement, 1)}", "broken", "exec"
+    )
+    exec(code, vars(sys.modules[function.__module__]), scope)
+    made = scope[function.__name__]
+    assert isinstance(made, FunctionType)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "replacement", "category"),
+    [
+        pytest.param(*case, id=f"{case[0].__qualname__}: {case[1][:40]} -> {case[2] or 'nothing'}")
+        for case in BROKEN_LINES
+    ],
+)
+def test_replay_notices_a_broken_line(
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[..., Any],
+    line: str,
+    replacement: str,
+    category: str,
+) -> None:
+    altered = broken(function, line, replacement)
+    monkeypatch.setattr(owner_of(function), function.__name__, altered)
+    for module in (hints, queue, handlers):  # where a plain function was imported by name
+        if getattr(module, function.__name__, None) is function:
+            monkeypatch.setattr(module, function.__name__, altered)
+    asked = (RECORDS[name] for name in REPLAYED if name.startswith(category))
+    assert any(goes_another_way(record) for record in asked)
+
+
+def goes_another_way(record: dict[str, Any]) -> bool:
+    """A script that breaks down in the middle has not gone as recorded either."""
+    try:
+        return outcome(record) is not None
+    except (AttributeError, LookupError, HostError):
+        return True

@@ -1,0 +1,89 @@
+"""All plugins together: they are what the table of default plugins says, and bind as they should."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.loading import default_configuration
+from berth_plugins.default_binder import DefaultBinder
+from berth_plugins.taint_toleration import TaintToleration
+from berth_sdk.descriptor import Descriptor, describe
+from berth_sdk.events import Hint
+from berth_sdk.results import BindResult
+from berth_sdk.status import SUCCESS
+from berth_sdk.testing import make_node, make_pod, make_table
+from support.asking import Ask, Plug, filter_now
+
+DESCRIPTORS = {
+    entry.name: describe(entry.load())
+    for entry in entry_points(group="berth.plugins")
+    if entry.value.startswith("berth_plugins.")
+}
+each_plugin = pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DESCRIPTORS.keys())
+# Pod groups are not in this release.
+LATER_POINTS = {"placementScore"}
+
+
+def test_the_first_part_is_complete() -> None:
+    assert set(DESCRIPTORS) == {
+        "SchedulingGates",
+        "PrioritySort",
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "NodeResourcesBalancedAllocation",
+        "ImageLocality",
+        "DefaultBinder",
+    }
+
+
+@each_plugin
+def test_class_name_is_the_registered_one(descriptor: Descriptor) -> None:
+    assert DESCRIPTORS[descriptor.name] is descriptor
+
+
+@each_plugin
+def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
+    want = DEFAULT_PLUGINS_BY_NAME[descriptor.name].points - LATER_POINTS
+    assert {point.config_name for point in descriptor.points} == want
+
+
+@each_plugin
+def test_events_are_those_of_the_table(descriptor: Descriptor) -> None:
+    got = {
+        (interest.resource, word, interest.hint is Hint.ASK_PLUGIN)
+        for interest in descriptor.events or ()
+        for word in interest.actions
+    }
+    want = {
+        (event.resource, word, event.has_hint)
+        for event in DEFAULT_PLUGINS_BY_NAME[descriptor.name].events
+        for word in event.actions
+    }
+    assert got == want
+
+
+@pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])
+def test_filter_and_score_come_in_one_round_trip(name: str) -> None:
+    assert DESCRIPTORS[name].eager
+
+
+async def test_the_host_posts_the_binding(ask: Ask) -> None:
+    got = await ask.bind(Plug(DefaultBinder), make_pod("web"), "node-1")
+    assert got == BindResult(SUCCESS, host_binds=True)
+
+
+def test_plugins_are_told_of_gates_that_are_not_at_their_default() -> None:
+    gate = "TaintTolerationComparisonOperators"
+    assert "TaintToleration" not in default_configuration().profiles[0].plugin_args
+    told = default_configuration(feature_gates={gate: True}).profiles[0].plugin_args["TaintToleration"]
+    assert told == {"featureGates": {gate: True}}
+    tainted = make_table([make_node("a", taints=["level=7:NoSchedule"])])
+    pod = make_pod("web", tolerations=[{"key": "level", "operator": "Lt", "value": "8"}])
+    assert isinstance(told, dict)
+    assert filter_now(Plug(TaintToleration, told), pod, tainted) == [SUCCESS]

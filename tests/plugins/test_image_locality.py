@@ -1,0 +1,74 @@
+"""ImageLocality: bytes that are there already, scaled by how widely they are spread."""
+
+from __future__ import annotations
+
+import pytest
+from berth_plugins.image_locality import ImageLocality, normalized_name
+from berth_sdk.errors import ObjectError
+from berth_sdk.pod import Pod
+from berth_sdk.testing import make_node, make_pod, make_table
+from support.asking import IN_PROCESS, Ask, Plug
+
+PLUG = Plug(ImageLocality)
+MIB = 1024 * 1024
+
+
+async def test_worked_example(ask: Ask) -> None:
+    held = {"web:v1": 500 * MIB}
+    nodes = make_table(
+        [make_node("a", images=held), make_node("b", images=held), make_node("c"), make_node("d")]
+    )
+    assert await ask.score(PLUG, make_pod("web", images=["web:v1"]), nodes) == [23, 23, 0, 0]
+
+
+async def test_all_nodes_count_not_the_candidates_alone(ask: Ask) -> None:
+    nodes = make_table([make_node("a", images={"web:v1": 500 * MIB}), make_node("b")])
+    got = await ask.score(PLUG, make_pod("web", images=["web:v1"]), nodes.take([0]))
+    assert got == [100 * (250 - 23) // (1000 - 23)]
+
+
+async def test_the_same_image_counts_once_per_container_and_init_containers_too(ask: Ask) -> None:
+    nodes = make_table([make_node("a", images={"web:v1": 700 * MIB})])
+    pod = make_pod("web", images=["web:v1", "web:v1"], init_containers=[{"name": "i", "image": "web:v1"}])
+    assert await ask.score(PLUG, pod, nodes) == [100 * (2100 - 23) // (3000 - 23)]
+
+
+async def test_image_volumes_add_bytes_and_no_room(ask: Ask) -> None:
+    nodes = make_table([make_node("a", images={"web:v1": 300 * MIB, "data:v1": 400 * MIB})])
+    volume = {"name": "data", "image": {"reference": "data:v1"}}
+    pod = make_pod("web", images=["web:v1"], spec={"volumes": [volume]})
+    assert await ask.score(PLUG, pod, nodes) == [100 * (700 - 23) // (1000 - 23)]
+
+
+async def test_small_and_huge_images_end_at_the_limits(ask: Ask) -> None:
+    nodes = make_table([make_node("a", images={"tiny:v1": 22 * MIB, "huge:v1": 5000 * MIB})])
+    assert await ask.score(PLUG, make_pod("web", images=["tiny:v1"]), nodes) == [0]
+    assert await ask.score(PLUG, make_pod("web", images=["huge:v1"]), nodes) == [100]
+    assert await ask.score(PLUG, make_pod("web", images=["tiny:v1", "none:v1"]), nodes) == [0]
+
+
+async def test_pod_without_containers(ask: Ask) -> None:
+    nodes = make_table([make_node("a", images={"data:v1": 400 * MIB}), make_node("b")])
+    volume = {"name": "data", "image": {"reference": "data:v1"}}
+    pod = make_pod("web", spec={"containers": [], "volumes": [volume]})
+    # The upper limit is 0 then, below the lower one: what has any bytes to count lies above it.
+    assert await ask.score(PLUG, pod, nodes) == [100, 0]
+
+
+@pytest.mark.parametrize(
+    ("image", "want"),
+    [
+        ("web", "web:latest"),
+        ("web:v1", "web:v1"),
+        ("registry:5000/team/web", "registry:5000/team/web:latest"),
+        ("registry:5000/web@sha256:0123", "registry:5000/web@sha256:0123"),
+        ("", ":latest"),
+    ],
+)
+def test_names_without_a_tag_are_the_latest(image: str, want: str) -> None:
+    assert normalized_name(image) == want
+
+
+async def test_summary_without_its_object_is_an_error() -> None:
+    with pytest.raises(ObjectError, match="pod_need"):
+        await IN_PROCESS.score(PLUG, Pod(name="web", images=("web:v1",)), make_table([make_node("a")]))

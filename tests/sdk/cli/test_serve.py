@@ -1,0 +1,285 @@
+"""`berth-sdk serve` as a real process: handshake line, signals, and the end of its host."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from support.sdk_server import RawHost
+
+WAIT_S = 20.0
+FOLDER = Path(__file__).parent
+POD = Pod(name="web", uid="u1")
+SERVE = [sys.executable, "-m", "berth_sdk", "serve"]
+
+
+class Start(Protocol):
+    """Starts `berth-sdk serve`."""
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [*SERVE, *arguments],
+                    cwd=FOLDER,
+                    env={key: value for key, value in os.environ.items() if not key.startswith("BERTH_")}
+                    | environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield run
+
+
+def launched(start: Start, folder: Path, name: str = "sample_plugins:Example", **environment: str) -> Any:
+    """A child as the host launches it, and its handshake line."""
+    process = start(
+        name,
+        BERTH_PLUGIN_ENDPOINT=f"unix://{folder}/plugin.sock",
+        BERTH_PLUGIN_COOKIE="crumb",
+        BERTH_HOST_PID=str(os.getpid()),
+        **environment,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read() if process.stderr else ""
+    return process, json.loads(line)
+
+
+def attached(address: str) -> RawHost:
+    host = RawHost(address)
+    host.attach()
+    host.give_nodes(Node(name="n0"))
+    return host
+
+
+def test_a_child_prints_one_line_and_nothing_else_on_standard_output(start: Start, tmp_path: Path) -> None:
+    process, line = launched(start, tmp_path)
+    assert set(line) == {"protocol", "address", "instance_id", "cookie"}
+    assert (line["protocol"], line["cookie"], line["address"]) == (
+        "berth/1",
+        "crumb",
+        f"unix://{tmp_path}/plugin.sock",
+    )
+    host = attached(line["address"])
+    assert host.handshake("again").instance_id == line["instance_id"]
+    (group,) = host.filter("Example", POD).verdicts.rejected
+    assert list(group.status.reasons) == [str(process.pid)]
+    host.close()
+    process.stdin.close()
+    assert process.wait(WAIT_S) == 0
+    assert process.stdout.read() == ""
+    errors = process.stderr.read()
+    assert "imported" in errors
+    assert "asked" in errors
+    logged = [json.loads(text) for text in errors.splitlines() if text.startswith("{")]
+    assert logged[0]["event"].startswith("serving Example at unix://")
+
+
+def test_a_child_ends_when_its_standard_input_closes(start: Start, tmp_path: Path) -> None:
+    process, _ = launched(start, tmp_path)
+    process.stdin.close()
+    assert process.wait(WAIT_S) == 0
+
+
+def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
+    # The host is a process of its own here, which starts the child and is then killed hard. The child's
+    # standard input stays open in this process, so that only the parent's death can end it.
+    stay_open, held = os.pipe()
+    environment = os.environ | {
+        "BERTH_PLUGIN_ENDPOINT": f"unix://{tmp_path}/plugin.sock",
+        "BERTH_PLUGIN_COOKIE": "crumb",
+    }
+    host_code = (
+        "import os, subprocess, sys\n"
+        "os.environ['BERTH_HOST_PID'] = str(os.getpid())\n"
+        "subprocess.Popen([sys.executable, '-m', 'berth_sdk', 'serve', 'sample_plugins:Example'],"
+        f" stdin={stay_open}, close_fds=False).wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", host_code],
+        cwd=FOLDER,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[stay_open],
+    ) as host:
+        os.close(stay_open)
+        assert host.stdout is not None
+        assert json.loads(host.stdout.readline())["cookie"] == "crumb"
+        host.kill()
+        # The pipe ends when the last process that writes to it, the child, is gone.
+        ended = select.select([host.stdout], [], [], WAIT_S)[0] == [host.stdout]
+        os.close(held)
+        assert ended
+        assert host.stdout.read() == b""
+
+
+def test_a_child_whose_host_is_gone_already_does_not_serve(start: Start, tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    process = start(
+        "sample_plugins:Example",
+        BERTH_PLUGIN_ENDPOINT=f"unix://{tmp_path}/plugin.sock",
+        BERTH_PLUGIN_COOKIE="crumb",
+        BERTH_HOST_PID=str(gone.pid),
+    )
+    output, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, output) == (1, "")
+    assert f"the host, process {gone.pid}, is gone" in errors
+
+
+def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "BERTH_PLUGIN_ENDPOINT": f"unix://{tmp_path}/plugin.sock",
+        "BERTH_PLUGIN_COOKIE": "crumb",
+        "BERTH_HOST_PID": str(os.getpid()),
+    }
+    command = f"{sys.executable} -m berth_sdk serve sample_plugins:Example; true"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        cwd=FOLDER,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as wrapper:
+        assert wrapper.stdout is not None
+        assert wrapper.stdin is not None
+        assert json.loads(wrapper.stdout.readline())["cookie"] == "crumb"
+        wrapper.stdin.close()
+        assert wrapper.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    process, _ = launched(start, tmp_path)
+    process.send_signal(number)
+    assert process.wait(WAIT_S) == 0
+
+
+def test_a_call_that_hangs_does_not_keep_the_process(start: Start, tmp_path: Path) -> None:
+    process = start(
+        "sample_plugins:Hanging",
+        "--grace",
+        "0.1",
+        BERTH_PLUGIN_ENDPOINT=f"unix://{tmp_path}/plugin.sock",
+        BERTH_PLUGIN_COOKIE="crumb",
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    host = attached(json.loads(process.stdout.readline())["address"])
+    call = host.scheduling.Filter.future(_filter(host))
+    while "asked" not in process.stderr.readline():
+        pass
+    process.terminate()
+    assert process.wait(WAIT_S) == 0
+    assert call.exception() is not None
+    host.close()
+
+
+def _filter(host: RawHost) -> Any:
+    from berth_sdk.plugin.v1 import scheduling_pb2
+    from support.sdk_server import ALL
+
+    return scheduling_pb2.FilterRequest(ctx=host.ctx("Stuck", POD), candidates=ALL)
+
+
+def test_who_is_no_child_keeps_standard_output_and_ignores_the_end_of_its_input(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start("sample_plugins:Example", "--listen", f"unix:{tmp_path}/plugin.sock")
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.close()
+    assert "serving Example at" in process.stderr.readline()
+    host = attached(f"unix:{tmp_path}/plugin.sock")
+    assert host.filter("Example", POD).verdicts.rejected
+    host.close()
+    process.terminate()
+    process.wait(WAIT_S)
+    assert process.returncode == 0
+    assert process.stdout is not None
+    assert process.stdout.read().splitlines() == ["imported", "asked"]
+
+
+def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path) -> None:
+    process = start(
+        "sample_plugins:Example", "sample_plugins:Hanging", "--listen", f"unix:{tmp_path}/plugin.sock"
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    host = RawHost(f"unix:{tmp_path}/plugin.sock")
+    assert [plugin.name for plugin in host.handshake().plugins] == ["Example", "Stuck"]
+    host.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        pytest.param(["sample_plugins:Example"], "say where to listen", id="no address"),
+        pytest.param(
+            ["sample_plugins:Missing", "--listen", "127.0.0.1:0"], "cannot be loaded", id="no class"
+        ),
+        pytest.param(["no_such_module:X", "--listen", "127.0.0.1:0"], "No module named", id="no module"),
+        pytest.param(
+            ["NoSuchPlugin", "--listen", "127.0.0.1:0"], "no installed plugin is named", id="no entry"
+        ),
+        pytest.param(["sample_plugins:not_a_class", "--listen", "127.0.0.1:0"], "not a class", id="instance"),
+        pytest.param(["sample_plugins:Less", "--listen", "127.0.0.1:0"], "write `sort_key`", id="less only"),
+        pytest.param(["sample_plugins:Example", "--listen", "0.0.0.0:1"], "speaks no TLS", id="open address"),
+        pytest.param(
+            ["sample_plugins:Example", "sample_plugins:Example", "--listen", "127.0.0.1:0"],
+            "two plugins are named Example",
+            id="twice",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_the_cure(start: Start, arguments: list[str], text: str) -> None:
+    process = start(*arguments)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert text in errors
+    assert "Traceback" not in errors
+
+
+def test_without_health_and_reflection_it_says_so_once_and_goes_on(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['grpc_health'] = sys.modules['grpc_reflection'] = None\n"
+        "from berth_sdk.__main__ import main\n"
+        f"sys.exit(main(['serve', 'sample_plugins:Example', '--listen', 'unix:{tmp_path}/plugin.sock']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "pip install 'berth-sdk[server]'" in process.stderr.readline()
+        assert "serving Example" in process.stderr.readline()
+        host = attached(f"unix:{tmp_path}/plugin.sock")
+        assert host.filter("Example", POD).verdicts.rejected
+        host.close()
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+        assert "berth-sdk[server]" not in process.stderr.read()

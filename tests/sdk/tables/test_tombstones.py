@@ -1,0 +1,22 @@
+"""A log of removals that says how far back it reaches."""
+
+from __future__ import annotations
+
+from berth_sdk.tables.tombstones import Tombstones
+
+
+def test_removals_since_a_generation_come_oldest_first() -> None:
+    log: Tombstones[str] = Tombstones()
+    for generation, name in ((2, "a"), (2, "b"), (5, "c")):
+        log.add(generation, name)
+    assert log.since(0) == [(2, "a"), (2, "b"), (5, "c")]
+    assert log.since(2) == [(5, "c")]
+    assert log.since(5) == []
+
+
+def test_log_says_when_it_does_not_reach_back() -> None:
+    log: Tombstones[str] = Tombstones(limit=2)
+    for generation, name in ((1, "a"), (3, "b"), (4, "c")):
+        log.add(generation, name)
+    assert log.since(0) is None
+    assert log.since(1) == [(3, "b"), (4, "c")]

@@ -1,0 +1,203 @@
+"""A class's methods and attributes become its descriptor; a class that cannot work is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk.descriptor import describe
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import (
+    METHODS,
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.needs import StateNeed
+
+
+def nothing(self: Any, *args: Any) -> None: ...
+
+
+def made(**attributes: Any) -> type:
+    """A plugin class with these attributes; `filter` is there unless it is given."""
+    return type("Made", (Plugin,), {"filter": nothing} | attributes)
+
+
+@pytest.mark.parametrize(
+    ("point", "method"),
+    [pytest.param(point, method, id=method) for point, methods in METHODS.items() for method in methods],
+)
+def test_each_method_makes_its_point(point: ExtensionPoint, method: str) -> None:
+    partners = {"normalize": {"score": nothing}, "unreserve": {"reserve": nothing}}.get(method, {})
+    got = describe(type("Made", (Plugin,), {method: nothing, **partners}))
+    assert point in got.points
+
+
+def test_attributes_become_the_descriptor() -> None:
+    got = describe(
+        made(
+            name="Example",
+            version="1.2",
+            pod_need=PodNeed.OBJECT,
+            state_needs=(StateNeed.nodes(), StateNeed.pods()),
+            pod_sensitivity=PodSensitivity.NODE,
+            reads_shared=("Other/key",),
+            events=[EventInterest("Node", ("add",))],
+            deadlines={"preBind": 30},
+            max_concurrency=4,
+            pure=True,
+        )
+    )
+    assert (got.name, got.version, got.pod_need) == ("Example", "1.2", PodNeed.OBJECT)
+    assert got.state_needs == (StateNeed.nodes(), StateNeed.pods())
+    assert got.pod_sensitivity is PodSensitivity.NODE
+    assert (got.reads_shared, got.events) == (("Other/key",), (EventInterest("Node", ("add",)),))
+    assert (dict(got.deadlines), got.max_concurrency, got.pure) == ({"preBind": 30}, 4, True)
+
+
+def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
+    class Bare:
+        def filter(self, state: Any, pod: Any, node: Any) -> None: ...
+
+    got = describe(Bare)
+    assert (got.name, got.events, got.node_mode) == ("Bare", None, NodeMode.SNAPSHOT)
+    assert got.state_needs == (StateNeed.nodes(), StateNeed.pods())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, (StateNeed.nodes(), StateNeed.pods()), id="usage without some pods"),
+        pytest.param({"pod_sensitivity": PodSensitivity.NONE}, (StateNeed.nodes(),), id="never asked"),
+        pytest.param({"state_needs": ()}, (), id="no usage known"),
+        pytest.param(
+            {"state_needs": (StateNeed.nodes(), StateNeed.pod_objects())},
+            (StateNeed.nodes(), StateNeed.pod_objects()),
+            id="pods known as objects",
+        ),
+        pytest.param({"filter": None, "score": nothing}, (StateNeed.nodes(),), id="no filter"),
+    ],
+)
+def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: tuple[StateNeed, ...]) -> None:
+    assert describe(made(**attributes)).state_needs == want
+
+
+def test_a_given_name_wins() -> None:
+    assert describe(made(name="Example"), "Other").name == "Other"
+
+
+def test_no_events_and_any_event_differ() -> None:
+    assert describe(made(events=())).events == ()
+    assert describe(made(events=None)).events is None
+
+
+def test_without_a_snapshot_no_state_is_needed() -> None:
+    assert describe(made(node_mode=NodeMode.NAMES)).state_needs == ()
+
+
+@pytest.mark.parametrize(
+    ("normalization", "eager"),
+    [
+        pytest.param(None, False, id="plugin normalises"),
+        pytest.param(ScoreNormalization.PLUGIN, False, id="plugin says so"),
+        pytest.param(ScoreNormalization.HOST_MAX, True, id="host max"),
+        pytest.param(ScoreNormalization.HOST_MAX_REVERSED, True, id="host max reversed"),
+        pytest.param(ScoreNormalization.HOST_MIN_MAX, True, id="host min max"),
+        pytest.param(ScoreNormalization.NONE, True, id="none"),
+    ],
+)
+def test_scores_come_with_filter_where_they_do_not_depend_on_the_candidates(
+    normalization: ScoreNormalization | None, eager: bool
+) -> None:
+    assert describe(made(score_nodes=nothing, normalization=normalization)).eager is eager
+
+
+def test_a_class_with_normalize_normalises_by_a_call() -> None:
+    got = describe(made(score_nodes=nothing, normalize=nothing))
+    assert (got.normalization, got.eager) == (ScoreNormalization.RPC, False)
+
+
+def test_both_styles_of_filter_are_allowed() -> None:
+    assert describe(made(filter_nodes=nothing)).points == (ExtensionPoint.FILTER,)
+
+
+def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
+    got = describe(
+        made(
+            add_pod=nothing,
+            remove_pod=nothing,
+            filter_scenarios=nothing,
+            pre_bind=nothing,
+            pre_bind_pre_flight=nothing,
+            less=nothing,
+            queueing_hint=nothing,
+            events=[EventInterest("Pod", hint=Hint.ASK_PLUGIN)],
+        )
+    )
+    assert got.has_add_remove
+    assert got.has_scenarios
+    assert got.has_pre_flight
+    assert got.less_only
+    assert got.has_hint
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cure"),
+    [
+        pytest.param({"filter": None}, "takes part in no extension point", id="no point"),
+        pytest.param(
+            {"filter": lambda self, state, pod: None}, r"def filter\(self, state, pod, node\)", id="args"
+        ),
+        pytest.param({"__init__": lambda self: None}, r"def __init__\(self, args, handle\)", id="init"),
+        pytest.param({"node_mode": "SNAPSHOT"}, "must be a NodeMode", id="node mode"),
+        pytest.param({"max_concurrency": True}, "a number of calls", id="concurrency type"),
+        pytest.param({"max_concurrency": -1}, "negative", id="concurrency sign"),
+        pytest.param({"pure": "yes"}, "True or False", id="pure"),
+        pytest.param({"normalization": "none"}, "ScoreNormalization or None", id="normalization"),
+        pytest.param({"events": EventInterest("Pod")}, "list of EventInterest", id="events no list"),
+        pytest.param({"events": [EventInterest("pod")]}, "did you mean 'Pod'", id="event resource"),
+        pytest.param(
+            {"events": [EventInterest("Node", ("moved",))]}, "not an action of Node", id="event word"
+        ),
+        pytest.param({"state_needs": ["nodes"]}, "list of StateNeed", id="needs"),
+        pytest.param({"state_needs": [StateNeed.objects("")]}, "name it", id="need without resource"),
+        pytest.param({"state_needs": [StateNeed.objects("pods")]}, "pod_objects", id="pods as objects"),
+        pytest.param({"state_needs": [StateNeed.objects("nodes")]}, "node_objects", id="nodes as objects"),
+        pytest.param({"reads_shared": "Other/key"}, "list of keys", id="shared no list"),
+        pytest.param({"reads_shared": ["key"]}, "<plugin that publishes it>", id="shared key"),
+        pytest.param({"deadlines": {"prebind": 3}}, "did you mean 'preBind'", id="deadline point"),
+        pytest.param({"deadlines": {"preBind": 0}}, "above 0", id="deadline value"),
+        pytest.param({"deadlines": 3}, "must map points", id="deadlines no map"),
+        pytest.param(
+            {"score": nothing, "normalize": nothing, "normalization": ScoreNormalization.NONE},
+            "remove the one or the other",
+            id="eager with a second step",
+        ),
+        pytest.param(
+            {"normalization": ScoreNormalization.RPC}, "no method `normalize`", id="rpc without normalize"
+        ),
+        pytest.param({"normalize": nothing}, "without `score_nodes` or `score`", id="normalize alone"),
+        pytest.param({"add_pod": nothing}, "only one of", id="add without remove"),
+        pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
+        pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
+        pytest.param(
+            {"events": [EventInterest("Pod", hint=Hint.ASK_PLUGIN)]},
+            "no method `queueing_hint`",
+            id="hint missing",
+        ),
+        pytest.param({"reserve": 3}, "is not a method", id="attribute in a method's place"),
+    ],
+)
+def test_a_class_that_cannot_work_is_refused_with_the_cure(attributes: dict[str, Any], cure: str) -> None:
+    with pytest.raises(PluginDefinitionError, match=cure):
+        describe(made(**attributes))
+
+
+def test_an_instance_is_refused() -> None:
+    with pytest.raises(PluginDefinitionError, match="is not a class"):
+        describe(made()(args={}, handle=None))

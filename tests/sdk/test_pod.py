@@ -1,0 +1,134 @@
+"""Pods and nodes as records: what is read, what is defaulted, and errors that name the path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk.errors import ObjectError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node, Taint
+from berth_sdk.pod import HostPort, OwnerRef, Pod, timestamp
+from berth_sdk.testing import make_pod, pod_object
+
+
+def test_empty_object_has_the_defaults() -> None:
+    pod = Pod.from_object({"metadata": {"name": "web"}})
+    assert (pod.key, pod.scheduler_name, pod.priority) == ("default/web", "default-scheduler", 0)
+    assert (pod.requests, pod.host_ports, pod.images, pod.claims) == ({}, (), (), ())
+    assert (pod.created_at_s, pod.started_at_s, pod.owner) == (None, None, None)
+    assert not pod.terminating
+    assert not pod.never_preempts
+
+
+def test_images_of_init_containers_containers_and_volumes_in_order() -> None:
+    pod = make_pod(
+        "web",
+        images=["web", "web"],
+        init_containers=[{"name": "i", "image": "init"}],
+        spec={"volumes": [{"name": "v", "image": {"reference": "data"}}, {"name": "e", "emptyDir": {}}]},
+    )
+    assert pod.images == ("init", "web", "web", "data")
+
+
+def test_claims_have_the_names_of_generated_ones_too() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "disk"}},
+        {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "c", "configMap": {"name": "x"}},
+    ]
+    assert make_pod("web", spec={"volumes": volumes}).claims == ("disk", "web-b")
+
+
+def test_the_controller_alone_is_the_owner() -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1"},
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "2", "controller": True},
+    ]
+    pod = make_pod("web", meta={"ownerReferences": owners})
+    assert pod.owner == OwnerRef("apps/v1", "ReplicaSet", "rs", "2")
+
+
+def test_ports_as_they_are_written_and_as_they_read() -> None:
+    pod = make_pod("web", host_ports=[80])
+    assert pod.host_ports == (HostPort("", "", 80),)
+    assert pod.host_ports[0].normalized == HostPort("0.0.0.0", "TCP", 80)
+
+
+def test_status_counts_only_for_a_pod_on_a_node() -> None:
+    status = {"containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": 4}}}]}
+    assert make_pod("web", cpu=1, status=status).requests["cpu"] == 1000
+    assert make_pod("web", cpu=1, status=status, node="a").requests["cpu"] == 4000
+
+
+def test_times_are_unix_seconds() -> None:
+    assert timestamp("1970-01-01T00:00:01Z") == 1.0
+    assert timestamp("1970-01-01T01:00:01.5+01:00") == 1.5
+    assert timestamp("1970-01-01T00:00:02") == 2.0
+    assert timestamp(None) is None
+    with pytest.raises(ObjectError, match="RFC 3339"):
+        timestamp("yesterday")
+    meta = {"creationTimestamp": "1970-01-01T00:00:03Z", "deletionTimestamp": "1970-01-01T00:00:04Z"}
+    pod = make_pod("web", meta=meta)
+    assert pod.created_at_s == 3.0
+    assert pod.terminating
+
+
+def test_on_node_changes_the_node_alone() -> None:
+    pod = make_pod("web", cpu=1)
+    bound = pod.on_node("a")
+    assert (bound.node_name, pod.node_name) == ("a", "")
+    assert bound.on_node("") == pod
+
+
+def test_spec_is_empty_where_only_the_summary_is_known() -> None:
+    assert Pod(name="web").spec == {}
+    assert make_pod("web", priority=3).spec["priority"] == 3
+
+
+def test_bytes_and_parsed_objects_read_alike() -> None:
+    raw = pod_object("web", cpu=1, labels={"a": "b"})
+    from_bytes = KubeObject("v1", "Pod", raw=KubeObject.of(raw).raw)
+    got, want = Pod.from_object(from_bytes), Pod.from_object(raw)
+    assert (got.ref, got.labels, got.requests) == (want.ref, want.labels, want.requests)
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"metadata": []}, "metadata: must be a map, not list"),
+        ({"spec": {"tolerations": {}}}, "tolerations: must be a list, not dict"),
+        ({"spec": {"tolerations": ["x"]}}, "tolerations[0]: must be a map, not str"),
+        (
+            {"spec": {"nodeSelector": {"a": 1}}},
+            "spec.nodeSelector.a: must be a string, not int: put it in quotes",
+        ),
+        ({"metadata": {"labels": {"a": True}}}, "metadata.labels.a: must be a string, not bool"),
+        ({"spec": {"priority": "high"}}, "spec.priority: must be an integer, not 'high'"),
+        ({"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}, "requests.cpu"),
+        ({"spec": {"containers": ["x"]}}, "not a Pod"),
+    ],
+)
+def test_malformed_pod_is_refused_with_its_path(raw: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ObjectError) as caught:
+        Pod.from_object({"metadata": {"name": "web"}, **raw})
+    assert problem in str(caught.value)
+
+
+def test_taint_that_leaves_everything_out_is_read() -> None:
+    node = Node.from_object({"metadata": {"name": "a"}, "spec": {"taints": [{"effect": "NoSchedule"}]}})
+    assert node.taints == (Taint("", "", "NoSchedule"),)
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"status": {"allocatable": {"cpu": "four"}}}, "status.allocatable.cpu"),
+        ({"spec": {"taints": ["x"]}}, "taints[0]: must be a map, not str"),
+        ({"status": {"images": [{"names": ["a"], "sizeBytes": "big"}]}}, "not a Node"),
+    ],
+)
+def test_malformed_node_is_refused_with_its_path(raw: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ObjectError) as caught:
+        Node.from_object({"metadata": {"name": "a"}, **raw})
+    assert problem in str(caught.value)

@@ -1,0 +1,44 @@
+"""What an author imports from `berth_sdk`: complete, listed, and cheap."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import berth_sdk
+import pytest
+from berth_sdk import extension_points, results
+
+
+def test_all_lists_every_public_name() -> None:
+    public = {
+        name
+        for name, value in vars(berth_sdk).items()
+        if not name.startswith("_") and (not inspect.ismodule(value) or name == "sort_keys")
+    }
+    assert sorted(public) == sorted(berth_sdk.__all__)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(results, id="results"), pytest.param(extension_points, id="extension points")],
+)
+def test_every_class_that_an_answer_can_have_is_there(module: object) -> None:
+    own = {
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__  # type: ignore[attr-defined]  # a module
+        # The points' protocols document; nobody derives from them.
+        if not name.endswith(("Plugin", "PreFilterExtensions")) or name == "Plugin"
+    }
+    assert own <= set(berth_sdk.__all__)
+
+
+def test_importing_the_sdk_loads_neither_grpc_nor_protobuf() -> None:
+    code = (
+        "import sys, berth_sdk;"
+        "print([name for name in ('grpc', 'google.protobuf', 'asyncio') if name in sys.modules])"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert got.stdout.strip() == "[]"

@@ -1,0 +1,112 @@
+"""Quantities: every form that Kubernetes writes, exact sums, rounding, and refusals."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+import pytest
+from berth_sdk.errors import QuantityError
+from berth_sdk.quantity import milli_value, nano_value, resource_units, whole_value
+from hypothesis import given
+from hypothesis import strategies as st
+
+SUFFIXES = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "e3": Decimal(10**3),
+    "E-2": Decimal("1e-2"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "milli", "whole"),
+    [
+        ("0", 0, 0),
+        ("100m", 100, 1),
+        ("1", 1000, 1),
+        ("0.5", 500, 1),
+        (".5", 500, 1),
+        ("5.", 5000, 5),
+        ("1500m", 1500, 2),
+        ("1Ki", 1024000, 1024),
+        ("1.5Gi", 1610612736000, 1610612736),
+        ("1e3", 1000000, 1000),
+        ("1E", 2**63 - 1, 10**18),
+        ("+1", 1000, 1),
+        ("-1500m", -1500, -2),
+        ("1n", 1, 1),
+        ("100u", 1, 1),
+        ("1001u", 2, 1),
+        (3, 3000, 3),
+        (0.1, 100, 1),
+        ("16Ei", 2**63 - 1, 2**63 - 1),
+        ("-16Ei", -(2**63), -(2**63)),
+    ],
+)
+def test_readings(text: Any, milli: int, whole: int) -> None:
+    assert (milli_value(text), whole_value(text)) == (milli, whole)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "1 Gi",
+        "Gi",
+        "1gi",
+        "0x10",
+        "1e",
+        "1Kii",
+        "--1",
+        "1,5",
+        "1_000",
+        "٣",
+        True,
+        None,
+        [],
+        "1\n",
+        "9" * 5000,
+    ],
+)
+def test_what_kubernetes_would_refuse(value: Any) -> None:
+    with pytest.raises(QuantityError, match="is not a quantity"):
+        nano_value(value)
+
+
+@given(
+    digits=st.integers(0, 10**6),
+    places=st.integers(0, 6),
+    suffix=st.sampled_from(sorted(SUFFIXES)),
+    negative=st.booleans(),
+)
+def test_value_is_rounded_away_from_zero_and_capped(
+    digits: int, places: int, suffix: str, negative: bool
+) -> None:
+    magnitude = Decimal(digits).scaleb(-places)
+    text = f"{'-' if negative else ''}{magnitude:f}{suffix}"
+    nano = (magnitude * SUFFIXES[suffix]).scaleb(9).quantize(Decimal(1), ROUND_CEILING)
+
+    def read(scale: int) -> int:
+        number = min(int(nano.scaleb(scale).quantize(Decimal(1), ROUND_CEILING)), 2**63)
+        return -number if negative else min(number, 2**63 - 1)
+
+    assert nano_value(text) == (-int(nano) if negative else int(nano))
+    assert milli_value(text) == read(-6)
+    assert whole_value(text) == read(-9)
+
+
+def test_cpu_counts_in_thousandths_and_everything_else_in_units() -> None:
+    assert resource_units("cpu", nano_value("1500m")) == 1500
+    assert resource_units("memory", nano_value("1500m")) == 2
+    assert resource_units("example.com/cpu", nano_value("3")) == 3

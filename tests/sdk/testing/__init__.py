@@ -1,0 +1,1 @@
+"""Tests of what the SDK offers to tests of plugins."""

@@ -1,0 +1,319 @@
+"""`PluginHost`: an author's tests see what a real host would show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from berth_host.rpc.normalize import normalize
+from berth_sdk import (
+    BindResult,
+    ClusterEvent,
+    CycleState,
+    Decision,
+    EventInterest,
+    Handle,
+    HandleError,
+    Hint,
+    ObjectPatch,
+    ObjectRef,
+    PatchOutcome,
+    PermitResult,
+    Plugin,
+    PluginAnswerError,
+    PluginArgsError,
+    PluginDefinitionError,
+    Pod,
+    PreBindResult,
+    QueuedPod,
+    ScoreNormalization,
+    StateNeed,
+    Status,
+    WaitingPod,
+    sort_keys,
+)
+from berth_sdk.testing import PluginHost, make_node, make_pod
+from berth_sdk.testing.attempt import normalized
+from hypothesis import given
+from hypothesis import strategies as st
+
+CLAIMS = "persistentvolumeclaims"
+NODES = [make_node("n1", labels={"pool": "spot"}), make_node("n2"), make_node("n3", cpu=8)]
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "default", "resourceVersion": "4"},
+}
+
+
+class Example(Plugin):
+    """A little of everything; `limit` pods per node."""
+
+    normalization = ScoreNormalization.HOST_MAX
+    state_needs = (StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
+    events = (EventInterest("Node", ("add",), Hint.ASK_PLUGIN),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.limit = args.get("limit", 1)
+        if self.limit < 0:
+            raise PluginArgsError("limit must not be negative")
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status | None:
+        return Status.unresolvable("gated") if pod.pod.labels.get("gated") else None
+
+    def sort_key(self, pod: QueuedPod) -> bytes:
+        return sort_keys.descending(sort_keys.integer(pod.pod.priority))
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        return pod.priority > 0
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: Any) -> Status | None:
+        return Status.skip() if pod.labels.get("skip") else None
+
+    async def filter(self, state: CycleState, pod: Pod, node: Any) -> Status | None:
+        if node.labels.get("pool") == "spot":
+            return Status.unresolvable("node is a spot node")
+        return Status.unschedulable("too many pods") if len(node.pods) >= self.limit else None
+
+    def post_filter(self, state: CycleState, pod: Pod, rejections: Any) -> Status:
+        return Status.unschedulable(", ".join(sorted(rejections.by_node)))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: Any) -> Status | None:
+        return Status.skip() if pod.labels.get("skip") else None
+
+    def score(self, state: CycleState, pod: Pod, node: Any) -> int:
+        return int(node.allocatable["cpu"])
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        state.write("node", node_name)
+        return Status.success()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        state.delete("node")
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        return PermitResult.wait(3) if pod.labels.get("gang") else Status.success()
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> PreBindResult | Status:
+        if pod.annotations.get("node") != node_name:
+            patch = {"metadata": {"annotations": {"node": node_name}}}
+            return PreBindResult(
+                Status.success(),
+                (
+                    ObjectPatch(resource="pods", ref=pod.ref, merge_patch=patch),
+                    ObjectPatch(
+                        resource=CLAIMS,
+                        ref=ObjectRef(name="data", namespace="default"),
+                        merge_patch=patch,
+                        expected_resource_version=pod.labels.get("expect", ""),
+                    ),
+                ),
+            )
+        failed = [result for result in patched if result.outcome is not PatchOutcome.APPLIED]
+        return Status.unschedulable(failed[0].outcome.name) if failed else Status.success()
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
+        return BindResult(Status.success(), host_binds=True)
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.handle.record_event(pod.ref, "Bound", node_name)
+
+
+@pytest.fixture
+def host() -> PluginHost:
+    return PluginHost(Example, {"limit": 1}, nodes=NODES, objects={CLAIMS: [CLAIM]})
+
+
+def test_filter_answers_by_node(host: PluginHost) -> None:
+    host.put_pod(make_pod("there", node="n2"))
+    got = host.attempt(make_pod("web")).filter()
+    assert {name: status.message for name, status in got.items()} == {
+        "n1": "node is a spot node",
+        "n2": "too many pods",
+        "n3": "",
+    }
+
+
+def test_only_the_named_nodes_are_asked(host: PluginHost) -> None:
+    assert list(host.attempt(make_pod("web")).filter("n3", "n2")) == ["n2", "n3"]
+    with pytest.raises(KeyError, match="no node n9"):
+        host.attempt(make_pod("web")).filter("n9")
+
+
+def test_an_attempt_sees_the_cluster_as_it_was_when_it_began(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web"))
+    pod = make_pod("there", node="n2")
+    host.put_pod(pod)
+    assert attempt.filter()["n2"].is_success
+    assert not host.attempt(make_pod("web")).filter()["n2"].is_success
+    host.remove_pod(pod)
+    host.put_node(make_node("n4"))
+    assert set(host.attempt(make_pod("web")).filter()) == {"n1", "n2", "n3", "n4"}
+
+
+def test_what_if_removes_and_adds_pods(host: PluginHost) -> None:
+    there = make_pod("there", node="n2")
+    host.put_pod(there)
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.what_if("n2").message == "too many pods"
+    assert attempt.what_if("n2", removed=[there]).is_success
+    assert attempt.what_if("n3", added=[make_pod("other")]).message == "too many pods"
+
+
+def test_post_filter_gets_the_plugins_own_rejections(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.post_filter().status.message == "n1"
+    assert attempt.post_filter({"n7": Status.unschedulable()}).status.message == "n7"
+
+
+def test_scores_are_normalised(host: PluginHost) -> None:
+    assert host.attempt(make_pod("web")).score("n2", "n3") == {"n2": 50, "n3": 100}
+
+
+def test_skips_are_seen(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web", labels={"skip": "1"}))
+    assert attempt.pre_filter().status == Status.skip()
+    assert attempt.score() == {}
+
+
+def test_reserve_and_unreserve_share_the_state(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.reserve("n2").is_success
+    assert attempt.state.read("node") == "n2"
+    attempt.unreserve("n2")
+    assert attempt.state.get("node") is None
+
+
+def test_permit_may_wait(host: PluginHost) -> None:
+    assert host.attempt(make_pod("web")).permit("n2") == PermitResult(Status.success())
+    assert host.attempt(make_pod("web", labels={"gang": "1"})).permit("n2").wait_timeout_s == 3
+
+
+def test_pre_bind_applies_patches_until_the_plugin_is_satisfied(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.pre_bind_pre_flight("n2").status.is_success
+    assert attempt.pre_bind("n2") == PreBindResult(Status.success())
+    assert attempt.pod.annotations == {"node": "n2"}
+    claim = host.get_object(CLAIMS, "data", "default")
+    assert claim is not None
+    assert (claim.get("metadata.annotations.node"), claim.get("metadata.resourceVersion")) == ("n2", "5")
+
+
+def test_a_patch_against_another_version_is_a_conflict(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web", labels={"expect": "3"}))
+    assert attempt.pre_bind("n2").status.message == "CONFLICT"
+    assert [result.outcome for result in attempt.patched] == [PatchOutcome.APPLIED, PatchOutcome.CONFLICT]
+
+
+def test_a_plugin_that_is_never_satisfied_is_named() -> None:
+    class Restless(Plugin):
+        def pre_bind(self, state: Any, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
+            patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch={})
+            return PreBindResult(Status.success(), (patch,))
+
+    with pytest.raises(PluginAnswerError, match=r"Restless\.pre_bind still asks for patches after 64 rounds"):
+        PluginHost(Restless).attempt(make_pod("web")).pre_bind("n1")
+
+
+def test_bind_and_post_bind(host: PluginHost) -> None:
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.bind("n2").host_binds
+    attempt.post_bind("n2")
+    assert [(event.reason, event.note) for event in host.handle.events] == [("Bound", "n2")]
+
+
+def test_the_queue_is_asked(host: PluginHost) -> None:
+    assert host.pre_enqueue(make_pod("web", labels={"gated": "1"})).message == "gated"
+    low, high = make_pod("low"), make_pod("high", priority=9)
+    assert host.order([low, high]) == [high, low]
+    event = ClusterEvent(resource="Node", action="add")
+    assert [host.hint(event, pod) for pod in (low, high)] == [False, True]
+
+
+def test_a_comparison_orders_as_well() -> None:
+    class ByName(Plugin):
+        def less(self, first: QueuedPod, second: QueuedPod) -> bool:
+            return first.pod.name < second.pod.name
+
+    pods = [make_pod(name) for name in "cab"]
+    assert [pod.name for pod in PluginHost(ByName).order(pods)] == ["a", "b", "c"]
+
+
+# --- what goes wrong -------------------------------------------------------------------------------
+
+
+def test_no_decision_where_one_is_due_is_an_error() -> None:
+    class Silent(Plugin):
+        def reserve(self, state: Any, pod: Pod, node_name: str) -> None:
+            return None
+
+    with pytest.raises(PluginAnswerError, match=r"Silent\.reserve answered None"):
+        PluginHost(Silent).attempt(make_pod("web")).reserve("n1")
+
+
+def test_a_score_out_of_range_is_an_error() -> None:
+    class Proud(Plugin):
+        def score(self, state: Any, pod: Pod, node: Any) -> int:
+            return 101
+
+    with pytest.raises(PluginAnswerError, match="scores node n1 with 101"):
+        PluginHost(Proud, nodes=[make_node("n1")]).attempt(make_pod("web")).score()
+
+
+def test_bad_arguments_and_bad_classes_are_refused_as_by_a_host() -> None:
+    with pytest.raises(PluginArgsError):
+        PluginHost(Example, {"limit": -1})
+    with pytest.raises(PluginDefinitionError):
+        PluginHost(type("Nothing", (Plugin,), {}))
+
+
+def test_what_the_plugin_raises_passes_through() -> None:
+    class Broken(Plugin):
+        async def filter(self, state: Any, pod: Pod, node: Any) -> None:
+            raise LookupError("no price list")
+
+    with pytest.raises(LookupError, match="no price list"):
+        PluginHost(Broken, nodes=[make_node("n1")]).attempt(make_pod("web")).filter()
+
+
+# --- the handle ------------------------------------------------------------------------------------
+
+
+def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) -> None:
+    handle = host.handle
+    assert handle.snapshot().names == ["n1", "n2", "n3"]
+    assert [item.ref.name for item in handle.objects(CLAIMS).list()] == ["data"]
+    with pytest.raises(HandleError, match="has not declared 'secrets'"):
+        handle.objects("secrets")
+    pod = make_pod("web")
+    waiting = WaitingPod(pod=pod, cycle_id="c1", node_name="n1", pending_plugins=("Example",), deadline_s=9)
+    handle.waiting.append(waiting)
+    assert handle.waiting_pods(only_mine=True) == [waiting]
+    assert (handle.allow(waiting), handle.allow(waiting)) == (Decision.APPLIED, Decision.NOT_WAITING)
+    assert handle.requeue([pod], reason="quota") == 1
+    handle.invalidate_sort_keys()
+    assert (handle.allowed, handle.requeues[0].reason, handle.stale_keys) == ([pod.uid], "quota", [None])
+
+
+# --- the rules of the host -------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(-(10**9), 10**9), max_size=20), st.sampled_from(list(ScoreNormalization)))
+def test_normalisation_is_the_hosts(raw: list[int], how: ScoreNormalization) -> None:
+    scores = np.asarray(raw, dtype=np.int64)
+    if how is not ScoreNormalization.RPC:
+        assert normalized(scores, how).tolist() == normalize(how, scores).tolist()
+
+
+def test_no_grpc_and_no_host_is_loaded() -> None:
+    code = (
+        "import sys, berth_sdk.testing;"
+        "print([name for name in ('grpc', 'google.protobuf', 'berth_host') if name in sys.modules])"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert got.stdout.strip() == "[]"

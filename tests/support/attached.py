@@ -1,0 +1,193 @@
+"""A host's state, attachments and clients without a scheduler: what tests of `attach` and `rpc` drive."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from berth_host.attach.attachment import AttachSeams
+from berth_host.attach.attachments import Attachments
+from berth_host.attach.configure import HandleGrants
+from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
+from berth_host.cache.cache import Cache
+from berth_host.cache.change_log import ChangeLog
+from berth_host.cache.generations import Generations
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.snapshot import Snapshot
+from berth_host.model.state_changes import StateChanges, StateSelection
+from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.client import ClientSettings, PluginClient
+from berth_host.rpc.cycle import CycleContext
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable, StateVersion
+from berth_sdk.testing.builders import make_node, make_pod
+
+PROFILE = "default-scheduler"
+ALL_POINTS = frozenset(point.config_name for point in ExtensionPoint)
+
+
+class ClusterState:
+    """Cache and snapshot with the change log: `attach.feed.HostState`, and `rpc.validate.ClusterFacts`."""
+
+    def __init__(self) -> None:
+        generations = Generations()
+        self.objects = ObjectStores(generations)
+        self.cache = Cache(generations)
+        self.snapshot = Snapshot(self.objects)
+        self._log = ChangeLog(self.snapshot)
+
+    def add_nodes(self, nodes: Iterable[Node]) -> None:
+        """Nodes come; the snapshot takes them over."""
+        for node in nodes:
+            self.cache.add_node(node)
+        self.snapshot.update(self.cache)
+
+    def put(self, pod: Pod, node_name: str) -> Pod:
+        """A pod comes to a node; the snapshot takes it over."""
+        placed = pod.on_node(node_name)
+        self.cache.add_pod(placed)
+        self.snapshot.update(self.cache)
+        return placed
+
+    @property
+    def nodes(self) -> NodeTable:
+        """Every node."""
+        return self.snapshot.nodes
+
+    @property
+    def version(self) -> StateVersion:
+        """The snapshot's version."""
+        return self._log.version
+
+    def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
+        """What a holder of `base` lacks."""
+        return self._log.changes_since(base, selection)
+
+    def index_of(self, node_name: str) -> int | None:
+        """The slot of a node."""
+        return self.snapshot.columns.index_of.get(node_name)
+
+    def node_names(self) -> list[str]:
+        """Every node's name."""
+        return self.nodes.names
+
+    def has_node(self, node_name: str) -> bool:
+        """Whether there is such a node."""
+        return node_name in self.snapshot.columns.index_of
+
+    def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
+        """The pod on that node."""
+        pod = self.cache.get_pod(uid)
+        return pod if pod is not None and pod.node_name == node_name else None
+
+
+class Witness:
+    """Notes what attachments report."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, ...]] = []
+
+    def attached(self, plugin: str) -> None:
+        self.seen.append(("attached", plugin))
+
+    def lost(self, plugin: str, reason: str) -> None:
+        self.seen.append(("lost", plugin, reason))
+
+
+class AttachedHost:
+    """Attachments to `places` over a small cluster, and a client per plugin."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        *,
+        node_count: int = 3,
+        grants: HandleGrants | None = None,
+        points: Mapping[str, PointPolicy] | None = None,
+        required: bool = False,
+    ) -> None:
+        self.state = ClusterState()
+        self.state.add_nodes(make_node(f"n{i}") for i in range(node_count))
+        self.witness = Witness()
+        seams = AttachSeams(state=self.state, listener=self.witness, grants=grants, host_version="test")
+        self.attachments = Attachments(places, seams)
+        self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
+        settings = ClientSettings(points=points or {}, required=required)
+        self.clients = {
+            name: PluginClient(
+                name, PROFILE, self.attachments.route(name, PROFILE), self.state, settings=settings
+            )
+            for name in self.attachments.plugins
+        }
+        self._ids = itertools.count(1)
+
+    @property
+    def client(self) -> PluginClient:
+        """The only client."""
+        (client,) = self.clients.values()
+        return client
+
+    @property
+    def nodes(self) -> NodeTable:
+        """The snapshot."""
+        return self.state.nodes
+
+    def cycle(self, pod: Pod | None = None, **options: float | bool) -> CycleContext:
+        """A new cycle."""
+        number = next(self._ids)
+        pod = pod or make_pod(f"pod-{number}", uid=f"uid-{number}")
+        return CycleContext(
+            f"cycle-{number}",
+            pod,
+            PROFILE,
+            version=self.state.version,
+            **options,  # type: ignore[arg-type]  # keywords of the tests
+        )
+
+
+@asynccontextmanager
+async def attached_host(
+    *places: Place, patience_s: float = 20.0, **options: object
+) -> AsyncIterator[AttachedHost]:
+    """A host whose attachments were started, and are stopped afterwards."""
+    host = AttachedHost(places, **options)  # type: ignore[arg-type]  # handed through
+    try:
+        await host.attachments.start(patience_s)
+        yield host
+    finally:
+        await host.attachments.stop()
+
+
+def wanted(
+    name: str, *points: str, required: bool = False, args: Mapping[str, object] | None = None
+) -> WantedPlugin:
+    """A plugin in one profile, at all points unless some are named."""
+    profile = WantedProfile(
+        scheduler_name=PROFILE,
+        points=frozenset(points) or ALL_POINTS,
+        args=dict(args) if args is not None else None,  # type: ignore[arg-type]  # JSON of the tests
+    )
+    return WantedPlugin(name=name, required=required, profiles=(profile,))
+
+
+def at_socket(path: Path, *names: str, **options: bool) -> Place:
+    """Plugins expected at a Unix socket."""
+    plugins = tuple(wanted(name, required=options.get("required", False)) for name in names)
+    return Place(endpoint=f"unix://{path}", plugins=plugins)
+
+
+def launched(command: Sequence[str], *names: str) -> Place:
+    """Plugins expected of a child."""
+    return Place(command=tuple(command), plugins=tuple(wanted(name) for name in names))
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait until something outside of this process has had its effect."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # another process will not set our event
+            await asyncio.sleep(0.01)

@@ -1,0 +1,121 @@
+"""Recorded decisions: reading a folder of them, and comparing what was recorded with what a host did.
+
+Used by `parity/replay.py`. The format is described in `parity/golden/README.md`. Comparing is a step of its
+own: it sees finished results, and every field counts. What a build cannot have said, because it lacks the
+plugin, is taken out of what was recorded first (`without`); with no plugin missing nothing is taken out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+Json = dict[str, Any]
+DEFAULT_PREEMPTION: Final = "DefaultPreemption"
+
+
+def read_records(folder: Path, exclude: Collection[str] = ()) -> Iterator[Json]:
+    """All records of `*.jsonl` and `*.jsonl.gz` in file and line order, those of `exclude` left out."""
+    for file in sorted(folder.iterdir()):
+        if not file.name.endswith((".jsonl", ".jsonl.gz")):
+            continue
+        data = file.read_bytes()
+        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
+        for line in text.split("\n"):
+            if line.strip():
+                record: Json = json.loads(line)
+                if category_of(record) not in exclude:
+                    yield record
+
+
+def category_of(record: Json) -> str:
+    """The category, empty where the record names none."""
+    return str(record.get("category", ""))
+
+
+def first_difference(expected: list[Json], actual: list[Json], missing: Collection[str]) -> Json | None:
+    """Where two lists of results differ first: `{path, expected, actual}`, or None.
+
+    `missing`: default plugins that the build does not have; what they said is not expected.
+    """
+    wanted = [_comparable(without(result, missing)) for result in expected]
+    got = [_comparable(result) for result in actual]
+    return _difference("results", wanted, got)
+
+
+def without(result: Json, missing: Collection[str]) -> Json:
+    """A recorded result as a build without the plugins `missing` can give it.
+
+    Their own entries go, and their scores out of `total`; `best` and `chosen` follow from the new total.
+    Without DefaultPreemption there is no `preemption`, and its sentence is not in `fitError`.
+    """
+    if not missing:
+        return result
+    result = dict(result)
+    for field in ("preFilter", "filter", "scores"):
+        if field in result:
+            result[field] = {name: value for name, value in result[field].items() if name not in missing}
+    if "skippedScorePlugins" in result:
+        result["skippedScorePlugins"] = [
+            name for name in result["skippedScorePlugins"] if name not in missing
+        ]
+    if "scores" in result and "total" in result:
+        result["total"] = _total(result["scores"], len(result["feasible"]))
+        best = _best(result["feasible"], result["total"])
+        result |= {"best": best, "chosen": best[0]}
+    if DEFAULT_PREEMPTION in missing:
+        message = (result.pop("preemption", None) or {}).get("message", "")
+        if message:
+            result["fitError"] = result["fitError"].removesuffix(f" {message}")
+    return result
+
+
+def _total(scores: Mapping[str, Json], count: int) -> list[int]:
+    total = [0] * count
+    for item in scores.values():
+        total = [have + item["weight"] * more for have, more in zip(total, item["normalized"], strict=True)]
+    return total
+
+
+def _best(feasible: list[str], total: list[int]) -> list[str]:
+    return [name for name, value in zip(feasible, total, strict=True) if value == max(total)]
+
+
+def _comparable(value: Any) -> Any:
+    """Without what is empty, which the format leaves out as well; error texts count by presence."""
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    shown: Json = {}
+    for key, item in value.items():
+        if key == "error":
+            shown[key] = bool(item)
+        elif key == "filter":
+            # A plugin with {} ran and every node passed; one that is absent did not run.
+            shown[key] = {plugin: _comparable(verdicts) for plugin, verdicts in item.items()}
+        else:
+            shown[key] = _comparable(item)
+    return {key: item for key, item in shown.items() if item not in (None, "", [], {}, False)}
+
+
+def _difference(path: str, expected: Any, actual: Any) -> Json | None:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted(expected.keys() | actual.keys()):
+            found = _difference(f"{path}.{key}", expected.get(key), actual.get(key))
+            if found is not None:
+                return found
+        return None
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for i, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
+            found = _difference(f"{path}[{i}]", wanted, got)
+            if found is not None:
+                return found
+        return None
+    # False equals 0 and 1 equals 1.0 in Python; in the records they do not.
+    if type(expected) is type(actual) and expected == actual:
+        return None
+    return {"path": path, "expected": expected, "actual": actual}

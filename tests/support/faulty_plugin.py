@@ -1,0 +1,294 @@
+"""A plugin at every point whose process dies, hangs or lies at the call that a test names.
+
+    python -m support.faulty_plugin --listen unix:PATH        with BERTH_FAULTS naming a folder
+
+In the folder: `armed` (`RPC KIND`, taken away when it fires), `fired` (one line per fault), `journal` (what
+the plugin did: reserve, unreserve, bind), `release` (Permit holds nobody any more), `table.json` (the
+plugin's copy of the nodes, written when a pod called `look` is filtered).
+
+Kinds: `die` before the call is executed, `die-after` it, `hang`, `lie`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+import numpy as np
+from berth_sdk.__main__ import main
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Plugin, ScoreNormalization
+from berth_sdk.handle import Handle
+from berth_sdk.needs import StateNeed
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFlightResult,
+    QueuedPod,
+)
+from berth_sdk.sort_keys import string
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+HANG_S = 30.0
+FOLDER = Path(os.environ.get("BERTH_FAULTS", "."))
+_LOCK = threading.Lock()
+
+
+class Faulty(Plugin):
+    """An honest plugin: its pods' labels say what it does. The faults are the process's."""
+
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    normalization = ScoreNormalization.RPC
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        return SUCCESS
+
+    def sort_key(self, pod: QueuedPod) -> bytes:
+        return string(pod.pod.name)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        return True
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        if pod.name == "look":
+            write_table(nodes)
+        refused = pod.labels.get("faulty") in ("unfit", "nominated") or pod.name == "look"
+        if refused and "open" not in pod.labels:
+            return Verdicts.all(len(nodes), Status.unschedulable("not yet"))
+        return Verdicts.feasible(len(nodes))
+
+    def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
+        if pod.labels.get("faulty") == "nominated":
+            return PostFilterResult(SUCCESS, nominated_node="n0")
+        return PostFilterResult(Status.unschedulable("nothing helps"))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        return None
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return nodes.rows.astype(np.int64)
+
+    def normalize(
+        self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
+    ) -> NDArray[np.int64]:
+        return np.minimum(scores, 100)
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        note("reserve", state.cycle_id, pod.uid)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        note("unreserve", state.cycle_id, pod.uid)
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        if pod.labels.get("faulty") == "held" and not (FOLDER / "release").exists():
+            return PermitResult.wait()
+        return SUCCESS
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
+        return PreFlightResult(SUCCESS)
+
+    def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult:
+        return PreBindResult(SUCCESS)
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
+        if pod.labels.get("faulty") == "refused-once" and not refused_before(pod.uid):
+            return BindResult(Status.unschedulable("not this time"))
+        return BindResult(SUCCESS, host_binds=True)
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        return None
+
+
+def note(what: str, cycle_id: str, uid: str) -> None:
+    """One line of the journal; it outlives the process."""
+    with (FOLDER / "journal").open("a") as file:
+        file.write(f"{what} {cycle_id} {uid}\n")
+
+
+def refused_before(uid: str) -> bool:
+    """Whether Bind refused this pod before; remembered from now on."""
+    marks = FOLDER / "refused"
+    seen = marks.read_text().split() if marks.exists() else []
+    with marks.open("a") as file:
+        file.write(f"{uid}\n")
+    return uid in seen
+
+
+def write_table(nodes: NodeTable) -> None:
+    """What this process believes of every node."""
+    table = {
+        node.name: [
+            node.pod_count,
+            dict(sorted(node.requested.items())),
+            sorted(pod.uid for pod in node.pods),
+        ]
+        for node in nodes
+    }
+    part = FOLDER / "table.part"
+    part.write_text(json.dumps(table))
+    part.rename(FOLDER / "table.json")
+
+
+# --- faults ----------------------------------------------------------------------------------------
+
+
+def _bad_ctx() -> pb.ReplyContext:
+    ctx = pb.ReplyContext()
+    ctx.status.code = 99  # type: ignore[assignment]  # no code of this contract
+    return ctx
+
+
+_FAR = pb.NodeSet(bitmap=b"\xff" * 64)
+LIES: dict[str, Callable[[Any], Any]] = {
+    "Handshake": lambda _: identity_pb2.HandshakeResponse(
+        supported=[identity_pb2.ContractVersion(major=9)], instance_id="liar"
+    ),
+    "Configure": lambda _: identity_pb2.ConfigureResponse(error="no reason at all"),
+    "Probe": lambda _: identity_pb2.ProbeResponse(ready=True, instance_id="somebody else"),
+    "Drain": lambda _: identity_pb2.DrainResponse(open_cycles=4_000_000_000),
+    "SyncState": lambda _: state_pb2.SyncStateResponse(have=pb.StateVersion(epoch=1, generation=1)),
+    "PreEnqueue": lambda _: queue_pb2.PreEnqueueResponse(),
+    "SortKeys": lambda request: queue_pb2.SortKeysResponse(keys=[b"x" * 300] * len(request.pods)),
+    "QueueingHints": lambda _: queue_pb2.QueueingHintsResponse(queue=[False] * 99),
+    "PreFilter": lambda _: scheduling_pb2.PreFilterResponse(eligible=_FAR),
+    "Filter": lambda _: scheduling_pb2.FilterResponse(
+        verdicts=scheduling_pb2.NodeVerdicts(rejected=[scheduling_pb2.NodeGroup(nodes=_FAR)])
+    ),
+    "SimulateFilter": lambda _: scheduling_pb2.SimulateFilterResponse(statuses=[pb.Status()] * 99),
+    "PostFilter": lambda _: scheduling_pb2.PostFilterResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        nominated_node="n0",
+        victims=[pb.ObjectRef(name="nobody", uid="nobody")],
+    ),
+    "PreScore": lambda _: scheduling_pb2.PreScoreResponse(ctx=_bad_ctx()),
+    "Score": lambda _: scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[1] * 99)),
+    "NormalizeScore": lambda request: scheduling_pb2.NormalizeScoreResponse(
+        scores=scheduling_pb2.Scores(dense=[1000] * len(request.scores.dense))
+    ),
+    "Reserve": lambda _: scheduling_pb2.ReserveResponse(),
+    "Unreserve": lambda _: scheduling_pb2.UnreserveResponse(done_cycle_ids=["another"]),
+    "Permit": lambda _: scheduling_pb2.PermitResponse(),
+    "PreBindPreFlight": lambda _: scheduling_pb2.PreBindPreFlightResponse(ctx=_bad_ctx()),
+    "PreBind": lambda _: scheduling_pb2.PreBindResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
+        patches=[scheduling_pb2.ObjectPatch(resource="secrets", ref=pb.ObjectRef(name="x"))],
+    ),
+    "Bind": lambda _: scheduling_pb2.BindResponse(
+        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
+    ),
+    "PostBind": lambda _: None,
+    "EndCycles": lambda _: None,
+}
+"""What each call answers instead; None: a gRPC error, where an answer says nothing anyway."""
+
+
+class Faults(grpc.ServerInterceptor):
+    """Stands before every call of the server."""
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler = continuation(details)
+        rpc = details.method.rpartition("/")[2]
+        if handler is None or rpc not in LIES:
+            return handler
+        make, inner = (
+            (grpc.stream_unary_rpc_method_handler, handler.stream_unary)
+            if handler.request_streaming
+            else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
+        )
+        return make(
+            functools.partial(_call, rpc, inner),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
+    kind = _fires(rpc)
+    if kind == "die":
+        _die()
+    if kind == "hang":
+        _hang(context)
+    if kind == "lie":
+        lie = LIES[rpc](request)
+        if lie is None:
+            context.abort(grpc.StatusCode.DATA_LOSS, "a lie")
+        return lie.SerializeToString()
+    reply = inner(request, context)
+    if kind == "die-after":
+        _die()
+    return reply
+
+
+def _fires(rpc: str) -> str:
+    """The fault that is armed for this call, taken away; empty for none."""
+    armed = FOLDER / "armed"
+    with _LOCK:
+        try:
+            wanted, kind = armed.read_text().split()
+        except (OSError, ValueError):
+            return ""
+        if wanted != rpc:
+            return ""
+        armed.unlink()
+        with (FOLDER / "fired").open("a") as file:
+            file.write(f"{rpc} {kind}\n")
+        return kind
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(HANG_S)
+
+
+def _hang(context: Any) -> None:
+    ends_s = time.monotonic() + HANG_S
+    while context.is_active() and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    context.abort(grpc.StatusCode.CANCELLED, "hung until nobody waited any more")
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """`berth-sdk serve`, with the faults before every call."""
+    plain = grpc.server
+
+    def with_faults(*args: Any, **more: Any) -> grpc.Server:
+        more["interceptors"] = [Faults()]
+        return plain(*args, **more)
+
+    grpc.server = with_faults
+    return main(["serve", "support.faulty_plugin:Faulty", *arguments])
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1:]))

@@ -1,0 +1,126 @@
+"""A whole host on an embedded cluster, with a clock that only moves when the host has settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from berth_host.app import ClassRegistry, Host, HostOptions
+from berth_host.app.settle import NEVER_FLUSHED_S
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.model.clock import ManualClock
+from berth_host.scheduler.chooser import SmallestName
+from berth_sdk.kube_object import KubeObject, ObjectRef
+
+START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+
+
+def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> dict[str, Any]:
+    """A Node manifest. `more`: labels, taints."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": more.get("labels", {})},
+        "spec": {"taints": more.get("taints", [])},
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}},
+    }
+
+
+def pod(name: str, *, cpu: str = "100m", namespace: str = "default", **more: Any) -> dict[str, Any]:
+    """A Pod manifest. `more`: fields of its spec; `labels` go into the metadata."""
+    labels = more.pop("labels", {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "containers": [{"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu}}}],
+            **more,
+        },
+    }
+
+
+def enabling(plugins: Iterable[str], more: str = "") -> str:
+    """A configuration that adds plugins at multiPoint. `more`: further YAML documents."""
+    listed = "".join(f"      - name: {name}\n" for name in plugins)
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins:\n    multiPoint:\n      enabled:\n{listed}{more}"
+    )
+
+
+class World:
+    """A cluster with a host on it. Use as an async context manager; the host starts on entry."""
+
+    def __init__(
+        self,
+        objects: Iterable[Mapping[str, Any]] = (),
+        plugins: Iterable[type] = (),
+        *,
+        configuration: str = "",
+    ) -> None:
+        self.clock = ManualClock(START_S)
+        self.cluster = MemoryCluster(self.clock)
+        self.server = self.cluster.server
+        for item in objects:
+            self.server.create(item)
+        classes = {cls.__name__: cls for cls in plugins}
+        registered = ClassRegistry(classes).points()
+        text = configuration or (enabling(classes) if classes else "")
+        loaded = (
+            load_configuration(text, source="test.yaml", registered=registered)
+            if text
+            else default_configuration(registered=registered)
+        )
+        self.host = Host(
+            loaded,
+            self.cluster,
+            HostOptions(
+                clock=self.clock,
+                chooser=SmallestName(),
+                plugins=classes,
+                max_in_pool_s=NEVER_FLUSHED_S,
+            ),
+        )
+
+    async def __aenter__(self) -> World:
+        await self.host.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.host.stop()
+
+    async def settle(self) -> World:
+        """Run until nothing moves."""
+        await self.host.run_until_settled()
+        return self
+
+    async def until_waiting(self, count: int) -> None:
+        """Run until so many pods wait at Permit; fails after 5 real seconds."""
+        async with asyncio.timeout(5):
+            while len(self.host.waiting_pods) < count:
+                await asyncio.sleep(0)
+
+    def pod(self, name: str, namespace: str = "default") -> KubeObject | None:
+        """The pod as the API server has it."""
+        return self.server.get("pods", ObjectRef(namespace=namespace, name=name))
+
+    def node_of(self, name: str) -> str:
+        """The node that the pod is bound to, or an empty string."""
+        found = self.pod(name)
+        return str(found.get("spec.nodeName", "")) if found is not None else ""
+
+    def message_of(self, name: str) -> str:
+        """The message of the pod's PodScheduled condition."""
+        found = self.pod(name)
+        conditions = found.get("status.conditions", []) if found is not None else []
+        return next((str(c.get("message", "")) for c in conditions if c["type"] == "PodScheduled"), "")
+
+    def everything_is_accounted_for(self) -> bool:
+        """Every pod that is neither bound nor gone is in the queue, and none is in flight."""
+        queue = self.host.queue
+        pending = {item.ref.key for item in self.server.list("pods") if not item.get("spec.nodeName")}
+        queued = {key for key in pending if queue.places.find(key) is not None}
+        return pending == queued and not len(queue.in_flight) and not len(self.host.binding)

@@ -1,0 +1,196 @@
+"""A scheduling queue on a clock that the test moves, with pods and plugins made of plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from berth_host.model.clock import ManualClock
+from berth_host.queue.events import QueueEvent
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import Registration
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.seams import (
+    Deferred,
+    Gate,
+    GateQuestion,
+    HintAsker,
+    HintQuestion,
+    HintVerdict,
+    QueueConfig,
+    QueueObserver,
+    QueueProfile,
+    QueueSeams,
+    QueueSort,
+    always_queue,
+)
+from berth_sdk.events import ActionType
+from berth_sdk.node import Node
+from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
+from berth_sdk.status import Status
+
+START_S = 1_000_000.0  # a whole second
+NODE_ADD = Registration(resource="Node", action=int(ActionType.ADD))
+ASK_NODE_ADD = Registration(resource="Node", action=int(ActionType.ADD), ask=True)
+
+
+def a_pod(name: str, priority: int = 0, **fields: object) -> Pod:
+    """A pending pod; its uid follows from its name unless it is given."""
+    known: dict[str, object] = {"uid": f"uid-{name}", "resource_version": "1", "priority": priority}
+    return Pod(name=name, **(known | fields))  # type: ignore[arg-type]  # fields of Pod, by the caller
+
+
+def node_added(name: str = "n1") -> QueueEvent:
+    """A node came."""
+    return QueueEvent("Node", ActionType.ADD, new=Node(name=name))
+
+
+class KnownPods:
+    """The pods that the watch has shown."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Pod] = {}
+
+    def put(self, pod: Pod) -> Pod:
+        self.by_key[pod.key] = pod
+        return pod
+
+    def pod(self, key: str) -> Pod | None:
+        return self.by_key.get(key)
+
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        return next((pod for pod in self.by_key.values() if pod.uid == uid), None)
+
+
+class Notes(QueueObserver):
+    """Remembers what the queue reported. `listener`: called with the label of each event at once."""
+
+    def __init__(self) -> None:
+        self.listener: Callable[[str], None] | None = None
+        self.events: list[str] = []
+        self.hints: list[tuple[str, str, str, HintVerdict]] = []
+        self.entered: list[tuple[str, str]] = []
+        self.rejected: list[tuple[str, str]] = []
+        self.raised: list[tuple[str, str]] = []
+
+    def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
+        self.events.append(f"self:{event.label}" if own_update else event.label)
+        if self.listener is not None:
+            self.listener(event.label)
+
+    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
+        self.hints.append((plugin, event.label, pod.name, verdict))
+
+    def pod_entered(self, queue: str, label: str) -> None:
+        self.entered.append((queue, label))
+
+    def pod_rejected(self, plugin: str, profile: str) -> None:
+        self.rejected.append((plugin, profile))
+
+    def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
+        self.raised.append((plugin, call))
+
+
+@dataclass
+class Plugins:
+    """What the one profile has. Plugins `Fit` and `Taint` wait for new nodes unless told otherwise."""
+
+    registrations: Mapping[str, Sequence[Registration]] = field(
+        default_factory=lambda: {"Fit": [NODE_ADD], "Taint": [NODE_ADD]}
+    )
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    hint: HintAsker = always_queue
+    sort: QueueSort = field(default_factory=QueueSort)
+
+
+class QueueBench:
+    """A queue and everything around it."""
+
+    def __init__(self, plugins: Plugins | None = None, config: QueueConfig | None = None) -> None:
+        plugins = plugins or Plugins()
+        self.clock = ManualClock(start_s=START_S)
+        self.pods = KnownPods()
+        self.notes = Notes()
+        self.evicting: set[str] = set()
+        profile = QueueProfile(gates=plugins.gates, registrations=plugins.registrations, hint=plugins.hint)
+        seams = QueueSeams(
+            pods=self.pods,
+            profiles={DEFAULT_SCHEDULER_NAME: profile},
+            sort=plugins.sort,
+            observer=self.notes,
+            victims_pending=self.evicting.__contains__,
+        )
+        self.queue = SchedulingQueue(config or QueueConfig(), self.clock, seams)
+
+    def add(self, *names: str, **fields: object) -> None:
+        """New pods, a millisecond apart."""
+        for name in names:
+            self.queue.add(self.pods.put(a_pod(name, **fields)))  # type: ignore[arg-type]  # fields of Pod
+            self.clock.advance(0.001)
+
+    def pop(self) -> QueuedPodInfo:
+        """The next pod, which must be there."""
+        info = self.queue.pop()
+        assert info is not None
+        return info
+
+    def pop_name(self) -> str:
+        """The name of the next pod, "" for none."""
+        info = self.queue.pop()
+        return "" if info is None else info.pod.name
+
+    def reject(self, info: QueuedPodInfo, *plugins: str, pending: Sequence[str] = ()) -> None:
+        """The attempt ends as unschedulable."""
+        info.unschedulable_plugins = set(plugins)
+        info.pending_plugins = set(pending)
+        self.queue.add_unschedulable(info)
+
+    def fail(self, info: QueuedPodInfo, plugin: str = "") -> None:
+        """The attempt ends with an error."""
+        info.unschedulable_plugins, info.pending_plugins = set(), set()
+        self.queue.add_unschedulable(info, failed_plugin=plugin)
+
+    def parked(self, name: str, *plugins: str, **fields: object) -> QueuedPodInfo:
+        """A pod that was tried and rejected by `plugins`, and is in the pool now."""
+        self.add(name, **fields)
+        info = self.pop()
+        assert info.pod.name == name
+        self.reject(info, *plugins)
+        return info
+
+    @property
+    def active(self) -> list[str]:
+        """activeQ, first to last."""
+        return [info.pod.name for info in self.queue.places.active]
+
+    @property
+    def backing_off(self) -> list[str]:
+        """backoffQ: rejected pods, then failed ones, each first to last."""
+        backoff = self.queue.places.backoff
+        return [info.pod.name for info in (*backoff.rejected(), *backoff.failed())]
+
+    @property
+    def pool(self) -> list[str]:
+        """The pool, sorted."""
+        return sorted(info.pod.name for info in self.queue.places.pool)
+
+    @property
+    def in_flight(self) -> list[str]:
+        """Pods in flight, in the order popped."""
+        return [info.pod.name for info in self.queue.in_flight]
+
+
+class SlowPlugin:
+    """A plugin elsewhere: notes the questions and defers every answer."""
+
+    def __init__(self) -> None:
+        self.gate_questions: list[GateQuestion] = []
+        self.hint_questions: list[HintQuestion] = []
+
+    def gate(self, question: GateQuestion) -> Status | Deferred:
+        self.gate_questions.append(question)
+        return Deferred.DEFERRED
+
+    def hint(self, question: HintQuestion) -> bool | Deferred:
+        self.hint_questions.append(question)
+        return Deferred.DEFERRED

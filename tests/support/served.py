@@ -1,0 +1,165 @@
+"""The default plugins in a process of their own, asked over a real socket. See `support.asking`.
+
+Every question attaches anew, with the plugin's arguments and a snapshot of the table's nodes and pods, so
+that a test gets from a served plugin what it gets from one in process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from berth_host.attach.wanted import Place
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleContext
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import Code, Status
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing import make_node, make_table
+from support.asking import Plug
+from support.attached import PROFILE, AttachedHost, wanted
+from support.plugin_processes import can_connect, plugin_environment
+
+DEFAULT_PLUGINS = sorted(
+    entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith("berth_plugins.")
+)
+START_TIMEOUT_S = 30.0
+
+
+@contextmanager
+def default_plugin_server(folder: Path) -> Iterator[str]:
+    """All default plugins, served by one process; the endpoint."""
+    socket_path = folder / "plugins.sock"
+    command = [
+        sys.executable,
+        "-m",
+        "berth_sdk",
+        "serve",
+        *DEFAULT_PLUGINS,
+        "--listen",
+        f"unix:{socket_path}",
+    ]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=plugin_environment({})
+    )
+    try:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not can_connect(socket_path):
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"the plugins do not listen at {socket_path}")
+            time.sleep(0.02)
+        yield f"unix://{socket_path}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Served:
+    """`support.asking.Ask` over the wire."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    async def pre_filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> PreFilterResult:
+        """PreFilter alone."""
+        async with self._attached(plug, nodes) as host:
+            answer = await host.client.pre_filter(_cycle(host, pod), host.nodes)
+            return replace(answer, status=_unsigned(answer.status))
+
+    async def filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[Status]:
+        """PreFilter, then Filter."""
+        async with self._attached(plug, nodes) as host:
+            cycle, asked = _cycle(host, pod), _same_rows(nodes, host.nodes)
+            if ExtensionPoint.PRE_FILTER in host.client.points:
+                before = (await host.client.pre_filter(cycle, host.nodes)).status
+                if before.code is Code.SKIP:
+                    return [Status.success()] * len(nodes)
+                if not before.is_success:
+                    return [_unsigned(before)] * len(nodes)
+            return [_unsigned(one) for one in (await host.client.filter(cycle, asked)).to_list()]
+
+    async def scenarios(self, plug: Plug, pod: Pod, scenarios: Scenarios) -> list[Status]:
+        """What if."""
+        async with self._attached(plug, scenarios.nodes.whole) as host:
+            asked = Scenarios(host.nodes, scenarios.items)
+            verdicts = await host.client.filter_scenarios(_cycle(host, pod), asked)
+            return [_unsigned(one) for one in verdicts.to_list()]
+
+    async def score(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
+        """PreScore, then Score."""
+        async with self._attached(plug, nodes) as host:
+            cycle, asked = _cycle(host, pod), _same_rows(nodes, host.nodes)
+            if ExtensionPoint.PRE_SCORE in host.client.points:
+                status = await host.client.pre_score(cycle, asked)
+                if not status.is_success:
+                    return _unsigned(status)
+            outcome = await host.client.score(cycle, asked)
+            scores: list[int] = outcome.raw.tolist()
+            return scores if outcome.status.is_success else outcome.status
+
+    async def pre_enqueue(self, plug: Plug, pod: QueuedPod) -> Status:
+        """PreEnqueue."""
+        async with self._client(plug) as client:
+            return _unsigned((await client.pre_enqueue([pod]))[0])
+
+    async def sort_key(self, plug: Plug, pod: QueuedPod) -> bytes:
+        """QueueSort."""
+        async with self._client(plug) as client:
+            return (await client.sort_keys([pod]))[0]
+
+    async def hint(self, plug: Plug, event: ClusterEvent, pod: Pod) -> bool:
+        """QueueingHint."""
+        async with self._client(plug) as client:
+            return (await client.queueing_hints(event, [pod]))[0]
+
+    async def bind(self, plug: Plug, pod: Pod, node_name: str) -> BindResult | None:
+        """Bind."""
+        async with self._attached(plug, make_table([make_node(node_name)])) as host:
+            return await host.client.bind(_cycle(host, pod), node_name)
+
+    @asynccontextmanager
+    async def _client(self, plug: Plug) -> AsyncIterator[PluginClient]:
+        async with self._attached(plug, make_table([make_node("a")])) as host:
+            yield host.client
+
+    @asynccontextmanager
+    async def _attached(self, plug: Plug, nodes: NodeTable) -> AsyncIterator[AttachedHost]:
+        place = Place(endpoint=self._endpoint, plugins=(wanted(plug.cls.__name__, args=plug.args),))
+        host = AttachedHost([place], node_count=0)
+        whole = nodes.whole
+        host.state.add_nodes(view.node for view in whole)
+        for view in whole:
+            for held in view.pods:
+                host.state.put(held, view.name)
+        try:
+            await host.attachments.start(START_TIMEOUT_S)
+            yield host
+        finally:
+            await host.attachments.stop()
+
+
+def _cycle(host: AttachedHost, pod: Pod) -> CycleContext:
+    """A cycle that the server has not seen: it outlives the hosts that ask it."""
+    return CycleContext(uuid.uuid4().hex, pod, PROFILE, version=host.state.version)
+
+
+def _unsigned(status: Status) -> Status:
+    """As the plugin gave it: the host's client signs what it passes on."""
+    return Status(status.code, status.reasons)
+
+
+def _same_rows(nodes: NodeTable, other: NodeTable) -> NodeTable:
+    """The rows of `other` that have the names of `nodes`, in their order."""
+    positions = [other.position(name) for name in nodes.names]
+    return other.take([position for position in positions if position is not None])

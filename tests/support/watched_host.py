@@ -1,0 +1,140 @@
+"""Object stores, cache, queue and event handlers as the host wires them, fed by hand-made watch events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.objects import ObjectStores
+from berth_host.cluster.handlers import EventHandlers, Handled
+from berth_host.cluster.port import WatchEvent
+from berth_host.model.clock import ManualClock
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import default_registrations
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.seams import QueueConfig, QueueProfile, QueueSeams
+from berth_host.scheduler.failure import Failure, FailureHandler
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
+from berth_sdk.testing.builders import NodeFields, PodFields, node_object, pod_object
+from support.queue_parts import START_S, Notes
+
+REJECTING = ("NodeResourcesFit", "NodeAffinity", "TaintToleration", "InterPodAffinity", "VolumeBinding")
+
+
+class Attempts:
+    """Notes what the handlers do to running attempts; `waiting`: uids held at Permit."""
+
+    def __init__(self) -> None:
+        self.waiting: set[str] = set()
+        self.aborted: list[str] = []
+
+    def reject_waiting(self, uid: str) -> bool:
+        return uid in self.waiting
+
+    def abort(self, uid: str) -> None:
+        self.aborted.append(uid)
+
+
+class Written:
+    """A StatusWriter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[str, Failure]] = []
+
+    def attempt_failed(self, pod: Pod, failure: Failure) -> None:
+        self.failures.append((pod.name, failure))
+
+
+class WatchedHost:
+    """Every event registered by the default plugins in REJECTING helps; hints always say yes."""
+
+    def __init__(self) -> None:
+        self.stores = ObjectStores()
+        self.cache = Cache()
+        self.clock = ManualClock(start_s=START_S)
+        self.notes = Notes()
+        self.attempts = Attempts()
+        self.written = Written()
+        profile = QueueProfile(registrations=default_registrations(REJECTING))
+        seams = QueueSeams(pods=self.stores, profiles={DEFAULT_SCHEDULER_NAME: profile}, observer=self.notes)
+        self.queue = SchedulingQueue(QueueConfig(), self.clock, seams)
+        handled = Handled(stores=self.stores, cache=self.cache, queue=self.queue, attempts=self.attempts)
+        self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME])
+        self.failures = FailureHandler(self.queue, self.stores, self.cache.forget, self.written)
+        self._version = 0
+        self._seen: dict[tuple[str, str], KubeObject] = {}
+
+    # --- the watch ---------------------------------------------------------------------------
+
+    def shows(self, kind: str, item: dict[str, Any]) -> None:
+        """The watch delivers an object, or its new version."""
+        self.clock.advance(0.001)
+        self._version += 1
+        item["metadata"].setdefault("resourceVersion", str(self._version))
+        new = KubeObject(item.get("apiVersion", ""), kind, parsed=item)
+        old = self._seen.get((kind, new.ref.key))
+        self._seen[kind, new.ref.key] = new
+        self.handlers.handle(WatchEvent(kind, old, new))
+
+    def loses(self, kind: str, key: str) -> None:
+        """The watch delivers a deletion."""
+        self.clock.advance(0.001)
+        self.handlers.handle(WatchEvent(kind, self._seen.pop((kind, key)), None))
+
+    def pod(self, name: str, **fields: Any) -> None:
+        """A pod comes, or changes."""
+        known: PodFields = {"uid": f"uid-{name}", **fields}  # type: ignore[typeddict-item]  # by the test
+        self.shows("Pod", pod_object(name, **known))
+
+    def pod_gone(self, name: str) -> None:
+        """A pod is deleted."""
+        self.loses("Pod", f"default/{name}")
+
+    def node(self, name: str, **fields: Any) -> None:
+        """A node comes, or changes."""
+        known: NodeFields = {"uid": f"uid-{name}", **fields}  # type: ignore[typeddict-item]  # by the test
+        self.shows("Node", node_object(name, **known))
+
+    # --- attempts ----------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPodInfo:
+        """The next pod, which must be there."""
+        info = self.queue.pop()
+        assert info is not None
+        return info
+
+    def assumed(self, name: str, node_name: str = "n1") -> QueuedPodInfo:
+        """A pod that came, was popped and got a node, and is not bound yet."""
+        self.pod(name)
+        info = self.pop()
+        self.cache.assume(info.pod.on_node(node_name))
+        return info
+
+    def parked(self, name: str, plugin: str = "NodeResourcesFit", **fields: Any) -> QueuedPodInfo:
+        """A pod that was tried and rejected by `plugin`, and waits in the pool."""
+        self.pod(name, **fields)
+        info = self.pop()
+        info.unschedulable_plugins = {plugin}
+        self.queue.add_unschedulable(info)
+        assert info.key in self.queue.places.pool
+        self.notes.events.clear()
+        return info
+
+    # --- what is there -------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> dict[str, str]:
+        """The place of every queued pod, by name."""
+        places = self.queue.places
+        backoff = (*places.backoff.rejected(), *places.backoff.failed())
+        return (
+            {info.pod.name: "active" for info in places.active}
+            | {info.pod.name: "backoff" for info in backoff}
+            | {info.pod.name: "pool" for info in places.pool}
+        )
+
+    @property
+    def nominated(self) -> dict[str, list[str]]:
+        """Nominated pods by node."""
+        return {node: [pod.name for pod in pods] for node, pods in self.queue.nominated_pods().items()}
