@@ -1,0 +1,32 @@
+# The host with the SDK and the default plugins: `docker build -t berth .`
+# Installed by an ordinary user from the files of the repository; the versions are those of host/constraints.txt.
+
+FROM debian:12-slim AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/* \
+ && mkdir /berth && chown 65532:65532 /berth
+USER 65532:65532
+ENV HOME=/berth
+ENV PATH=/berth/venv/bin:/usr/bin:/bin
+WORKDIR /berth/source
+COPY --chown=65532:65532 pyproject.toml README.md LICENSE ./
+COPY --chown=65532:65532 sdk ./sdk
+COPY --chown=65532:65532 plugins ./plugins
+COPY --chown=65532:65532 host ./host
+RUN python3 -m venv /berth/venv
+RUN pip install --no-cache-dir -c host/constraints.txt ./sdk ./plugins .
+RUN berth --version
+
+# No shell, no package manager, no root. Its Python is Debian 12's, as in the stage above.
+FROM gcr.io/distroless/python3-debian12:nonroot
+LABEL org.opencontainers.image.title="berth" \
+      org.opencontainers.image.description="A Kubernetes scheduler whose plugins live in other processes" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /berth/venv /berth/venv
+ENV PATH=/berth/venv/bin:/usr/bin:/bin
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+WORKDIR /
+ENTRYPOINT ["/berth/venv/bin/python3", "-m", "berth_host"]
+CMD ["--help"]

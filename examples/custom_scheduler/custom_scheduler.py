@@ -1,0 +1,43 @@
+"""A scheduler of one's own: the `berth` command with one more plugin compiled in, so to speak.
+
+    python examples/custom_scheduler/custom_scheduler.py simulate -f examples/demo/cluster \\
+        --config examples/custom_scheduler/scheduler.yaml
+
+As with kube-scheduler's `NewSchedulerCommand(WithPlugin(...))`: the plugin is known, and a configuration
+enables it. It runs in the host's own process; the same class can be served from another one.
+"""
+
+from __future__ import annotations
+
+import berth_host
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
+
+
+class QuietHours(Plugin):
+    """Background work stays off the nodes that serve customers. Argument: `pool`, their instance type."""
+
+    pod_sensitivity = PodSensitivity.NONE
+    normalization = ScoreNormalization.NONE
+    pure = True
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        """Pods of the namespace `batch` are rejected by the pool."""
+        if pod.namespace == "batch" and self._serves_customers(node):
+            return Status.unschedulable("node serves customers")
+        return Status.success()
+
+    def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
+        """Everybody else is drawn to it."""
+        return 100 if self._serves_customers(node) else 0
+
+    def _serves_customers(self, node: NodeView) -> bool:
+        pool: object = self.args.get("pool", "general.8")
+        return node.labels.get("node.kubernetes.io/instance-type") == pool
+
+
+if __name__ == "__main__":
+    berth_host.run(plugins={"QuietHours": QuietHours})

@@ -1,0 +1,177 @@
+"""`make demo`: a scheduler places workloads with plugins that run in other processes, and says what it did.
+
+Runs what `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs` runs, and
+tells the story around it. Start it from the root of the repository, with .venv/bin on PATH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from berth_host import log
+from berth_host.cli.explanation import explain
+from berth_host.cli.rendering.columns import columns, count_of
+from berth_host.cli.rendering.report import costs_text
+from berth_host.cli.report import PendingPod, Placement
+from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+
+CLUSTER: Final = "examples/demo/cluster"
+CONFIG: Final = "examples/demo/scheduler.yaml"
+WIDTH: Final = 110
+ABOUT: Final = {
+    "BlinkingLightScorer": "scores: nodes with more blinking lights are better (the example of KEP-624)",
+    "Gang": "permits: the pods of one gang start together or not at all",
+    "Maintenance": "filters: no pods on nodes under maintenance (60 lines, without berth's SDK)",
+}
+
+
+def main() -> int:
+    """Run the simulation and print the story."""
+    log.configure("ERROR")
+    ready = prepare(Request(paths=[CLUSTER], config=CONFIG, seed=0, read_stdin=sys.stdin.read))
+    say_what_is_coming(ready)
+    done = asyncio.run(run(ready))
+    summary = done.report.summary
+    print(
+        f"\nDone: {summary.placed} of {summary.pods} pods placed in {summary.seconds:.2f} s"
+        f" ({summary.pods_per_s:.0f} pods/s), {summary.pending} stay pending.\n"
+    )
+    for warning in done.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    say_where(done.report.placements)
+    say_what_plugins_did(done)
+    say_why_not(done)
+    say_costs(done)
+    say_what_next()
+    return 0
+
+
+def say_what_is_coming(ready: Prepared) -> None:
+    """berth in five lines, and the cast."""
+    heading("berth: a Kubernetes scheduler whose plugins live in other processes")
+    nodes, pods = len(ready.server.list("nodes")), len(ready.loaded.pod_keys)
+    workloads = len(set(ready.loaded.owners.values()))
+    paragraph(
+        f"This is one scheduler on an embedded cluster: {nodes} nodes in three zones, {pods} pods from"
+        f" {workloads} workloads, all from plain manifests in {CLUSTER}. For each pod berth asks its"
+        " plugins, in the order of the Kubernetes Scheduling Framework: which nodes can take it, which is"
+        " best, may it go now. kube-scheduler's own plugins run inside the host (process"
+        f" {os.getpid()}). Three more run in processes of their own; the host starts them and calls them by"
+        " gRPC over Unix sockets:"
+    )
+    rows = [
+        (plugin.name, _short(" ".join(plugin.command or ())), ABOUT[plugin.name])
+        for plugin in ready.configuration.berth.plugins
+    ]
+    print(columns(("PLUGIN", "STARTED AS", "WHAT IT DOES"), rows, indent=2))
+    print("\nScheduling ...", flush=True)
+
+
+def say_where(placements: Sequence[Placement]) -> None:
+    """One row per workload: how many pods each node got."""
+    heading("Where the pods went")
+    by_workload: dict[str, Counter[str]] = {}
+    for item in placements:
+        by_workload.setdefault(item.owner or f"Pod/{item.pod}", Counter())[item.node] += 1
+    for workload, nodes in by_workload.items():
+        counts = ", ".join(f"{node} {count}" for node, count in sorted(nodes.items()))
+        title = f"{workload}: {count_of(sum(nodes.values()), 'pod')} on {count_of(len(nodes), 'node')}"
+        print(textwrap.fill(f"{title}: {counts}", WIDTH, initial_indent="  ", subsequent_indent="      "))
+    print()
+
+
+def say_what_plugins_did(done: Finished) -> None:
+    """What the placements look like because of the three plugins."""
+    heading("What the three plugins did to it")
+    placements = done.report.placements
+    per_node = Counter(item.node for item in placements)
+    shut = [name for name in _maintained(done) if not per_node[name]]
+    paragraph(f"Maintenance kept every pod off {', '.join(shut)}.", indent=2)
+    gang = [item for item in placements if "/train-vision-" in item.pod]
+    paragraph(
+        f"Gang held the {len(gang)} pods of train-vision until all had a node, then let them go.", indent=2
+    )
+    lights = _lights(done)
+    # Nodes of one shape, so that only the lights differ.
+    general = [(lights[name], per_node[name], name) for name in lights if name.startswith("general-")]
+    most, fewest = max(general), min(item for item in general if item[1])
+    paragraph(
+        f"BlinkingLightScorer pulled pods to the lights: {most[2]} has {most[0]} lights and got"
+        f" {most[1]} pods, {fewest[2]} has {fewest[0]} and got {fewest[1]}.",
+        indent=2,
+    )
+    print()
+
+
+def say_why_not(done: Finished) -> None:
+    """Pending pods by message, with what the nodes lack."""
+    heading("Why some pods are pending")
+    by_reason: dict[tuple[str, str], list[PendingPod]] = {}
+    for item in done.report.pending:
+        by_reason.setdefault((item.owner or item.pod, item.message), []).append(item)
+    for (_, message), pods in by_reason.items():
+        print(f"  {pods[0].pod}" + (f" and {len(pods) - 1} more like it" if len(pods) > 1 else ""))
+        paragraph(message, indent=6)
+        nearest = explain(done, pods[0].pod).nearest
+        if nearest:
+            paragraph(f"nearest fit: {nearest[0].text}", indent=6)
+    print()
+
+
+def say_costs(done: Finished) -> None:
+    """Time per plugin and call."""
+    heading("What each plugin cost")
+    paragraph("One call judges all nodes for one pod, in process and over the socket alike.", indent=2)
+    print(textwrap.indent(costs_text(list(done.costs)), "  "))
+    if done.host.clients.missing:
+        paragraph(f"Not in this build yet, so not asked: {', '.join(done.host.clients.missing)}.", indent=2)
+        print()
+
+
+def say_what_next() -> None:
+    """Commands to type."""
+    heading("What now (with .venv/bin on PATH)")
+    print(f"  berth simulate -f {CLUSTER} --config {CONFIG}     every placement")
+    print(f"  berth why ml/train-language-0 -f {CLUSTER} --config {CONFIG}")
+    print("  berth simulate -f YOUR-MANIFESTS     your own nodes and pods: kubectl get nodes,pods -A -o yaml")
+    print("  examples/blinking_lights     the plugin to copy for one of your own\n")
+
+
+def _maintained(done: Finished) -> list[str]:
+    args = done.host.configuration.profiles[0].plugin_args.get("Maintenance")
+    nodes = args.get("nodes", []) if isinstance(args, dict) else []
+    return [str(name) for name in nodes] if isinstance(nodes, list) else []
+
+
+def _lights(done: Finished) -> dict[str, int]:
+    """Blinking lights of the nodes that take pods."""
+    shut = {*_maintained(done)}
+    return {
+        node.ref.name: int(node.parsed["metadata"]["labels"]["example.com/blinking-lights"])
+        for node in done.server.list("nodes")
+        if node.ref.name not in shut and not node.get("spec.unschedulable")
+    }
+
+
+def _short(command: str) -> str:
+    return command.replace("examples.blinking_lights.", "").replace("examples.gang.", "")
+
+
+def heading(text: str) -> None:
+    """A title with a line below."""
+    print(f"{text}\n{'-' * len(text)}")
+
+
+def paragraph(text: str, indent: int = 0) -> None:
+    """Text, wrapped."""
+    print(textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

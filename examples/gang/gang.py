@@ -1,0 +1,88 @@
+"""Gang: the pods of a group start together or not at all.
+
+A pod names its gang and how many members it needs in two labels. Each member that has found a node waits at
+Permit; the one that completes the gang lets all of them go. When a member gives up (its time is over, or
+anything after Permit failed), the others give up too, so that half a gang never holds nodes for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import HandleError, PluginArgsError
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.handle import Handle
+from berth_sdk.pod import Pod
+from berth_sdk.results import PermitResult, WaitingPod
+from berth_sdk.status import Status
+
+NAME: Final = "gang.example.com/name"
+SIZE: Final = "gang.example.com/size"
+Key = tuple[str, str]
+
+
+class Gang(Plugin):
+    """Arguments: `waitSeconds`, how long the first member waits for the last (default 30)."""
+
+    version = "1.0.0"
+    pod_sensitivity = PodSensitivity.NONE
+    state_needs = ()
+    # A gang that was sent back tries again when one more member comes, or a node that it may fit on.
+    events = (EventInterest("Pod", ("add",), label_selector=NAME), EventInterest("Node", ("add",)))
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._wait_s = args.get("waitSeconds", 30)
+        if isinstance(self._wait_s, bool) or not isinstance(self._wait_s, int | float) or self._wait_s <= 0:
+            raise PluginArgsError("waitSeconds: must be a number above zero")
+        self._released: dict[Key, set[str]] = {}
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+        """Wait for the others; the last one lets all go."""
+        key = gang_of(pod)
+        if key is None:
+            return Status.success()
+        size = pod.labels.get(SIZE, "")
+        if not size.isdecimal():
+            return Status.unresolvable(f"label {SIZE} must be a number, but is {size!r}")
+        siblings = self._waiting(key, besides=pod)
+        released = self._released.setdefault(key, set())
+        there = len(siblings) + len(released - {pod.uid}) + 1
+        if there < int(size):
+            return PermitResult.wait(self._wait_s, f"gang {key[1]} has {there} of {size} members")
+        released.update((pod.uid, *(waiting.pod.uid for waiting in siblings)))
+        for waiting in siblings:
+            self.handle.allow(waiting)
+        return Status.success()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """One member is out: those that still wait go back too."""
+        key = gang_of(pod)
+        if key is None:
+            return
+        self._released.get(key, set()).discard(pod.uid)
+        try:
+            for waiting in self._waiting(key, besides=pod):
+                self.handle.reject(waiting, f"gang {key[1]} lost member {pod.name}")
+        except HandleError:
+            pass  # giving back must not fail: without the host the others' time runs out by itself
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Nothing to take; here so that `unreserve` is called."""
+        return Status.success()
+
+    def _waiting(self, key: Key, *, besides: Pod) -> list[WaitingPod]:
+        return [
+            waiting
+            for waiting in self.handle.waiting_pods(only_mine=True)
+            if waiting.pod.uid != besides.uid and gang_of(waiting.pod) == key
+        ]
+
+
+def gang_of(pod: Pod) -> Key | None:
+    """Namespace and name of the pod's gang, None for a pod without one."""
+    name = pod.labels.get(NAME)
+    return (pod.namespace, name) if name else None
