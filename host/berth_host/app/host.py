@@ -49,7 +49,6 @@ from berth_host.scheduler.schedule_one import Profile, Scheduler
 
 log = get_logger()
 MAX_IN_POOL_S = 300.0
-_LOOK_AGAIN_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,9 +224,15 @@ class Host:
 
     async def _refresh_snapshot(self) -> None:
         """Bring the snapshot up to date, now or when the cycle that holds it is over."""
-        while self.snapshot.held:  # noqa: ASYNC110  # a cycle is short, and nobody else waits for its end
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        self.snapshot.update(self.cache)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def refresh() -> None:
+            self.snapshot.update(self.cache)
+            if not done.done():  # the one who waited may have gone
+                done.set_result(None)
+
+        self.snapshot.when_released(refresh)
+        await done
 
     def _forget(self, assumed: Pod) -> None:
         if self.cache.is_assumed(assumed.uid):

@@ -43,6 +43,7 @@ class Snapshot:
         self._names: list[str] = []
         self._order: NDArray[np.intp] | None = None
         self._held = False
+        self._on_release: list[Callable[[], None]] = []
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -91,6 +92,16 @@ class Snapshot:
     def release(self) -> None:
         """The cycle is over; harmless when nobody holds the snapshot."""
         self._held = False
+        waiting, self._on_release = self._on_release, []
+        for act in waiting:
+            act()
+
+    def when_released(self, act: Callable[[], None]) -> None:
+        """Call `act` once while no cycle reads the snapshot: now, or between this cycle and the next."""
+        if self._held:
+            self._on_release.append(act)
+        else:
+            act()
 
     # --- updating ----------------------------------------------------------------------------
 

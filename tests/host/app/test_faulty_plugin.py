@@ -20,6 +20,7 @@ import pytest
 from berth_host.attach import attachment, backoff, keeper
 from berth_host.attach.attachment import State
 from berth_host.rpc.calls import CALLS
+from berth_host.rpc.remote.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from support.faulty_plugin import LIES
@@ -118,7 +119,9 @@ class Trial:
         """Let one fault happen, and wait until the host has got over it."""
         fired = len(self.process.fired)
         self.process.arm(rpc, kind)
-        await self.until(lambda: len(self.process.fired) > fired, lambda: self.stimulate(rpc))
+        # Ends of cycles go in a call of their own only when no other call comes by meanwhile.
+        pause_s = 3 * IDLE_END_S if rpc == "EndCycles" else 1.0
+        await self.until(lambda: len(self.process.fired) > fired, lambda: self.stimulate(rpc), pause_s)
         assert self.process.fired[-1] == f"{rpc} {kind}"
         await self.until(self.is_attached, self.revive)
 
@@ -155,7 +158,7 @@ class Trial:
     def is_attached(self) -> bool:
         return self.place.state is State.ACTIVE and not self.place.reason
 
-    async def until(self, condition: Any, stimulus: Any = None) -> None:
+    async def until(self, condition: Any, stimulus: Any = None, pause_s: float = 1.0) -> None:
         """Wait in real time, a second of the host's clock every now and then, with stimuli in between."""
         ends_s = time.monotonic() + PATIENCE_S
         next_stimulus_s = 0.0
@@ -166,7 +169,7 @@ class Trial:
             self.host.check()
             if stimulus is not None and time.monotonic() > next_stimulus_s:
                 await stimulus()
-                next_stimulus_s = time.monotonic() + 1.0
+                next_stimulus_s = time.monotonic() + pause_s
             self.world.clock.advance(0.5)
             await asyncio.sleep(0.02)
 

@@ -71,6 +71,21 @@ def test_held_snapshot_refuses_to_move_until_it_is_released() -> None:
     assert setup.snapshot.nodes.names == []
 
 
+def test_what_waits_for_its_release_is_done_between_two_cycles_and_once() -> None:
+    setup = Setup(node("n1"))
+    setup.snapshot.hold()
+    setup.cache.add_node(node("n2"))
+    setup.snapshot.when_released(setup.update)
+    assert setup.snapshot.nodes.names == ["n1"]
+    setup.snapshot.release()
+    assert setup.snapshot.nodes.names == ["n1", "n2"]
+    setup.cache.add_node(node("n3"))
+    setup.snapshot.release()
+    assert setup.snapshot.nodes.names == ["n1", "n2"]
+    setup.snapshot.when_released(setup.update)
+    assert setup.snapshot.nodes.names == ["n1", "n2", "n3"]
+
+
 def test_plugins_cannot_write_to_its_columns() -> None:
     setup = Setup(node("n1", allocatable={"cpu": 4000}))
     table = setup.snapshot.nodes
