@@ -71,6 +71,7 @@ class HostAttachments:
             listener=self,
             grants=grants,
             host_version=version("berth-host"),
+            traffic=self._count,
         )
         self.attached_places = Attachments(wanted_places(configuration), seams)
         if self.attached_places.places:
@@ -126,6 +127,11 @@ class HostAttachments:
         """A plugin cannot be asked; its points' policies apply from now on."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
+
+    def _count(self, plugin: str, call: str, sent: int, received: int) -> None:
+        stats = self._host.clients.stats.get(plugin)
+        if stats is not None:
+            stats.of(call).sent(sent, received)
 
     async def _refresh(self) -> None:
         while True:

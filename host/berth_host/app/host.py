@@ -27,7 +27,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
-from berth_host.explain.diagnosis import Diagnoses
+from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.framework import Framework
 from berth_host.framework.waiting_pods import WaitingPods
@@ -57,6 +57,7 @@ class HostOptions:
 
     `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
     `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
+    `on_attempt` is told of every attempt at its end.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -66,6 +67,7 @@ class HostOptions:
     queue_observer: QueueObserver = field(default_factory=QueueObserver)
     ask_every_plugin: bool = False
     diagnoses_kept: int = 4096
+    on_attempt: Callable[[Diagnosis], None] = lambda _: None
 
 
 class Host:
@@ -87,7 +89,7 @@ class Host:
         self.cache = Cache(generations)
         self.snapshot = Snapshot(self.objects)
         self.waiting_pods = WaitingPods(self.clock)
-        self.diagnoses = Diagnoses(self.options.diagnoses_kept)
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept, self.options.on_attempt)
         self.backend = Backend(self)
         self.handle_server = handle_server(self)
         self.attachments = HostAttachments(configuration, self, self.handle_server)

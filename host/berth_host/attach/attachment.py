@@ -34,7 +34,7 @@ from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
+from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, Traffic
 from berth_host.rpc.remote.sender import LinkSender
 
 HANDSHAKE_S: Final = 5.0
@@ -73,12 +73,15 @@ class AttachListener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSeams:
-    """What attachments need of the host. `grants` None: no plugin gets the way back."""
+    """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
+    every message.
+    """
 
     state: HostState
     listener: AttachListener
     grants: HandleGrants | None = None
     host_version: str = "unknown"
+    traffic: Traffic = lambda plugin, call, sent, received: None
 
 
 class Attachment:
@@ -278,7 +281,7 @@ class Attachment:
             needs = (need for item in in_step for need in item.state_needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
-        return InstanceLink(channel, identity, feed, self._trouble.set)
+        return InstanceLink(channel, identity, feed, self._trouble.set, self._seams.traffic)
 
     async def _synchronise(self, link: InstanceLink) -> None:
         """Until the instance held the whole state once and says that it is ready."""

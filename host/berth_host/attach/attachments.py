@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from berth_host.attach.attachment import Attachment, AttachSeams, State
@@ -42,9 +42,7 @@ class Attachments:
         self._seams = seams
         self._listener = seams.listener
         self.places: list[Attachment] = []
-        own = AttachSeams(
-            state=seams.state, listener=self, grants=seams.grants, host_version=seams.host_version
-        )
+        own = replace(seams, listener=self)
         for place in places:
             members = {wanted.name: RemotePlugin(wanted, Outbox(wanted.name)) for wanted in place.plugins}
             self.plugins |= members

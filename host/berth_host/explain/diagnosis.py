@@ -7,7 +7,7 @@ events and traces. Node sets are kept as packed bits over the snapshot's slots: 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -56,8 +56,9 @@ class NodeScore:
 class Diagnosis:
     """What one attempt found out. Times: Unix seconds, durations in milliseconds.
 
-    `calls`: milliseconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
-    swallowed, such as an absent optional plugin.
+    `calls_ms`: milliseconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
+    swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
+    same start to the end of the attempt.
     """
 
     pod: Pod
@@ -82,6 +83,7 @@ class Diagnosis:
     skipped_scores: list[str] = field(default_factory=list)
     calls_ms: dict[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cycle_ms: float = 0.0
     duration_ms: float = 0.0
 
     def record_rejections(self, statuses: NodeStatuses) -> None:
@@ -110,8 +112,10 @@ def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
 class Diagnoses:
     """The latest attempt of each of the `capacity` pods that were tried last, by pod uid."""
 
-    def __init__(self, capacity: int = 4096) -> None:
+    def __init__(self, capacity: int = 4096, on_added: Callable[[Diagnosis], None] = lambda _: None) -> None:
+        """`on_added` is told of every attempt at its end."""
         self._capacity = capacity
+        self._on_added = on_added
         self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
 
     def add(self, diagnosis: Diagnosis) -> None:
@@ -120,6 +124,7 @@ class Diagnoses:
         self._by_uid.move_to_end(diagnosis.pod.uid)
         while len(self._by_uid) > self._capacity:
             self._by_uid.popitem(last=False)
+        self._on_added(diagnosis)
 
     def get(self, uid: str) -> Diagnosis | None:
         """The latest attempt of a pod, or None."""

@@ -1,6 +1,7 @@
-"""What each plugin cost: calls, time, failures, violations, per plugin and call.
+"""What each plugin cost: calls, time, bytes, failures, violations, per plugin and call.
 
-Written by `PluginClient._call`, read by the demo's report, metrics and the conditions of an attachment.
+Written by `PluginClient._call`, and by the links to remote plugins, which know the bytes; read by `simulate`,
+`bench`, the demo's report and metrics.
 Times are kept in buckets that double, so an observation costs a shift and an addition.
 """
 
@@ -19,6 +20,8 @@ class CallStats:
     `overruns`: answers that came after the deadline, where nothing could interrupt the plugin.
     `repeats`: second attempts. `failures`: by outcome (`timeout`, `violation`, ...).
     `policies`: how often a policy stood in for an answer, by its name.
+    `messages`: requests that left the process, each with its reply in `bytes_sent` and `bytes_received`
+    (protobuf, without gRPC's frames); a call whose answer was there already sent none.
     """
 
     calls: int = 0
@@ -26,6 +29,9 @@ class CallStats:
     max_s: float = 0.0
     overruns: int = 0
     repeats: int = 0
+    messages: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
     buckets: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
@@ -37,6 +43,12 @@ class CallStats:
         if duration_s > self.max_s:
             self.max_s = duration_s
         self.buckets[min(int(duration_s * 1e6).bit_length(), _BUCKETS - 1)] += 1
+
+    def sent(self, bytes_sent: int, bytes_received: int) -> None:
+        """Count one request and its reply; a reply that did not come has 0 bytes."""
+        self.messages += 1
+        self.bytes_sent += bytes_sent
+        self.bytes_received += bytes_received
 
     @property
     def mean_s(self) -> float:

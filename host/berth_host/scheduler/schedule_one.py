@@ -135,12 +135,15 @@ class Scheduler:
 
     async def _choose_and_reserve(self, attempt: Attempt, profile: Profile) -> None:
         try:
-            result = await self._choose(attempt, profile, restarted=False)
-        except CycleRestartError as restart:
-            log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
-            attempt.framework.end_cycle(attempt.cycle, Outcome.ABORTED)
-            result = await self._choose(attempt, profile, restarted=True)
-        await self._assume_and_reserve(attempt, result)
+            try:
+                result = await self._choose(attempt, profile, restarted=False)
+            except CycleRestartError as restart:
+                log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
+                attempt.framework.end_cycle(attempt.cycle, Outcome.ABORTED)
+                result = await self._choose(attempt, profile, restarted=True)
+            await self._assume_and_reserve(attempt, result)
+        finally:
+            attempt.diagnosis.cycle_ms = 1000 * (time.perf_counter() - attempt.started_s)
 
     # --- choosing a node -----------------------------------------------------------------------
 

@@ -118,6 +118,20 @@ async def test_filter_and_score_cost_one_round_trip_per_pod(tmp_path: Path) -> N
             assert world.host.attachments.attached_places.places[0].link.calls_made == 10
 
 
+async def test_bytes_are_counted_per_call_in_both_directions(tmp_path: Path) -> None:
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
+        objects = [node("n0"), node("n1"), *(pod(f"p{i}") for i in range(5))]
+        async with World(objects, configuration=remote("Steady", process.endpoint)) as world:
+            await world.settle()
+            figures = dict(world.host.plugin_stats()["Steady"].items())
+            assert (figures["Filter"].calls, figures["Filter"].messages) == (5, 5)
+            assert figures["Filter"].bytes_sent > 5 * 20
+            assert figures["Filter"].bytes_received > 5
+            assert figures["SyncState"].bytes_sent > 0
+            in_process = dict(world.host.plugin_stats()["NodeResourcesFit"].items())["Filter"]
+            assert (in_process.messages, in_process.bytes_sent) == (0, 0)
+
+
 async def test_deadline_alone_does_not_make_an_absent_optional_plugin_matter(tmp_path: Path) -> None:
     text = remote("Steady", f"unix://{tmp_path}/nobody.sock", points="filter: {deadline: 100ms}")
     optional = text.replace("required: true, ", "")

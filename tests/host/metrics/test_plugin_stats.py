@@ -34,3 +34,10 @@ def test_figures_are_kept_per_call() -> None:
     stats.of("Filter").observe(0.1)
     stats.of("Score").observe(0.1)
     assert [(rpc, figures.calls) for rpc, figures in stats.items()] == [("Filter", 2), ("Score", 1)]
+
+
+def test_requests_and_replies_are_summed() -> None:
+    stats = CallStats()
+    stats.sent(100, 20)
+    stats.sent(50, 0)
+    assert (stats.messages, stats.bytes_sent, stats.bytes_received) == (2, 150, 20)

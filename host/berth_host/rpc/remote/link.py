@@ -35,6 +35,10 @@ from berth_host.rpc.remote.grpc_errors import plugin_error
 
 R = TypeVar("R")
 
+Traffic = Callable[[str, str, int, int], None]
+"""Told of every request: plugin, call, bytes sent, bytes received."""
+SYNC_STATE: Final = "SyncState"
+
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """The largest message in either direction, as Configure tells it: gRPC's own default."""
 
@@ -86,6 +90,7 @@ class InstanceLink:
         identity: LinkIdentity,
         feed: StateFeed | None,
         on_trouble: Callable[[], None],
+        traffic: Traffic = lambda plugin, call, sent, received: None,
     ) -> None:
         """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now."""
         self.identity = identity
@@ -103,6 +108,7 @@ class InstanceLink:
         self.queue = queue_pb2_grpc.QueueServiceStub(channel)
         self.scheduling = scheduling_pb2_grpc.SchedulingServiceStub(channel)
         self._on_trouble = on_trouble
+        self._traffic = traffic
         self._syncing = asyncio.Lock()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -138,8 +144,11 @@ class InstanceLink:
         self.calls_open += 1
         self._quiet.clear()
         self.calls_made += 1
+        received = 0
         try:
-            return await method(request, timeout=deadline_s)
+            reply = await method(request, timeout=deadline_s)
+            received = reply.ByteSize()  # type: ignore[attr-defined]  # every reply is a message
+            return reply
         except grpc.aio.AioRpcError as err:
             failure = plugin_error(err, plugin, call, deadline_s)
             if isinstance(failure, PluginUnavailableError):
@@ -152,6 +161,7 @@ class InstanceLink:
             # The channel was closed under the call; nobody cancelled the one who asked.
             raise PluginUnavailableError(plugin, call, "was cut off") from None
         finally:
+            self._traffic(plugin, call, size, received)
             self.calls_open -= 1
             if not self.calls_open:
                 self._quiet.set()
@@ -223,6 +233,7 @@ class InstanceLink:
             raise failure from err
         finally:
             self.synced_bytes += sent
+            self._traffic(asked[0], SYNC_STATE, sent, 0)
             self.sending = None
         have = _wire.decode_version(reply.have)
         if reply.need_full or have != target:
