@@ -1,4 +1,5 @@
-"""Runs a simulated host until nothing can move any more. Called by `berth simulate` and tests.
+"""Runs a simulated host until nothing can move any more. Called by `berth simulate` and tests; `berth bench`
+asks `is_busy`.
 
 The host's clock stands still while pods are scheduled; when only timers of the queue or of Permit are left
 it jumps to the next one. RPC deadlines are real throughout. It ends when no pod is active, in flight or
@@ -25,6 +26,19 @@ _CYCLES_PER_LOOK: Final = 256
 NEVER_FLUSHED_S: Final = 10.0**9
 """`HostOptions.max_in_pool_s` of a simulation: the 5-minute flush is for missed events; none are missed."""
 _POLL_S: Final = 0.002
+
+
+def is_busy(host: Host) -> bool:
+    """Whether anything moves without time passing on the host's clock."""
+    return bool(
+        host.queue.has_ready
+        or host.scheduler.in_cycle is not None
+        or host.binding.active_count
+        or host.status.pending_count
+        or host.wiring.busy
+        or host.cluster.undelivered_count
+        or host.attachments.restoring
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +70,15 @@ class Settling:
             host.check()
             if self._progress is not None:
                 self._progress(Progress(host.binding.bound_count, len(host.waiting_pods)))
-            if self._busy():
+            if is_busy(self._host):
                 if self._runs_in_circles():
                     return
                 await asyncio.sleep(_POLL_S)
                 continue
             # A task that was woken just now may not have run yet: look twice before time moves.
             await asyncio.sleep(0)
-            if not self._busy() and not self._jump():
+            if not is_busy(self._host) and not self._jump():
                 return
-
-    def _busy(self) -> bool:
-        """Whether anything moves without time passing on the host's clock."""
-        host = self._host
-        return bool(
-            host.queue.has_ready
-            or host.scheduler.in_cycle is not None
-            or host.binding.active_count
-            or host.status.pending_count
-            or host.wiring.busy
-            or host.cluster.undelivered_count
-            or host.attachments.restoring
-        )
 
     def _jump(self) -> bool:
         """Move the clock to the next timer that can move a pod; False if there is none."""

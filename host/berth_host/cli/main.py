@@ -1,7 +1,7 @@
 """The `berth` command. Called by `berth_host.__main__`, which is also the console script.
 
 Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--fail-on-pending`,
-1 the result could not be written.
+1 the result could not be written, or a workload of `bench` could not be run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from berth_host.app.registry import ClassRegistry
+from berth_host.cli.bench.command import bench
 from berth_host.cli.check_config import check_config
 from berth_host.cli.plugins import plugins
 from berth_host.cli.simulate import simulate
@@ -27,6 +28,7 @@ def berth() -> None:
     """A Kubernetes scheduler whose plugins live in other processes."""
 
 
+berth.add_command(bench)
 berth.add_command(check_config)
 berth.add_command(plugins)
 berth.add_command(simulate)

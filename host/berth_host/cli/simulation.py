@@ -1,6 +1,7 @@
 """A configuration and manifests -> the host, run on the embedded cluster until nothing moves.
 
-Called by `simulate`, `why` and the demo. The host is the one that every other way of running berth builds.
+Called by `simulate`, `why` and the demo; `bench` takes the host and its warnings from here. The host is the
+one that every other way of running berth builds.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
-        warnings = [*attachment_warnings(host), *_failure_warnings(host)]
+        warnings = [*attachment_warnings(host), *failure_warnings(host)]
     finally:
         unsubscribe()
         await host.stop()
@@ -116,7 +117,7 @@ def attachment_warnings(host: Host) -> list[str]:
     return warnings
 
 
-def _failure_warnings(host: Host) -> list[str]:
+def failure_warnings(host: Host) -> list[str]:
     """Calls that failed: a policy may have let every pod pass all the same."""
     warnings: list[str] = []
     for name, stats in host.plugin_stats().items():
@@ -154,6 +155,11 @@ def costs_of(host: Host) -> list[PluginCost]:
     ]
 
 
+def embedded_host(config: LoadedConfiguration, server: ApiServer, options: HostOptions) -> Host:
+    """The host on the embedded cluster: the one that `simulate`, `why` and `bench` run."""
+    return Host(config, MemoryCluster(options.clock, server), options)
+
+
 def _host(prepared: Prepared) -> Host:
     options = HostOptions(
         clock=prepared.clock,
@@ -162,7 +168,7 @@ def _host(prepared: Prepared) -> Host:
         max_in_pool_s=NEVER_FLUSHED_S,
         diagnoses_kept=max(1, len(prepared.loaded.pod_keys)),
     )
-    return Host(prepared.configuration, MemoryCluster(prepared.clock, prepared.server), options)
+    return embedded_host(prepared.configuration, prepared.server, options)
 
 
 def _witness(prepared: Prepared, host: Host) -> Witness:

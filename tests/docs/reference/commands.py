@@ -15,10 +15,7 @@ from docs.reference.markdown import code, one_line, table
 
 def berth_commands() -> str:
     """Every command of `berth`, with every option."""
-    parts = list(_click_command("berth", berth))
-    for name, command in sorted(berth.commands.items()):
-        parts += _click_command(f"berth {name}", command)
-    return "\n\n".join(parts)
+    return "\n\n".join(_click_commands("berth", berth))
 
 
 def sdk_commands() -> str:
@@ -31,6 +28,14 @@ def sdk_commands() -> str:
             for name, command in action.choices.items():
                 parts += _argparse_command(command, f"{helps[name].capitalize()}.")
     return "\n\n".join(parts)
+
+
+def _click_commands(path: str, command: click.Command) -> Iterator[str]:
+    """A command, and those below it."""
+    yield from _click_command(path, command)
+    if isinstance(command, click.Group):
+        for name, below in sorted(command.commands.items()):
+            yield from _click_commands(f"{path} {name}", below)
 
 
 def _click_command(path: str, command: click.Command) -> Iterator[str]:

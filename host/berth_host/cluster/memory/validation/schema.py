@@ -49,6 +49,31 @@ def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
     return problems
 
 
+def spelled(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with the field names in their own spelling, whatever case they have: so Go's decoder reads them
+    into types. Unknown names stay.
+    """
+    return _spelled(kind, obj) if kind in _table() else dict(obj)
+
+
+def _spelled(field_type: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_spelled(field_type[1:-1], item) for item in value] if field_type[0] == "[" else value
+    if not isinstance(value, dict):
+        return value
+    if field_type[0] == "{":
+        return {name: _spelled(field_type[1:-1], item) for name, item in value.items()}
+    if not field_type[0].isupper():
+        return value
+    fields = _table()[field_type]
+    by_lower = {name.lower(): name for name in fields}
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        own = name if name in fields else by_lower.get(str(name).lower(), str(name))
+        result[own] = _spelled(fields[own], item) if own in fields else item
+    return result
+
+
 def _struct(problems: list[FieldProblem], struct: str, value: Any, path: str, *, lenient: bool) -> None:
     if not isinstance(value, dict):
         problems.append(FieldProblem(path, f"must be a map, not {_shown(value)}"))

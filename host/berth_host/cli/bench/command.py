@@ -1,0 +1,216 @@
+"""`berth bench`: its commands, and what they have in common.
+
+The input is read and checked here; each workload then runs in a process of its own, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from berth_host.cli.bench import openb, own
+from berth_host.cli.bench.children import run_in_child
+from berth_host.cli.bench.result import Result
+from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resized
+from berth_host.cli.bench.scheduler_perf.cases import read_workloads
+from berth_host.cli.bench.workload import Workload
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.options import own_plugins
+from berth_host.cli.rendering.bench import notes_texts, plugins_text, results_text
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FAILED: Final = 1
+
+_OPTIONS: Final = (
+    click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    click.option(
+        "--remote",
+        "remote",
+        multiple=True,
+        metavar="PLUGIN[,PLUGIN]",
+        help="Run these plugins in processes of their own: enabled ones, or module:Class to add one.",
+    ),
+    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="So many nodes instead."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(("table", "json")),
+        default="table",
+        show_default=True,
+        help="json prints one line per workload and nothing else.",
+    ),
+    click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
+    click.option(
+        "--dump-placements",
+        "placements",
+        metavar="FILE",
+        help="Write pod,node lines, of one workload; what plugins wrote into annotations follows the node.",
+    ),
+    click.option(
+        "--profile", metavar="FILE", help="Write a profile (cProfile) of one workload's measured part."
+    ),
+)
+
+
+def bench_options(command: Command) -> Command:
+    """What all commands of `bench` take."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def bench(context: click.Context) -> None:
+    """Run workloads on the embedded cluster, in real time, and say how fast they were.
+
+    Without a command: `berth bench own`, all workloads that come with berth.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(own_command)
+
+
+@bench.command("scheduler-perf")
+@click.argument("file", metavar="FILE", type=Path)
+@click.option(
+    "--workload",
+    "names",
+    multiple=True,
+    metavar="CASE/WORKLOAD",
+    help="Only this one; CASE ends at the first slash. Repeatable. [default: all of the file]",
+)
+@click.option(
+    "--labels", default="", metavar="LABEL,...", help="Only those with these labels; -LABEL: without it."
+)
+@bench_options
+def scheduler_perf(file: Path, names: tuple[str, ...], labels: str, **options: Any) -> None:
+    """Run workloads of FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
+
+    Paths in FILE are relative to it. Feature gates are accepted and ignored.
+    """
+    with reported():
+        workloads = read_workloads(file, names, labels)
+    _run(workloads, options, lambda workload: ("scheduler-perf", str(file), "--workload", workload.name))
+
+
+@bench.command("openb")
+@click.option(
+    "--data", metavar="DIR", required=True, type=Path, help="Folder with the trace's two CSV files."
+)
+@bench_options
+def openb_command(data: Path, **options: Any) -> None:
+    """Run the openb GPU cluster trace: its nodes, and its tasks in the order of the file."""
+    with reported():
+        workload = openb.workload_of(data, options["nodes"])
+    _run([workload], options | {"nodes": None}, lambda _: ("openb", "--data", str(data)), options["nodes"])
+
+
+@bench.command("own")
+@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...")
+@click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
+@bench_options
+def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:
+    """Run workloads that come with berth: all of them, or those that are named."""
+    with reported():
+        workloads = read_workloads(own.FILE, names)
+    if lists:
+        click.echo("\n".join(workload.name for workload in workloads))
+        return
+    _run(workloads, options, lambda workload: ("own", workload.name))
+
+
+def _run(
+    workloads: Sequence[Workload],
+    options: dict[str, Any],
+    command_of: Callable[[Workload], tuple[str, ...]],
+    shown_nodes: int | None = None,
+) -> None:
+    settings = _settings(options)
+    if len(workloads) > 1:
+        for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
+            if value:
+                fail(f"{option} is for one workload, and there are {len(workloads)}: name one")
+    if options.get("nodes"):
+        workloads = [resized(workload, options["nodes"]) for workload in workloads]
+    with reported():
+        for workload in workloads:
+            loaded(workload, settings)  # a bad configuration is found before anything runs
+    more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
+    results: list[Result] = []
+    failed = False
+    for number, workload in enumerate(workloads, start=1):
+        _say_progress(number, len(workloads), workload.name)
+        try:
+            result = run_in_child(workload, settings)
+        except WorkloadError as err:
+            click.echo(f"berth bench: {err}", err=True)
+            failed = True
+            continue
+        results.append(result)
+        if options.get("output") == "json":
+            command = shlex.join(["berth", "bench", *command_of(workload), *more])
+            click.echo(json.dumps(result.as_json(command)))
+            sys.stdout.flush()
+    _report(results, options)
+    if failed:
+        sys.exit(FAILED)
+
+
+def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
+    if options.get("output") == "json":
+        for line in notes_texts(results):
+            click.echo(line, err=True)
+        for result in results:
+            if result.gpu_share is not None:
+                text = f"note ({result.workload}): {100 * result.gpu_share:.2f} % of the GPUs are in use"
+                click.echo(text, err=True)
+    elif results:
+        click.echo(results_text(results), nl=False)
+    if options.get("costs"):
+        for result in results:
+            click.echo(plugins_text(result), nl=False, err=True)
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    remote = tuple(name.strip() for given in options.get("remote") or () for name in given.split(","))
+    return Settings(
+        config=options.get("config") or "",
+        remote=tuple(name for name in remote if name),
+        seed=options.get("seed") or 0,
+        profile=_absolute(options.get("profile")),
+        placements=_absolute(options.get("placements")),
+        plugins=own_plugins(),
+    )
+
+
+def _absolute(path: str | None) -> str:
+    """A file to be written; its folder must be there, or all the work is for nothing."""
+    if not path:
+        return ""
+    where = Path(path).absolute()
+    if not where.parent.is_dir():
+        fail(f"{path} cannot be written: there is no folder {where.parent}")
+    return str(where)
+
+
+def _more_arguments(options: dict[str, Any]) -> list[str]:
+    """What of the options makes a difference to the figures, as it was given."""
+    arguments: list[str] = []
+    for name in ("config", "nodes", "seed"):
+        if options.get(name):
+            arguments += [f"--{name}", str(options[name])]
+    for given in options.get("remote") or ():
+        arguments += ["--remote", given]
+    return arguments
+
+
+def _say_progress(number: int, total: int, name: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"{name} ({number} of {total}) ...", err=True)

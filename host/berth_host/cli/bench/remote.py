@@ -1,0 +1,91 @@
+"""`--remote PLUGIN`: a configuration -> the same with plugins in processes of their own.
+
+Each becomes a child that the host starts (`berth-sdk serve`) and asks over a Unix socket, and is required:
+a plugin that is not there would make everything faster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
+from berth_host.config.berth.configuration import BerthPlugin
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.config.default_plugins import EXTENSION_POINTS
+from berth_host.config.profiles.expansion import EnabledPlugin
+
+_NAMED_ONCE = "queueSort"
+_SCORE = "score"
+
+
+def with_remote(
+    configuration: LoadedConfiguration, names: Sequence[str], plugins: Mapping[str, type]
+) -> LoadedConfiguration:
+    """`names`: plugins that a profile enables, or `module:Class`, which is enabled in every profile at all
+    the points that the class has. Raises PluginLoadError for one that is neither.
+    """
+    for name in names:
+        configuration = _moved(configuration, name, plugins)
+    return configuration
+
+
+def _moved(
+    configuration: LoadedConfiguration, given: str, plugins: Mapping[str, type]
+) -> LoadedConfiguration:
+    name, served = given, given
+    profiles = configuration.profiles
+    if ":" in given:
+        name = given.partition(":")[2]
+        profiles = tuple(_enabled(profile, name, given) for profile in profiles)
+    elif not any(given in profile.plugin_names for profile in profiles):
+        known = ", ".join(sorted({one for profile in profiles for one in profile.plugin_names}))
+        raise PluginLoadError(given, "--remote", f"no profile enables it; enabled are {known}")
+    else:
+        served = _where(configuration, name, plugins)
+    own = configuration.berth.plugin(name)
+    if own is not None and own.in_process is None:
+        return replace(configuration, profiles=profiles)  # it is elsewhere already
+    moved = replace(
+        own or BerthPlugin(name=name),
+        command=(sys.executable, "-m", "berth_sdk", "serve", served),
+        in_process=None,
+        required=True,
+    )
+    others = tuple(plugin for plugin in configuration.berth.plugins if plugin.name != name)
+    berth = replace(configuration.berth, plugins=(*others, moved))
+    return replace(configuration, profiles=profiles, berth=berth)
+
+
+def _where(configuration: LoadedConfiguration, name: str, plugins: Mapping[str, type]) -> str:
+    """How `berth-sdk serve` finds the class of a plugin that is in process now."""
+    own = configuration.berth.plugin(name)
+    if own is not None:
+        return own.in_process or name
+    cls = plugins.get(name)
+    if cls is not None:
+        return f"{cls.__module__}:{cls.__qualname__}"
+    if ClassRegistry(plugins).find(name) is None:
+        raise PluginLoadError(name, "--remote", "this build does not have it")
+    return name
+
+
+def _enabled(profile: ResolvedProfile, name: str, where: str) -> ResolvedProfile:
+    if name in profile.plugin_names:
+        return profile
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # where `berth-sdk serve` looks as well
+    points = points_of_class(name, load_class(name, where))
+    if _NAMED_ONCE in points:
+        raise PluginLoadError(name, where, "there is one QueueSort plugin: name yours in --config")
+    listed = {
+        point: (
+            *profile.plugins_at(point),
+            *([EnabledPlugin(name=name, weight=1 if point == _SCORE else 0)] if point in points else ()),
+        )
+        for point in EXTENSION_POINTS
+    }
+    return replace(profile, plugins={point: found for point, found in listed.items() if found})

@@ -1,0 +1,378 @@
+"""The ops of a case, for one workload -> `workload.Step`s: counts resolved, templates read.
+
+Namespaces that an op does not name are `namespace-<index of the op>`, as in scheduler_perf. A count of 0
+makes nothing. What the op of a name does stands with its class in `workload`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from berth_host.cli.bench.scheduler_perf.fields import Fields, Problems
+from berth_host.cli.bench.scheduler_perf.params import Params
+from berth_host.cli.bench.templates import Template, TemplateError
+from berth_host.cli.bench.workload import (
+    ATTEMPTED,
+    SCHEDULED,
+    Barrier,
+    Churn,
+    CreateAny,
+    CreateNamespaces,
+    CreateNodes,
+    CreatePods,
+    DeletePods,
+    NodeStrategy,
+    Op,
+    Sleep,
+    StartCollecting,
+    Step,
+    StopCollecting,
+    UpdateAny,
+)
+from berth_host.cluster.memory.kinds import BY_KIND
+from berth_host.cluster.memory.validation import problems_of
+from berth_host.config.errors import nearest
+
+DEFAULT_INTERVAL_MS: Final = 500
+_DEFAULT_NODE: Final = """\
+apiVersion: v1
+kind: Node
+metadata: {generateName: node-}
+status:
+  capacity: {pods: "110", cpu: "4", memory: 32Gi}
+  phase: Running
+  conditions: [{type: Ready, status: "True"}]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseContext:
+    """What the ops of one workload are read with. `title`: `case X`; `default_pod`: its template, or ""."""
+
+    problems: Problems
+    title: str
+    params: Params
+    default_pod: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of the file begin."""
+        return self.problems.path.parent
+
+
+def read_steps(context: CaseContext, items: list[tuple[str, Any]]) -> Iterator[Step]:
+    """All ops, in order; a set of pods is as many ops as it has namespaces."""
+    for index, (path, raw) in enumerate(items):
+        fields = Fields(context.problems, path, f"{context.title}, op {index}", raw)
+        opcode = fields.text("opcode", required=True)
+        fields.where = f"{fields.where} ({opcode})"
+        reader = _READERS.get(opcode)
+        if reader is None:
+            if opcode:
+                meant = nearest(opcode, _READERS)
+                cure = f"did you mean {meant}" if meant else f"there are {', '.join(sorted(_READERS))}"
+                fields.refuse("opcode", f"{opcode!r} is not known here: {cure}")
+            continue
+        ops = reader(_Op(context, fields, index))
+        fields.done()
+        yield from (Step(title=f"op {index} ({opcode})", op=op) for op in ops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op that is being read."""
+
+    context: CaseContext
+    fields: Fields
+    index: int
+
+    @property
+    def params(self) -> Params:
+        return self.context.params
+
+    @property
+    def namespace(self) -> str:
+        return self.fields.text("namespace") or f"namespace-{self.index}"
+
+    def template(self, field: str, *, typed_as: str = "", required: bool = False) -> Template | None:
+        """The template that a field names."""
+        path = self.fields.text(field, required=required)
+        params = self.params.template_params(self.fields)
+        return self.template_at(field, path, typed_as=typed_as, params=params) if path else None
+
+    def template_at(
+        self, field: str, path: str, *, typed_as: str = "", params: Mapping[str, Any] | None = None
+    ) -> Template | None:
+        """The template at `path`; its first object is looked at now, so that nothing fails later."""
+        where = self.context.folder / path
+        try:
+            text = where.read_text(encoding="utf-8")
+        except OSError as err:
+            self.fields.refuse(field, f"{path} cannot be read: {err.strerror}")
+            return None
+        except UnicodeDecodeError as err:
+            self.fields.refuse(field, f"{path} is not UTF-8 text (byte {err.start})")
+            return None
+        template = Template(path=str(where), text=text, params=params or {}, typed_as=typed_as)
+        self._check(template, typed_as)
+        return template
+
+    def _check(self, template: Template, wanted_kind: str) -> None:
+        def refuse(problem: str, line: int = 0) -> None:
+            self.context.problems.add_in(template.path, line, f"{problem} (used by {self.fields.where})")
+
+        try:
+            obj = template.object_at(0, 1)
+        except TemplateError as err:
+            refuse(err.problem, err.line)
+            return
+        kind = BY_KIND.get(str(obj["kind"]))
+        if wanted_kind and obj["kind"] != wanted_kind:
+            refuse(f"must be a {wanted_kind}, and is a {obj['kind']}")
+        elif kind is None or kind.api_version != obj["apiVersion"]:
+            refuse(f"the embedded cluster keeps no {obj['kind']} of {obj['apiVersion']}")
+        else:
+            metadata = obj.get("metadata")
+            named = obj if isinstance(metadata, dict) and (metadata.keys() & _NAMES) else _named(obj)
+            for problem in problems_of(kind, named):
+                refuse(f"{problem.path}: {problem.problem}")
+
+
+_NAMES: Final = {"name", "generateName"}
+
+
+def _named(obj: dict[str, Any]) -> dict[str, Any]:
+    """A template may leave the name to the op."""
+    metadata = obj.get("metadata") or {}
+    return obj | {"metadata": {**metadata, "generateName": "x-"}} if isinstance(metadata, dict) else obj
+
+
+# --- one reader per opcode -----------------------------------------------------------------------------
+
+
+def _create_nodes(op: _Op) -> list[Op]:
+    fields = op.fields
+    count = op.params.count(fields)
+    template = op.template("nodeTemplatePath", typed_as="Node")
+    if template is None:
+        template = Template(path="the default node", text=_DEFAULT_NODE)
+    made = CreateNodes(
+        count=count,
+        template=template,
+        strategy=_node_strategy(fields),
+        is_resizable=bool(fields.text("countParam")),
+    )
+    return [made]
+
+
+def _node_strategy(fields: Fields) -> NodeStrategy:
+    names = ("nodeAllocatableStrategy", "labelNodePrepareStrategy", "uniqueNodeLabelStrategy")
+    if sum(name in fields.raw for name in names) > 1:
+        fields.refuse("", f"at most one of {', '.join(names)} may be set")
+    result = NodeStrategy()
+    if (own := fields.child("nodeAllocatableStrategy")) is not None:
+        result = _allocatable(own)
+        own.done()
+    if (own := fields.child("labelNodePrepareStrategy")) is not None:
+        key, values = own.text("labelKey", required=True), own.texts("labelValues")
+        if not values:
+            own.refuse("labelValues", "is required")
+        result = NodeStrategy(label_key=key, label_values=values)
+        own.done()
+    if (own := fields.child("uniqueNodeLabelStrategy")) is not None:
+        result = NodeStrategy(label_key=own.text("labelKey", required=True))
+        own.done()
+    return result
+
+
+def _allocatable(fields: Fields) -> NodeStrategy:
+    volumes: dict[str, int] = {}
+    drivers = fields.any("csiNodeAllocatable") or {}
+    if not isinstance(drivers, dict):
+        fields.refuse("csiNodeAllocatable", "must be a map of drivers")
+        drivers = {}
+    for driver, raw in drivers.items():
+        own = Fields(fields.problems, f"{fields.path}.csiNodeAllocatable.{driver}", fields.where, raw)
+        volumes[driver] = own.integer("count")
+        own.done()
+    return NodeStrategy(
+        allocatable={name: str(value) for name, value in (fields.any("nodeAllocatable") or {}).items()},
+        csi_allocatable=volumes,
+        migrated_plugins=fields.texts("migratedPlugins"),
+    )
+
+
+def _create_namespaces(op: _Op) -> list[Op]:
+    template = op.template("namespaceTemplatePath", typed_as="Namespace")
+    prefix = op.fields.text("prefix", required=True)
+    return [CreateNamespaces(prefix=prefix, count=op.params.count(op.fields), template=template)]
+
+
+def _create_pods(op: _Op) -> list[Op]:
+    fields = op.fields
+    count = op.params.count(fields)
+    if multiplier := fields.text("countMultiplierParam"):
+        count *= int(op.params._named(fields, "countMultiplierParam", multiplier) or 0)
+    path = fields.text("podTemplatePath") or op.context.default_pod
+    if not path:
+        fields.refuse("podTemplatePath", "is required where the case has no defaultPodTemplatePath")
+        return []
+    params = op.params.template_params(fields)
+    template = op.template_at("podTemplatePath", path, typed_as="Pod", params=params)
+    collects, skips = fields.flag("collectMetrics"), fields.flag("skipWaitToCompletion")
+    if collects and skips:
+        fields.refuse("collectMetrics", "and skipWaitToCompletion cannot both be true")
+    steady = op.params.flag(fields, "steadyState")
+    steady_s = fields.seconds_of("duration", op.params.text(fields, "duration"))
+    if steady and steady_s <= 0:
+        fields.refuse("duration", "must be above 0 with steadyState")
+    if steady and skips:
+        fields.refuse("steadyState", "and skipWaitToCompletion cannot both be true")
+    volume = op.template("persistentVolumeTemplatePath", typed_as="PersistentVolume")
+    claim = op.template("persistentVolumeClaimTemplatePath", typed_as="PersistentVolumeClaim")
+    if (volume is None) is not (claim is None):
+        fields.refuse("", "persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath go together")
+    if template is None:
+        return []
+    made = CreatePods(
+        count=count,
+        namespace=op.namespace,
+        template=template,
+        collects_metrics=collects,
+        waits=not skips,
+        steady_s=steady_s if steady else 0.0,
+        volume_template=volume,
+        claim_template=claim,
+    )
+    return [made]
+
+
+def _create_pod_sets(op: _Op) -> list[Op]:
+    count = op.params.count(op.fields)
+    prefix = op.fields.text("namespacePrefix", required=True)
+    inner = op.fields.child("createPodsOp")
+    if inner is None:
+        op.fields.refuse("createPodsOp", "is required")
+        return []
+    if inner.text("opcode") != "createPods":
+        inner.refuse("opcode", "must be createPods")
+    ops = _create_pods(_Op(op.context, inner, op.index))
+    inner.done()
+    return [
+        replace(made, namespace=f"{prefix}-{i}")
+        for i in range(count)
+        for made in ops
+        if isinstance(made, CreatePods)
+    ]
+
+
+def _create_any(op: _Op) -> list[Op]:
+    template = op.template("templatePath", required=True)
+    namespace, count = op.fields.text("namespace"), op.params.count(op.fields, default=1)
+    if template is None or not _scope_is_right(op, template, namespace):
+        return []
+    return [CreateAny(count=count, namespace=namespace, template=template)]
+
+
+def _update_any(op: _Op) -> list[Op]:
+    template = op.template("templatePath", required=True)
+    namespace, count = op.fields.text("namespace"), op.params.count(op.fields, default=1)
+    per_second = op.fields.integer("updatePerSecond")
+    unknown = set(op.fields.texts("subresources")) - {"status"}
+    if unknown:
+        op.fields.refuse("subresources", "must be status, or absent")
+    if template is None or not _scope_is_right(op, template, namespace):
+        return []
+    return [UpdateAny(count=count, namespace=namespace, template=template, per_second=per_second)]
+
+
+def _scope_is_right(op: _Op, template: Template, namespace: str) -> bool:
+    """A namespace for the kinds that have one, and only for them; a broken template is on record already."""
+    try:
+        kind = BY_KIND.get(str(template.object_at(0, 1)["kind"]))
+    except TemplateError:
+        return False
+    if kind is None:
+        return False
+    if kind.namespaced and not namespace:
+        op.fields.refuse("namespace", f"is required: a {kind.kind} is in a namespace")
+    elif namespace and not kind.namespaced:
+        op.fields.refuse("namespace", f"must be absent: a {kind.kind} is in no namespace")
+    return kind.namespaced is bool(namespace)
+
+
+def _delete_pods(op: _Op) -> list[Op]:
+    fields = op.fields
+    made = DeletePods(
+        namespace=fields.text("namespace", required=True),
+        labels=fields.labels("labelSelector"),
+        per_second=fields.integer("deletePodsPerSecond"),
+        waits=not fields.flag("skipWaitToCompletion"),
+    )
+    return [made]
+
+
+def _churn(op: _Op) -> list[Op]:
+    fields = op.fields
+    mode, number = fields.text("mode", required=True), fields.integer("number")
+    if mode not in ("create", "recreate"):
+        fields.refuse("mode", f"must be create or recreate, and is {mode!r}")
+    elif mode == "recreate" and not number:
+        fields.refuse("number", "must be above 0 with mode recreate")
+    paths = fields.texts("templatePaths")
+    if not paths:
+        fields.refuse("templatePaths", "is required")
+    templates = [op.template_at("templatePaths", path) for path in paths]
+    interval_ms = fields.integer("intervalMilliseconds") or DEFAULT_INTERVAL_MS
+    made = Churn(
+        recreates=mode == "recreate",
+        number=number,
+        interval_s=interval_ms / 1000,
+        namespace=op.namespace,
+        templates=tuple(template for template in templates if template is not None),
+    )
+    return [made]
+
+
+def _barrier(op: _Op) -> list[Op]:
+    fields = op.fields
+    stage = fields.text("stageRequirement", SCHEDULED)
+    if stage not in (SCHEDULED, ATTEMPTED):
+        fields.refuse("stageRequirement", f"must be {SCHEDULED} or {ATTEMPTED}, and is {stage!r}")
+    labels = fields.labels("labelSelector")
+    return [Barrier(namespaces=fields.texts("namespaces"), labels=labels, stage=stage)]
+
+
+def _sleep(op: _Op) -> list[Op]:
+    return [Sleep(duration_s=op.fields.seconds_of("duration", op.params.text(op.fields, "duration")))]
+
+
+def _start_collecting(op: _Op) -> list[Op]:
+    op.fields.text("name")  # appended to the workload's name in upstream's results; here there is one line
+    namespaces = op.fields.texts("namespaces")
+    if not namespaces:
+        op.fields.refuse("namespaces", "is required")
+    return [StartCollecting(namespaces=namespaces, labels=op.fields.labels("labelSelector"))]
+
+
+def _stop_collecting(op: _Op) -> list[Op]:
+    return [StopCollecting()]
+
+
+_READERS: Final[Mapping[str, Callable[[_Op], list[Op]]]] = {
+    "createNodes": _create_nodes,
+    "createNamespaces": _create_namespaces,
+    "createPods": _create_pods,
+    "createPodSets": _create_pod_sets,
+    "createAny": _create_any,
+    "updateAny": _update_any,
+    "deletePods": _delete_pods,
+    "churn": _churn,
+    "barrier": _barrier,
+    "sleep": _sleep,
+    "startCollectingMetrics": _start_collecting,
+    "stopCollectingMetrics": _stop_collecting,
+}
