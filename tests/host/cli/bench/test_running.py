@@ -236,10 +236,6 @@ async def test_pods_with_volumes_get_their_claims(case: ReadCase, tmp_path: Path
     volume["spec"] |= {"accessModes": ["ReadOnlyMany"], "csi": {"driver": "d", "volumeHandle": "h"}}
     claim: Obj = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
     claim["spec"] = {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}
-        "kind": "PersistentVolumeClaim",
-        "spec": {"accessModes": ["ReadOnlyMany"]},
-    }
-    claim["spec"] |= {"resources": {"requests": {"storage": "1Gi"}}}
     op = measured(
         2,
         persistentVolumeTemplatePath=template(volume, "pv.yaml"),
