@@ -16,7 +16,8 @@ import click
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.cli.input_errors import BAD_INPUT, reported
-from berth_host.cli.options import own_plugins
+from berth_host.cli.options import no_convert_option, own_plugins
+from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
@@ -36,7 +37,13 @@ PointsByPlugin = dict[str, frozenset[str]]
 
 @click.command("check-config")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print one JSON object.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json", "yaml"]),
+    help="json: one object with the result. yaml: the file itself, as v1, to be saved.",
+)
+@no_convert_option
 @click.option(
     "--plugin",
     "plugins",
@@ -51,11 +58,14 @@ PointsByPlugin = dict[str, frozenset[str]]
     metavar="GATE=true|false,...",
     help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
 )
-def check_config(file: str, output: str | None, plugins: tuple[str, ...], gates: tuple[str, ...]) -> None:
+def check_config(
+    file: str, output: str | None, no_convert: bool, plugins: tuple[str, ...], gates: tuple[str, ...]
+) -> None:
     """Check FILE (- for standard input) and show what it means.
 
-    Reads a KubeSchedulerConfiguration and, beside it or alone, a BerthConfiguration. Shows the plugins of
-    every profile in the order in which they run. Exits 2 if the file cannot be used.
+    Reads a KubeSchedulerConfiguration and, beside it or alone, a BerthConfiguration. An older
+    KubeSchedulerConfiguration or a Policy is converted to v1, with a warning for each change. Shows the
+    plugins of every profile in the order in which they run. Exits 2 if the file cannot be used.
     """
     source = "standard input" if file == "-" else file
     given, feature_gates = _parse_plugins(plugins), _parse_gates(gates)
@@ -64,7 +74,13 @@ def check_config(file: str, output: str | None, plugins: tuple[str, ...], gates:
         berth = _berth_of(text, source)
         with reported():
             registered, warnings = _registered(given, berth)
-        loaded = load_configuration(text, source=source, registered=registered, feature_gates=feature_gates)
+        loaded = load_configuration(
+            text,
+            source=source,
+            registered=registered,
+            feature_gates=feature_gates,
+            convert_older=not no_convert,
+        )
     except ConfigurationError as err:
         _fail(err, output)
     loaded = replace(loaded, warnings=(*warnings, *loaded.warnings))
@@ -73,6 +89,9 @@ def check_config(file: str, output: str | None, plugins: tuple[str, ...], gates:
         return
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if output == "yaml":
+        click.echo(file_text(loaded), nl=False)
+        return
     for line in _report(source, loaded):
         click.echo(line)
 
@@ -81,6 +100,8 @@ def _fail(error: ConfigurationError, output: str | None) -> NoReturn:
     if output == "json":
         click.echo(json.dumps(error_to_json(error)))
     else:
+        for warning in error.warnings:
+            click.echo(f"warning: {warning}", err=True)
         click.echo(error.text, err=True)
     sys.exit(BAD_INPUT)
 
@@ -157,6 +178,10 @@ def _parse_gates(specs: Sequence[str]) -> dict[str, bool]:
 def _report(source: str, loaded: LoadedConfiguration) -> Iterator[str]:
     count = len(loaded.profiles)
     yield f"{source} is valid: {count} profile{'s' if count > 1 else ''}"
+    if loaded.converted_from is not None:
+        yield f"converted from {loaded.converted_from}; -o yaml prints it as the file to save:"
+        yield ""
+        yield from textwrap.indent(document_text(loaded), "  ").splitlines()
     yield ""
     yield from _table(_settings(loaded))
     for profile in loaded.profiles:

@@ -18,9 +18,12 @@ from berth_host.config.loading import default_configuration, load_berth_configur
 NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
 
 
-def load(path: str | None, plugins: Mapping[str, type] | None = None) -> LoadedConfiguration:
+def load(
+    path: str | None, plugins: Mapping[str, type] | None = None, *, convert_older: bool = True
+) -> LoadedConfiguration:
     """The configuration at `path`, or the default one; `plugins` are the program's own.
 
+    `convert_older`: one of an older version is converted to v1, with warnings, and not refused.
     Raises ConfigurationError and PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
@@ -28,12 +31,14 @@ def load(path: str | None, plugins: Mapping[str, type] | None = None) -> LoadedC
         return default_configuration(registered=registered)
     text = _read(path)
     registered |= _points_in_process(text, path)
-    return load_configuration(text, source=path, registered=registered)
+    return load_configuration(text, source=path, registered=registered, convert_older=convert_older)
 
 
-def for_simulation(path: str | None, plugins: Mapping[str, type] | None = None) -> LoadedConfiguration:
+def for_simulation(
+    path: str | None, plugins: Mapping[str, type] | None = None, *, convert_older: bool = True
+) -> LoadedConfiguration:
     """As `load`, and nothing in it that a simulation would have to ignore."""
-    loaded = load(path, plugins)
+    loaded = load(path, plugins, convert_older=convert_older)
     if loaded.scheduler.extenders:
         raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
     return loaded

@@ -20,6 +20,11 @@ from berth_host.config.profiles.registry import UNTIL_ATTACHED
 Command = TypeVar("Command", bound=Callable[..., Any])
 OUTPUTS: Final = ("table", "json", "yaml")
 
+no_convert_option: Final = click.option(
+    "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.36 does."
+)
+"""Shared by all commands that read a configuration; without it older ones are converted to v1."""
+
 _OPTIONS: Final = (
     click.option(
         "-f",
@@ -32,6 +37,7 @@ _OPTIONS: Final = (
     ),
     click.argument("more_paths", nargs=-1, metavar="[PATH]..."),
     click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    no_convert_option,
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
     click.option(
         "-o",
@@ -46,7 +52,7 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Command) -> Command:
-    """-f (whose further paths may follow without it), --config, --seed, -o and -v."""
+    """-f (whose further paths may follow without it), --config, --no-convert, --seed, -o and -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -64,6 +70,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     request = Request(
         paths=[*options["paths"], *options["more_paths"]],
         config=options["config"],
+        convert_older=not options["no_convert"],
         seed=options["seed"],
         read_stdin=_read_stdin,
         plugins=own_plugins(),

@@ -30,13 +30,17 @@ from berth_host.scheduler.chooser import SeededChooser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a command was given. `config` None: the default configuration; `plugins`: the program's own."""
+    """What a command was given. `config` None: the default configuration; `plugins`: the program's own.
+
+    `convert_older`: a configuration of an older version is converted to v1 and not refused.
+    """
 
     paths: Sequence[str]
     config: str | None
     seed: int
     read_stdin: Callable[[], str]
     plugins: Mapping[str, type] = field(default_factory=dict)
+    convert_older: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,9 @@ class Finished:
 
 def prepare(request: Request) -> Prepared:
     """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
-    loaded_configuration = configuration.for_simulation(request.config, request.plugins)
+    loaded_configuration = configuration.for_simulation(
+        request.config, request.plugins, convert_older=request.convert_older
+    )
     clock = ManualClock(float(int(time.time())))
     server = ApiServer(clock)
     loaded = load(request.paths, server, request.read_stdin)

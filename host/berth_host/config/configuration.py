@@ -139,13 +139,21 @@ class ResolvedProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfiguration:
-    """A whole configuration. `scheduler_json` is the defaulted first document without its profiles."""
+    """A whole configuration. `scheduler_json` is the defaulted first document without its profiles.
+
+    `document` is the first document as it was decoded, before any default, `berth_document` berth's own as
+    it stands in the same file; `converted_from` is the older form that the first one was converted from,
+    None for v1.
+    """
 
     scheduler: KubeSchedulerConfiguration
     profiles: tuple[ResolvedProfile, ...]
     berth: BerthConfiguration
     warnings: tuple[str, ...]
     scheduler_json: Mapping[str, Json]
+    document: Mapping[str, Json]
+    berth_document: Mapping[str, Json] | None = None
+    converted_from: str | None = None
 
     def profile(self, scheduler_name: str) -> ResolvedProfile | None:
         """The profile of a scheduler name, None if it is somebody else's."""

@@ -63,10 +63,11 @@ class Finding:
 
 
 class ConfigurationError(Exception):
-    """A configuration that cannot be used. Attributes: kind, findings, source, config.
+    """A configuration that cannot be used. Attributes: kind, findings, source, config, warnings.
 
-    `config` holds the defaulted top-level fields, for kind "profile" only. `str()` is one line per
-    finding, each naming file and line.
+    `config` holds the defaulted top-level fields, for kind "profile" only. `warnings` say how an older
+    file was converted before the error was found. `str()` is one line per finding, each naming file and
+    line.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ConfigurationError(Exception):
         self.findings = tuple(findings)
         self.source = source
         self.config = config
+        self.warnings: tuple[str, ...] = ()
         super().__init__("\n".join(finding.located(source) for finding in self.findings))
 
     @property

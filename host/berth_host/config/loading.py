@@ -1,8 +1,9 @@
 """The text of a configuration file -> LoadedConfiguration, or everything that is wrong with it.
 
-Steps, in kube-scheduler's order: read the first document, decode it strictly, fill in defaults, validate,
-build the extenders and profiles; berth's own document is read between validation and building, because
-it says which other plugins exist. Called by `app` and `check-config`.
+Steps, in kube-scheduler's order: read the first document, convert it if it is an older one and that is
+wanted, decode it strictly, fill in defaults, validate, build the extenders and profiles; berth's own
+document is read between validation and building, because it says which other plugins exist. Called by `app`
+and `check-config`.
 Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
 """
 
@@ -23,6 +24,8 @@ from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeScheduler
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
+from berth_host.config.older.conversion import convert, is_older
+from berth_host.config.older.table import Form
 from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError
@@ -42,15 +45,36 @@ def load_configuration(
     registered: Mapping[str, frozenset[str]] = _NO_PLUGINS,
     feature_gates: Mapping[str, bool] = _NO_GATES,
     berth: BerthConfiguration | None = None,
+    convert_older: bool = False,
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
-    `registered`: plugins beside the default ones, by name, with the points they implement, spelled as in
-    KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes from another file. Raises
-    ConfigurationError, and ValueError for a registered point that does not exist.
+    `convert_older`: a document of an older version is converted to v1, with warnings; otherwise it is
+    refused, as kube-scheduler 1.36 does. `registered`: plugins beside the default ones, by name, with the
+    points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
+    from another file. Raises ConfigurationError, and ValueError for a registered point that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
-    documents = _read(text, source)
+    documents = _read(text, source, convert_older=convert_older)
+    root, form = documents.scheduler, None
+    warnings = (*gates.warnings, *documents.warnings)
+    if convert_older and root is not None:
+        converted = convert(root, is_yaml=documents.is_yaml, source=source)
+        root, form = converted.root, converted.form
+        warnings += converted.warnings
+    try:
+        return _load(
+            replace(documents, scheduler=root),
+            form,
+            _Given(source=source, registered=registered, gates=gates, berth=berth, warnings=warnings),
+        )
+    except ConfigurationError as err:
+        err.warnings = warnings if form is not None else ()
+        raise
+
+
+def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfiguration:
+    source, gates, berth = given.source, given.gates, given.berth
     defaulted = _decode_and_validate(documents, gates, source)
     own = decode_berth(documents.berth, source=source) if documents.berth is not None else None
     if own is not None and berth is not None:
@@ -59,12 +83,13 @@ def load_configuration(
     return _build(
         defaulted,
         _Rest(
-            root=documents.scheduler,
+            documents=documents,
             source=source,
-            registered=registered,
+            registered=given.registered,
             berth=own or berth or BerthConfiguration(),
-            warnings=(*gates.warnings, *documents.warnings),
+            warnings=given.warnings,
             gates=gates,
+            form=form,
         ),
     )
 
@@ -91,9 +116,9 @@ def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
     return BerthConfiguration() if document is None else decode_berth(document, source=source)
 
 
-def _read(text: str, source: str) -> Documents:
+def _read(text: str, source: str, *, convert_older: bool = False) -> Documents:
     try:
-        return read_documents(text)
+        return read_documents(text, joins_rest=is_older) if convert_older else read_documents(text)
     except SourceError as err:
         raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=source) from err
 
@@ -114,15 +139,27 @@ def _decode_and_validate(documents: Documents, gates: FeatureGates, source: str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rest:
-    """What building needs beside the defaulted document. `root` None: there was no first document."""
+class _Given:
+    """What the caller gave beside the text, and the warnings so far."""
 
-    root: SourceNode | None
+    source: str
+    registered: Mapping[str, frozenset[str]]
+    gates: FeatureGates
+    berth: BerthConfiguration | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """What building needs beside the defaulted document."""
+
+    documents: Documents
     source: str
     registered: Mapping[str, frozenset[str]]
     berth: BerthConfiguration
     warnings: tuple[str, ...]
     gates: FeatureGates
+    form: Form | None
 
 
 def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
@@ -131,7 +168,8 @@ def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
         registry = plugin_registry(defaulted.profiles, rest.registered, rest.berth)
         profiles = tuple(_told_gates(one, rest.gates) for one in build_profiles(defaulted, registry))
     except ProfileError as err:
-        line = None if rest.root is None else rest.root.line_of(err.finding.field)
+        root = rest.documents.scheduler
+        line = None if root is None else root.line_of(err.finding.field)
         findings = [err.finding.at_line(line)]
         raise ConfigurationError("profile", findings, source=rest.source, config=scheduler_json) from err
     return LoadedConfiguration(
@@ -140,7 +178,15 @@ def _build(defaulted: DefaultedScheduler, rest: _Rest) -> LoadedConfiguration:
         berth=rest.berth,
         warnings=(*rest.warnings, *registry.warnings),
         scheduler_json=scheduler_json,
+        document=_object(rest.documents.scheduler) or {"apiVersion": API_VERSION, "kind": KIND},
+        berth_document=_object(rest.documents.berth),
+        converted_from=rest.form,
     )
+
+
+def _object(root: SourceNode | None) -> Mapping[str, Json] | None:
+    shown = None if root is None else root.to_json()
+    return shown if isinstance(shown, dict) else None
 
 
 def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfile:

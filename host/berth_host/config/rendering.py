@@ -12,13 +12,16 @@ from berth_host.config.source.node import Json
 
 
 def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
-    """`config`, `profiles`, `berth` and `warnings`."""
-    return {
+    """`config`, `profiles`, `berth` and `warnings`; `converted` where an older file was converted to v1."""
+    result: dict[str, Json] = {
         "config": dict(loaded.scheduler_json),
         "profiles": [profile_to_json(profile) for profile in loaded.profiles],
         "berth": loaded.berth.to_json(),
         "warnings": list(loaded.warnings),
     }
+    if loaded.converted_from is not None:
+        result["converted"] = dict(loaded.document)
+    return result
 
 
 def profile_to_json(profile: ResolvedProfile) -> dict[str, Json]:
@@ -40,7 +43,10 @@ def profile_to_json(profile: ResolvedProfile) -> dict[str, Json]:
 
 
 def error_to_json(error: ConfigurationError) -> dict[str, Json]:
-    """`error` with kind, text and rejected fields, and `config` where loading came that far."""
+    """`error` with kind, text and rejected fields; `config` where loading came that far.
+
+    `warnings` where an older file was converted before it was rejected.
+    """
     errors: list[Json] = [
         {
             "type": finding.type.value if finding.type is not None else "",
@@ -52,6 +58,8 @@ def error_to_json(error: ConfigurationError) -> dict[str, Json]:
     result: dict[str, Json] = {"error": {"kind": error.kind, "text": error.text, "errors": errors}}
     if error.config is not None:
         result["config"] = dict(error.config)
+    if error.warnings:
+        result["warnings"] = list(error.warnings)
     return result
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from docs.reference import commands, config, contract, points, sdk
+from docs.reference import commands, config, contract, conversions, points, sdk
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "points": points.points,
@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "point-settings": config.points,
     "limits": config.limits,
     "feature-gates": config.feature_gates,
+    "conversions": conversions.conversions,
     "default-plugins": config.default_plugins,
     "berth-commands": commands.berth_commands,
     "sdk-commands": commands.sdk_commands,

@@ -143,3 +143,59 @@ def test_file_that_is_no_text_or_not_there_exits_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(berth, ["check-config", str(file)])
     assert (result.exit_code, result.stderr) == (2, f"{file}:2: not UTF-8: byte 0xff\n")
     assert CliRunner().invoke(berth, ["check-config", str(tmp_path / "missing")]).exit_code == 2
+
+
+OLD = HEADER.replace("config.k8s.io/v1", "config.k8s.io/v1beta2")
+
+
+def test_an_older_file_is_shown_converted_with_its_warnings() -> None:
+    result = run(OLD + "healthzBindAddress: ''\nprofiles: [{schedulerName: packing}]\n")
+    assert result.exit_code == 0
+    assert "converted from v1beta2" in result.stdout
+    assert "  - schedulerName: packing\n" in result.stdout
+    assert "TaintToleration x1" in result.stdout
+    assert "warning: line 3: healthzBindAddress: field healthzBindAddress is dropped" in result.stderr
+    got = shown(OLD)
+    assert got["converted"]["apiVersion"] == "kubescheduler.config.k8s.io/v1"
+    assert len(got["warnings"]) == 2
+
+
+def test_yaml_is_a_file_to_save_that_is_stable() -> None:
+    words = "[y, 'on', '1e3', '010', '<<', plain, '']"
+    text = (
+        f"{OLD}profiles: [{{pluginConfig: [{{name: X, args: {{words: {words}, n: 1}}}}]}}]\n"
+        f"{BERTH}cycleBudget: 2s\n"
+    ).replace("[y,", "['y',")
+    first = run(text, "-o", "yaml")
+    again = run(first.stdout, "-o", "yaml")
+    assert first.exit_code == again.exit_code == 0
+    assert again.stdout == first.stdout
+    assert "converted" not in again.stderr
+    assert "becomes" not in again.stderr
+    assert "\n---\napiVersion: config.berth.io/v1alpha1\n" in first.stdout
+    assert shown(first.stdout)["berth"]["cycleBudget"] == "2s"
+    words_after = shown(first.stdout)["profiles"][0]["pluginConfig"][0]["args"]["words"]
+    assert words_after == ["y", "on", "1e3", "010", "<<", "plain", ""]
+
+
+def test_no_convert_refuses_older_files_as_kube_scheduler_does() -> None:
+    result = run(OLD, "--no-convert")
+    assert result.exit_code == 2
+    assert 'no kind "KubeSchedulerConfiguration" is registered for version' in result.stderr
+    assert shown(OLD, "--no-convert")["error"]["kind"] == "decode"
+
+
+def test_an_end_mark_in_an_older_file_does_not_end_it() -> None:
+    text = HEADER.replace("/v1", "/v1alpha1") + "\n...\n\nplugins:\n  reserve: {enabled: [{name: Mine}]}\n"
+    got = shown(text, "--plugin", "Mine=reserve")
+    assert got["profiles"][0]["plugins"]["reserve"][-1] == {"name": "Mine"}
+    assert "joined to the first part" in got["warnings"][0]
+
+
+def test_an_error_after_conversion_comes_with_the_warnings() -> None:
+    text = OLD + "profiles: [{plugins: {filter: {enabled: [{name: Foo}]}}}]"
+    result = run(text)
+    assert result.exit_code == 2
+    assert "warning: line 1: apiVersion" in result.stderr
+    assert '"Foo" does not exist' in result.stderr
+    assert shown(text)["warnings"]

@@ -189,6 +189,18 @@ def test_bad_configuration_exits_with_2_and_names_file_and_line(run: Run, write:
     assert "percentageOfNodesToScore" in result.stderr
 
 
+def test_an_older_configuration_is_converted_unless_told_otherwise(run: Run, write: Write) -> None:
+    policy = {"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}], "priorities": []}
+    config = write(policy, name="policy.yaml")
+    arguments = ("simulate", "-f", write(node_object("a"), pod_object("huge", cpu="64")), "--config", config)
+    result = run(*arguments, "-o", "json")
+    assert placed(result) == {"default/huge": "a"}  # nothing but HostName is asked
+    assert "predicate HostName becomes NodeName" in result.stderr
+    refused = run(*arguments, "--no-convert")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert 'no kind "Policy" is registered' in refused.stderr
+
+
 def test_what_a_plugin_prints_is_not_in_the_result(run: Run, write: Write) -> None:
     path = write(node_object("a"), node_object("b"), pod_object("web"))
     config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")

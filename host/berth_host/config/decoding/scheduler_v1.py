@@ -1,14 +1,14 @@
 """The first document -> values of kubescheduler.config.k8s.io/v1, strictly. Called by the loader.
 
-Version and kind are looked at first, then an older version is converted (`CONVERTERS`), then the whole
-document is decoded and every plugin's arguments after it: those of default plugins into their types,
-others stay as they stand.
+Version and kind are looked at first, then the whole document is decoded and every plugin's arguments after
+it: those of default plugins into their types, others stay as they stand. Older versions are converted
+before (`config.older`).
 Source: apimachinery `runtime/serializer/json/json.go`, `kube-scheduler/config/v1/types.go`, v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,9 +23,6 @@ from berth_host.config.decoding.types_v1 import (
 )
 from berth_host.config.errors import ConfigurationError, Finding, nearest
 from berth_host.config.source.node import Json, SourceNode
-
-CONVERTERS: Final[Mapping[str, Callable[[SourceNode], SourceNode]]] = {API_VERSION: lambda root: root}
-"""The apiVersions that can be read, each with what turns its document into one of v1."""
 
 _KINDS: Final = (KIND, *ARGS_TYPES)
 
@@ -61,7 +58,6 @@ def decode_scheduler(root: SourceNode, *, is_yaml: bool, source: str) -> Decoded
     findings = _check_version_and_kind(root)
     if findings:
         raise ConfigurationError("decode", findings, source=source)
-    root = CONVERTERS[API_VERSION](root)
     context = Context(is_yaml=is_yaml)
     config: KubeSchedulerConfigurationV1 = decode_value(
         struct_of(KubeSchedulerConfigurationV1), root, "", context
@@ -90,7 +86,7 @@ def _check_version_and_kind(root: SourceNode) -> list[Finding]:
         return [Finding(f"Object 'Kind' is missing: add \"kind: {KIND}\"", line=root.line)]
     if not meta.version:
         return [Finding(f"Object 'apiVersion' is missing: add \"apiVersion: {API_VERSION}\"", line=root.line)]
-    if meta.api_version not in CONVERTERS or meta.kind not in _KINDS:
+    if meta.api_version != API_VERSION or meta.kind not in _KINDS:
         return [meta.not_registered(root, KIND)]
     if meta.kind != KIND:
         message = f"couldn't decode as {KIND}, got {GROUP}/v1, Kind={meta.kind}"
@@ -136,10 +132,10 @@ class _TypeMeta:
     def not_registered(self, node: SourceNode, wanted_kind: str) -> Finding:
         """An unknown pair of version and kind, with the cure for whichever is the unknown one."""
         message = f'no kind "{self.kind}" is registered for version "{self.api_version}"'
-        if self.api_version in CONVERTERS:
+        if self.api_version == API_VERSION:
             suggestion = nearest(self.kind, (wanted_kind,))
             return Finding(message, line=node.line_of("kind"), suggestion=suggestion)
-        message += f": this release reads {', '.join(CONVERTERS)}"
+        message += f": this release reads {API_VERSION}, and older versions where they are converted"
         return Finding(message, line=node.line_of("apiVersion"))
 
 
@@ -158,7 +154,7 @@ def _decode_args(entry: PluginConfigV1, path: str, context: Context) -> PluginCo
 
 
 def _check_args_type(meta: _TypeMeta, kind: str, node: SourceNode, path: str) -> list[Finding]:
-    if meta.api_version not in CONVERTERS or meta.kind not in _KINDS:
+    if meta.api_version != API_VERSION or meta.kind not in _KINDS:
         return [replace(meta.not_registered(node, kind), field=path)]
     if meta.kind == kind:
         return []

@@ -134,7 +134,11 @@ class _Expansion:
         return weights
 
     def _does_not_exist(self, point: str, name: str, where: str) -> ProfileError:
-        message = f'{POINT_INTERFACES[point]} "{name}" does not exist'
+        message = (
+            f'{POINT_INTERFACES[point]} "{name}" does not exist: it is no default plugin; say where it runs '
+            f"in a BerthConfiguration, install its package, or name it to check-config "
+            f"(--plugin {name}={point})"
+        )
         return ProfileError(Finding(message, field=where, suggestion=nearest(name, self._known)))
 
     def _registered_twice(self, point: str, name: str, where: str) -> ProfileError:

@@ -8,15 +8,17 @@ Source: `cmd/kube-scheduler/app/options/configfile.go`, apimachinery's recognizi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from berth_host.config.source.json_reader import read_json
-from berth_host.config.source.node import SourceError, SourceNode
-from berth_host.config.source.yaml_reader import YamlDocument, read_yaml
+from berth_host.config.source.node import RepeatedKey, SourceError, SourceNode
+from berth_host.config.source.yaml_reader import read_yaml
 
 _BERTH_LINE: Final = re.compile(r"""^apiVersion:[ \t]*["']?config\.berth\.io/""", re.MULTILINE)
 _DOCUMENT_MARK: Final = re.compile(r"^---(?=[ \t\r\n]|$)", re.MULTILINE)
+_META_FIELDS: Final = ("apiVersion", "kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +40,81 @@ class _Chunk:
     text: str
     first_line: int
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it follows an end mark ("..."), and no mark of its own ("---") opens it."""
+        return not _DOCUMENT_MARK.match(self.text)
 
-def read_documents(text: str) -> Documents:
-    """Split and read a file. Raises SourceError for an unreadable first document or one of berth's own."""
+
+def _never(root: SourceNode) -> bool:
+    return False
+
+
+def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _never) -> Documents:
+    """Split and read a file. Raises SourceError for an unreadable first document or one of berth's own.
+
+    `joins_rest`: whether what follows the end mark ("...") of a first document is a part of it; it is not
+    for kube-scheduler, but older examples are written so.
+    """
     if text.lstrip().startswith("{"):
         return Documents(read_json(text), is_yaml=False, berth=None, warnings=())
     text = text.removeprefix("\ufeff")
     first = read_yaml(text)
-    rest = _chunks(text, first)
+    root, rest = first.root, _chunks(text, first.end_line, first.end_column)
+    joined: tuple[str, ...] = ()
+    if rest and rest[0].is_bare and joins_rest(root):
+        root, rest, joined = _joined(root, rest)
     own = [chunk for chunk in rest if _BERTH_LINE.search(chunk.text)]
-    warnings = tuple(
+    warnings = joined + tuple(
         f"the YAML document at line {chunk.first_line} is ignored: only the first document of a file "
         "and a BerthConfiguration (config.berth.io/v1alpha1) are read"
         for chunk in rest
         if chunk not in own
     )
-    if _is_berth(first.root):
+    if _is_berth(root):
         if rest:
             raise SourceError(
                 "a BerthConfiguration comes after the KubeSchedulerConfiguration, or in a file of its own: "
                 "kube-scheduler reads the first document only",
                 rest[0].first_line,
             )
-        return Documents(None, is_yaml=True, berth=first.root, warnings=warnings)
+        return Documents(None, is_yaml=True, berth=root, warnings=warnings)
     if len(own) > 1:
         raise SourceError("a second BerthConfiguration in the same file", own[1].first_line)
     berth = read_yaml(own[0].text, first_line=own[0].first_line).root if own else None
-    return Documents(first.root, is_yaml=True, berth=berth, warnings=warnings)
+    return Documents(root, is_yaml=True, berth=berth, warnings=warnings)
+
+
+def _joined(root: SourceNode, rest: Sequence[_Chunk]) -> tuple[SourceNode, list[_Chunk], tuple[str, ...]]:
+    """The first document with the bare parts that follow it, what is left, and a warning for each part.
+
+    A part with a version or kind of its own is a document of its own. A key in two parts counts as
+    repeated, which strict decoding refuses.
+    """
+    warnings: list[str] = []
+    left = list(rest)
+    while left and left[0].is_bare and not _BERTH_LINE.search(left[0].text):
+        chunk = left[0]
+        part = read_yaml(chunk.text, first_line=chunk.first_line)
+        if any(name in part.root.members for name in _META_FIELDS):
+            break
+        if not isinstance(part.root.value, Mapping):
+            message = 'what follows "..." cannot be joined to the first part: it is no object with fields'
+            raise SourceError(message, part.root.line)
+        root = _with_part(root, part.root)
+        warnings.append(
+            f'line {part.root.line}: "..." ends a YAML document, but what follows has no apiVersion and kind: it is '
+            "joined to the first part; remove the line"
+        )
+        left[:1] = _chunks(chunk.text, part.end_line, part.end_column, first_line=chunk.first_line)
+    return root, left, tuple(warnings)
+
+
+def _with_part(root: SourceNode, part: SourceNode) -> SourceNode:
+    repeated = [RepeatedKey(key, part.members[key].key_line) for key in part.members if key in root.members]
+    return SourceNode.of_mapping(
+        {**root.members, **part.members}, root.line, (*root.repeated, *part.repeated, *repeated)
+    )
 
 
 def _is_berth(root: SourceNode) -> bool:
@@ -72,10 +122,10 @@ def _is_berth(root: SourceNode) -> bool:
     return member is not None and str(member.node.value).startswith("config.berth.io/")
 
 
-def _chunks(text: str, first: YamlDocument) -> list[_Chunk]:
-    """The documents after the first, unparsed; those without any content are left out."""
+def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -> list[_Chunk]:
+    """The documents after one that ends there, unparsed; those without any content are left out."""
     lines = text.splitlines(keepends=True)
-    offset = sum(len(line) for line in lines[: first.end_line]) + first.end_column
+    offset = sum(len(line) for line in lines[:end_line]) + end_column
     starts = [match.start() for match in _DOCUMENT_MARK.finditer(text, offset)]
     if not starts or text[offset : starts[0]].strip():
         starts.insert(0, offset)
@@ -83,7 +133,7 @@ def _chunks(text: str, first: YamlDocument) -> list[_Chunk]:
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         chunk = text[start:end]
         if _has_content(chunk):
-            chunks.append(_Chunk(chunk, text.count("\n", 0, start) + 1))
+            chunks.append(_Chunk(chunk, text.count("\n", 0, start) + first_line))
     return chunks
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.source.documents import read_documents
+from berth_host.config.source.documents import Documents, read_documents
 from berth_host.config.source.node import SourceError
 
 BERTH = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
@@ -69,3 +69,62 @@ def test_a_file_in_braces_is_json_and_nothing_else() -> None:
 def test_a_document_of_berth_in_the_wrong_place_or_shape_is_an_error(text: str) -> None:
     with pytest.raises(SourceError):
         read_documents(text)
+
+
+HEAD = "apiVersion: old\nkind: K\n"
+
+
+def joined(text: str) -> Documents:
+    return read_documents(HEAD + text, joins_rest=lambda root: "apiVersion" in root.members)
+
+
+def test_a_bare_rest_is_joined_to_the_first_part_with_a_warning() -> None:
+    documents = joined("\n...\n\n# about b\nb:\n  c: 2 # two\n")
+    assert documents.scheduler is not None
+    assert documents.scheduler.to_json() == {"apiVersion": "old", "kind": "K", "b": {"c": 2}}
+    assert documents.scheduler.line_of("b.c") == 8
+    assert len(documents.warnings) == 1
+    assert documents.warnings[0].startswith('line 7: "..." ends a YAML document')
+
+
+def test_every_bare_part_is_joined_up_to_the_next_document() -> None:
+    documents = joined(f"...\nb: 2\n...\nc: 3\n...\n---\nd: 4\n---\n{BERTH}")
+    assert documents.scheduler is not None
+    assert list(documents.scheduler.members) == ["apiVersion", "kind", "b", "c"]
+    assert documents.scheduler.line_of("c") == 6
+    assert documents.berth is not None
+    assert [warning[:6] for warning in documents.warnings] == ["line 4", "line 6", "the YA"]
+    assert "line 8 is ignored" in documents.warnings[2]
+
+
+def test_a_key_in_both_parts_counts_as_repeated() -> None:
+    documents = joined("b: 1\n...\nb: 2\n")
+    assert documents.scheduler is not None
+    assert [(key.key, key.line) for key in documents.scheduler.repeated] == [("b", 5)]
+
+
+@pytest.mark.parametrize("rest", ["apiVersion: v1\nb: 1\n", "kind: Pod\n", "---\nb: 1\n", f"{BERTH}"])
+def test_a_document_of_its_own_is_not_joined(rest: str) -> None:
+    documents = joined(f"...\n{rest}")
+    assert documents.scheduler is not None
+    assert list(documents.scheduler.members) == ["apiVersion", "kind"]
+    assert len(documents.warnings) == (rest != BERTH)
+    assert (documents.berth is not None) == (rest == BERTH)
+
+
+def test_comments_after_an_end_mark_are_nothing() -> None:
+    assert joined("...\n# the end\n").warnings == ()
+
+
+@pytest.mark.parametrize("rest", ["- a\n", "word\n", "b: [\n", "<<: *unknown\n"])
+def test_a_rest_that_cannot_be_joined_is_an_error_and_not_dropped(rest: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        joined(f"...\n{rest}")
+    assert caught.value.line is not None
+    assert caught.value.line > 3
+
+
+def test_a_rest_is_joined_to_nothing_but_what_the_caller_wants() -> None:
+    documents = read_documents(f"{HEAD}...\nb: 1\n", joins_rest=lambda root: False)
+    assert documents.scheduler is not None
+    assert "b" not in documents.scheduler.members

@@ -1,0 +1,44 @@
+"""A loaded configuration -> the text of a file that means the same and can be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.source.node import Json
+from berth_host.config.source.scalars import resolve_word
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every word that kube-scheduler's YAML reader would take for something else (`y`, `1e3`)."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    is_word = resolve_word(text) == text and text != "<<"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_word else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def document_text(loaded: LoadedConfiguration) -> str:
+    """The first document in v1, as YAML: what was given, converted, without defaults."""
+    return _dumped(loaded.document)
+
+
+def file_text(loaded: LoadedConfiguration) -> str:
+    """The whole file: the first document, and berth's own after it if there is one."""
+    text = document_text(loaded)
+    return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
+
+
+def _dumped(document: Mapping[str, Json]) -> str:
+    text: str = yaml.dump(
+        dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+    )
+    return text

@@ -1,0 +1,15 @@
+"""Older configurations -> documents of kubescheduler.config.k8s.io/v1, before anything is decoded strictly.
+
+    conversion   which form a document has, and the steps from it to v1
+    table        the one mapping table: every name that changed, what it is now, since when
+    warnings     what is said about each change
+    shapes       the field sets of the older forms, for strict checking
+    component    KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version
+    plugin_sets  the plugin lists of one profile
+    plugin_args  the arguments of one profile
+    policy       kind Policy: predicates, priorities, extenders
+    extenders    the extender fields that changed
+    nodes        building source nodes
+
+Values keep the line they came from, so that whatever is wrong later is reported at the user's own line.
+"""

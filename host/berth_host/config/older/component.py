@@ -1,0 +1,195 @@
+"""KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version -> v1.
+
+The document has the shape of its form already. Called by `conversion`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.decoding.types_v1 import API_VERSION, KIND
+from berth_host.config.older.extenders import convert_extenders
+from berth_host.config.older.nodes import (
+    field_of,
+    list_of,
+    object_of,
+    text_of,
+    with_members,
+)
+from berth_host.config.older.plugin_args import PluginArgs, read_plugin_args
+from berth_host.config.older.plugin_sets import Entry, PluginSet, PluginSets, read_plugin_sets
+from berth_host.config.older.table import (
+    FIT,
+    LEAST,
+    MOST,
+    POD_AFFINITY,
+    Form,
+    field_row,
+)
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import Member, SourceNode
+
+_WITHOUT_PROFILES: Final = frozenset({Form.FLAT, Form.V1ALPHA1})
+_PROFILE_FIELDS: Final = ("schedulerName", "plugins", "pluginConfig")
+_DROPPED: Final = ("healthzBindAddress", "metricsBindAddress", "failureDomains")
+_LEASES: Final = "leases"
+_PREEMPTION: Final = "DefaultPreemption"
+
+
+@dataclass(frozen=True, slots=True)
+class _ForProfiles:
+    """Top-level fields that are a matter of every profile now."""
+
+    bind_timeout: Member | None
+    disable_preemption: Member | None
+    hard_weight: Member | None
+    provider: SourceNode | None
+
+
+def convert_component(root: SourceNode, remarks: Remarks) -> SourceNode:
+    """The same configuration as a v1 document. Raises ConfigurationError for what cannot be converted."""
+    members = dict(root.members)
+    _set_version(members, root, remarks)
+    for name in _DROPPED:
+        dropped = members.pop(name, None)
+        if dropped is not None:
+            remarks.changed(field_row(name), name, dropped.key_line)
+    if "leaderElection" in members:
+        members["leaderElection"] = _leader_election(members["leaderElection"], remarks)
+    extenders = field_of(root, "extenders")
+    if extenders is not None:
+        members["extenders"] = Member(members["extenders"].key_line, convert_extenders(extenders, remarks))
+    shared = _ForProfiles(
+        bind_timeout=_given(members.pop("bindTimeoutSeconds", None)),
+        disable_preemption=_given(members.pop("disablePreemption", None)),
+        hard_weight=_given(members.pop("hardPodAffinitySymmetricWeight", None)),
+        provider=_provider(members.pop("algorithmSource", None), remarks),
+    )
+    profiles = _profiles(members, root, remarks)
+    converted = [_profile(one, path, shared, remarks) for path, one in profiles]
+    key_line = members["profiles"].key_line if "profiles" in members else converted[0].line
+    members.pop("profiles", None)
+    if any(one.members for one in converted):
+        members["profiles"] = Member(key_line, list_of(converted, converted[0].line))
+    return with_members(root, members)
+
+
+def _given(member: Member | None) -> Member | None:
+    return None if member is None or member.node.value is None else member
+
+
+def _set_version(members: dict[str, Member], root: SourceNode, remarks: Remarks) -> None:
+    line = root.line_of("apiVersion")
+    what = text_of(root, "apiVersion")
+    if remarks.form is Form.FLAT:
+        what = "a document without a version, but with lists of plugins,"
+        members["kind"] = Member(line, SourceNode(KIND, line))
+    remarks.changed(field_row("apiVersion"), "apiVersion", line, what=what)
+    version = {"apiVersion": Member(line, SourceNode(API_VERSION, line)), "kind": members.pop("kind")}
+    rest = {name: member for name, member in members.items() if name != "apiVersion"}
+    members.clear()
+    members.update(version | rest)
+
+
+def _leader_election(election: Member, remarks: Remarks) -> Member:
+    members = dict(election.node.members)
+    for older, name in (("lockObjectNamespace", "resourceNamespace"), ("lockObjectName", "resourceName")):
+        given = members.pop(older, None)
+        if given is None:
+            continue
+        path = f"leaderElection.{older}"
+        remarks.changed(field_row(path), path, given.key_line)
+        if field_of(election.node, name) is None:
+            members[name] = given
+        elif given.node.value not in ("", None):
+            remarks.say(f"dropped: {name} is given as well", path, given.key_line)
+    lock = members.get("resourceLock")
+    if lock is not None and lock.node.value not in ("", None, _LEASES):
+        row = field_row("leaderElection.resourceLock")
+        what = f"the lock on {lock.node.value}"
+        remarks.changed(row, "leaderElection.resourceLock", lock.key_line, what=what)
+        members["resourceLock"] = Member(lock.key_line, SourceNode(_LEASES, lock.node.line))
+    return Member(election.key_line, with_members(election.node, members))
+
+
+def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
+    """The name of the provider, where it was not the default one."""
+    if source is None:
+        return None
+    policy = field_of(source.node, "policy")
+    if policy is not None:
+        message = (
+            "the policy lies elsewhere: convert that file by itself (berth check-config POLICY -o yaml) and "
+            "merge the two"
+        )
+        raise remarks.refusal(message, "algorithmSource.policy", policy)
+    provider = field_of(source.node, "provider")
+    if provider is None:
+        return None
+    path = "algorithmSource.provider"
+    if provider.value not in ("DefaultProvider", "ClusterAutoscalerProvider"):
+        message = f'there was no provider "{provider.value}": DefaultProvider or ClusterAutoscalerProvider'
+        raise remarks.refusal(message, path, provider)
+    remarks.changed(field_row(path), path, provider.line, what=f"algorithmSource {provider.value}")
+    return None if provider.value == "DefaultProvider" else provider
+
+
+def _profiles(members: dict[str, Member], root: SourceNode, remarks: Remarks) -> list[tuple[str, SourceNode]]:
+    """The profiles of the document with their paths; one at least."""
+    if remarks.form not in _WITHOUT_PROFILES:
+        given = field_of(root, "profiles")
+        items = given.items if given is not None else ()
+        if not items:
+            return [("profiles[0]", object_of({}, root.line_of("profiles")))]
+        return [(f"profiles[{index}]", one) for index, one in enumerate(items)]
+    moved = {name: member for name in _PROFILE_FIELDS if (member := members.pop(name, None)) is not None}
+    for name, member in moved.items():
+        remarks.changed(field_row(name), name, member.key_line)
+    line = min((member.key_line for member in moved.values()), default=root.line)
+    return [("", SourceNode.of_mapping(moved, line, ()))]
+
+
+def _profile(profile: SourceNode, path: str, shared: _ForProfiles, remarks: Remarks) -> SourceNode:
+    prefix = f"{path}." if path else ""
+    plugins = field_of(profile, "plugins")
+    sets = read_plugin_sets(plugins, f"{prefix}plugins", profile.line, remarks)
+    if shared.provider is not None:
+        _score_most_allocated(sets, shared.provider)
+    if shared.disable_preemption is not None and shared.disable_preemption.node.value is True:
+        _disable_preemption(sets, shared.disable_preemption, remarks)
+    args = read_plugin_args(field_of(profile, "pluginConfig"), f"{prefix}pluginConfig", sets, remarks)
+    _put_shared(args, shared, remarks)
+    # An empty name is the default one, as long as there is one profile.
+    members = {
+        name: member
+        for name, member in profile.members.items()
+        if name not in ("plugins", "pluginConfig") and not (not path and member.node.value == "")
+    }
+    for name, node in (("plugins", sets.node()), ("pluginConfig", args.node(profile.line))):
+        if node is not None:
+            members[name] = Member(node.line, node)
+    return with_members(profile, members)
+
+
+def _score_most_allocated(sets: PluginSets, provider: SourceNode) -> None:
+    if sets.strategy == LEAST and not sets.points.get("score", PluginSet()).disables(FIT):
+        sets.strategy = MOST
+        sets.line = provider.line
+
+
+def _disable_preemption(sets: PluginSets, given: Member, remarks: Remarks) -> None:
+    remarks.changed(field_row("disablePreemption"), "disablePreemption", given.key_line)
+    sets.at(MULTI_POINT).disabled.append(Entry(_PREEMPTION, None, given.key_line))
+
+
+def _put_shared(args: PluginArgs, shared: _ForProfiles, remarks: Remarks) -> None:
+    if shared.bind_timeout is not None:
+        name, line = "bindTimeoutSeconds", shared.bind_timeout.key_line
+        remarks.changed(field_row(name), name, line)
+        args.put("VolumeBinding", name, line, bindTimeoutSeconds=shared.bind_timeout.node)
+    if shared.hard_weight is not None:
+        name, line = "hardPodAffinitySymmetricWeight", shared.hard_weight.key_line
+        remarks.changed(field_row(name), name, line)
+        args.put(POD_AFFINITY, name, line, hardPodAffinityWeight=shared.hard_weight.node)

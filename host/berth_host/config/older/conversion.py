@@ -1,0 +1,98 @@
+"""A document in an older form -> the same in v1, with a warning for everything that changed.
+
+A step before strict decoding, which then sees v1 alone; a v1 document comes out as it went in. Called by
+the loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.decoding.types_v1 import GROUP, KIND
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.older.component import convert_component
+from berth_host.config.older.policy import convert_policy
+from berth_host.config.older.shapes import check_shape
+from berth_host.config.older.table import COMPONENT_FORMS, Form
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.source.node import SourceNode
+
+_FORMS: Final[Mapping[str, Form]] = {
+    f"{GROUP}/{form}": form for form in COMPONENT_FORMS if form is not Form.FLAT
+}
+_POLICY_KIND: Final = "Policy"
+_POLICY_VERSIONS: Final = ("", "v1", f"{GROUP}/v1")
+_POLICY_FIELDS: Final = frozenset(
+    {
+        *("predicates", "priorities", "extenders"),
+        *("hardPodAffinitySymmetricWeight", "alwaysCheckAllPredicates"),
+    }
+)
+_FLAT_FIELDS: Final = frozenset({"plugins", "pluginConfig"})
+_ENTRY_FIELDS: Final = frozenset({"name", "args"})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What became of a document. `form` None: it was none of the older forms, and `root` is as given."""
+
+    root: SourceNode
+    form: Form | None
+    warnings: tuple[str, ...] = ()
+
+
+def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
+    """Convert a document. Raises ConfigurationError for what its form does not have or v1 cannot say."""
+    if _is_entry(root):
+        remarks = Remarks(Form.FLAT, source)
+        message = (
+            "this is one entry of pluginConfig, not a configuration: list it under profiles[].pluginConfig"
+        )
+        raise remarks.refusal(message, "", root)
+    form = form_of(root)
+    if form is None:
+        return Conversion(root, None)
+    remarks = Remarks(form, source)
+    try:
+        check_shape(root, form, is_yaml=is_yaml, source=source)
+        converted = convert_policy(root, remarks) if form is Form.POLICY else convert_component(root, remarks)
+    except ConfigurationError as err:
+        err.warnings = tuple(remarks.texts)
+        raise
+    return Conversion(converted, form, tuple(remarks.texts))
+
+
+def form_of(root: SourceNode) -> Form | None:
+    """The older form of a document, None if it is v1 or nothing that is known."""
+    version, kind = (_meta(root, name) for name in ("apiVersion", "kind"))
+    if version is None or kind is None:
+        return None
+    if kind == _POLICY_KIND:
+        return Form.POLICY if version in _POLICY_VERSIONS else None
+    if kind == KIND:
+        return _FORMS.get(version)
+    names = frozenset(root.members)
+    if kind or version or not names:
+        return None
+    if names & {"predicates", "priorities"} or names <= _POLICY_FIELDS:
+        return Form.POLICY
+    return Form.FLAT if names & _FLAT_FIELDS else None
+
+
+def is_older(root: SourceNode) -> bool:
+    """Whether the document is in one of the older forms."""
+    return form_of(root) is not None
+
+
+def _meta(root: SourceNode, name: str) -> str | None:
+    """The text of a field of every object, empty if it is absent, None if it is no text."""
+    member = root.members.get(name)
+    if member is None or member.node.value is None:
+        return ""
+    return member.node.value if isinstance(member.node.value, str) else None
+
+
+def _is_entry(root: SourceNode) -> bool:
+    return frozenset(root.members) == _ENTRY_FIELDS

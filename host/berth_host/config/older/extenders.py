@@ -1,0 +1,44 @@
+"""The `extenders` of an older form -> those of v1. Called by `component` and `policy`."""
+
+from __future__ import annotations
+
+from berth_host.config.decoding.duration import format_duration
+from berth_host.config.older.nodes import list_of, with_members
+from berth_host.config.older.table import field_row
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.source.node import Member, SourceNode
+
+_OLD_SWITCH = "enableHttps"
+_SWITCH = "enableHTTPS"
+_TIMEOUT = "httpTimeout"
+
+
+def convert_extenders(extenders: SourceNode, remarks: Remarks) -> SourceNode:
+    """Convert a list that has the shape of its form. Raises ConfigurationError for a field given twice."""
+    return list_of(
+        (_convert(one, f"extenders[{index}]", remarks) for index, one in enumerate(extenders.items)),
+        extenders.line,
+    )
+
+
+def _convert(extender: SourceNode, path: str, remarks: Remarks) -> SourceNode:
+    members = dict(extender.members)
+    switch = members.pop(_OLD_SWITCH, None)
+    if switch is not None:
+        if _SWITCH in members:
+            message = f"{_OLD_SWITCH} and {_SWITCH} are one field: remove one of them"
+            raise remarks.refusal(message, path, switch.node)
+        remarks.changed(field_row("extenders[].enableHttps"), f"{path}.{_OLD_SWITCH}", switch.key_line)
+        members[_SWITCH] = switch
+    timeout = members.get(_TIMEOUT)
+    if timeout is not None and type(timeout.node.value) is int:
+        text = format_duration(timeout.node.value)
+        remarks.changed(
+            field_row("extenders[].httpTimeout"),
+            f"{path}.{_TIMEOUT}",
+            timeout.key_line,
+            what=f"httpTimeout {timeout.node.value}",
+            more=f"it is {text}",
+        )
+        members[_TIMEOUT] = Member(timeout.key_line, SourceNode(text, timeout.node.line))
+    return with_members(extender, members)

@@ -1,0 +1,223 @@
+"""The `pluginConfig` of one profile of an older form -> that of v1. Called by `component` and `policy`.
+
+Arguments of plugins that became a part of another one move into its arguments; everything else stays as it
+stands, with the apiVersion of v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_host.config.decoding.args_v1 import ARGS_TYPES
+from berth_host.config.decoding.types_v1 import API_VERSION
+from berth_host.config.older.nodes import (
+    field_of,
+    list_of,
+    node_of,
+    number_of,
+    object_of,
+    text_of,
+    with_fields,
+)
+from berth_host.config.older.plugin_sets import PluginSets
+from berth_host.config.older.table import (
+    AFFINITY,
+    FIT,
+    LEAST,
+    RATIO,
+    SPREAD,
+    Change,
+    Row,
+    Subject,
+    field_row,
+    row_of,
+)
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.source.node import Json, SourceNode
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(slots=True)
+class LabelRules:
+    """What NodeLabel asks of nodes: labels that must be there or not, and that are liked."""
+
+    required: list[tuple[str, bool]] = field(default_factory=list)
+    preferred: list[tuple[str, bool]] = field(default_factory=list)
+
+    def added_affinity(self) -> dict[str, Json]:
+        """The same as `addedAffinity` of NodeAffinity; empty without rules."""
+        found: dict[str, Json] = {}
+        if self.required:
+            expressions: list[Json] = [_expression(key, present) for key, present in self.required]
+            found[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        if self.preferred:
+            found[_PREFERRED] = [
+                {"weight": 1, "preference": {"matchExpressions": [_expression(key, present)]}}
+                for key, present in self.preferred
+            ]
+        return found
+
+
+def _expression(key: str, present: bool) -> Json:
+    return {"key": key, "operator": "Exists" if present else "DoesNotExist"}
+
+
+@dataclass(slots=True)
+class PluginArgs:
+    """The arguments of one profile by plugin, while they are converted; in the order of the file.
+
+    `repeated` are entries for a plugin that has one already: v1 refuses them.
+    """
+
+    path: str
+    remarks: Remarks
+    entries: dict[str, SourceNode] = field(default_factory=dict)
+    repeated: list[SourceNode] = field(default_factory=list)
+
+    def put(self, plugin: str, path: str, line: int, **fields: SourceNode) -> None:
+        """Add fields to the arguments of a plugin. One that is there already stays, with a warning."""
+        entry = self.entries.get(plugin)
+        args = None if entry is None else field_of(entry, "args")
+        args = args if args is not None else object_of({}, line)
+        for name, node in fields.items():
+            if field_of(args, name) is not None:
+                text = f"dropped: the arguments of {plugin} have their own {name}"
+                self.remarks.say(text, path, line)
+            else:
+                args = with_fields(args, **{name: node})
+        entry = entry or object_of({"name": SourceNode(plugin, line)}, line)
+        self.entries[plugin] = with_fields(entry, args=args)
+
+    def node(self, line: int) -> SourceNode | None:
+        """The `pluginConfig`; None if there is none."""
+        nodes = [*self.entries.values(), *self.repeated]
+        return list_of(nodes, nodes[0].line) if nodes else None
+
+
+def read_plugin_args(
+    plugin_config: SourceNode | None, path: str, sets: PluginSets, remarks: Remarks
+) -> PluginArgs:
+    """Read and convert the `pluginConfig` of a profile whose plugin lists are converted already."""
+    args = PluginArgs(path=path, remarks=remarks)
+    later: list[tuple[int, SourceNode, Row]] = []
+    for index, entry in enumerate(plugin_config.items if plugin_config is not None else ()):
+        row = row_of(Subject.PLUGIN, text_of(entry, "name"))
+        if row is not None:
+            later.append((index, entry, row))
+        elif text_of(entry, "name") in args.entries:
+            args.repeated.append(entry)
+        else:
+            args.entries[text_of(entry, "name")] = _current(entry, f"{path}[{index}].args", remarks)
+    for index, entry, row in later:
+        _move(args, entry, row, f"{path}[{index}]", sets)
+    if sets.strategy not in (None, LEAST, RATIO) and "scoringStrategy" not in _fit_fields(args):
+        _put_strategy(args, sets.strategy, None, path, sets.line)
+    if sets.strategy == RATIO and "scoringStrategy" not in _fit_fields(args):
+        message = "RequestedToCapacityRatio is enabled without arguments: it needs a shape"
+        raise remarks.refusal(message, path, SourceNode(None, sets.line))
+    return args
+
+
+def _current(entry: SourceNode, path: str, remarks: Remarks) -> SourceNode:
+    """The entry of a plugin that lives on: its arguments have the apiVersion of v1."""
+    name, args = text_of(entry, "name"), field_of(entry, "args")
+    if args is None or f"{name}Args" not in ARGS_TYPES or not args.members:
+        return entry
+    if text_of(args, "apiVersion") not in ("", API_VERSION):
+        line = args.line_of("apiVersion")
+        remarks.changed(field_row("apiVersion"), f"{path}.apiVersion", line)
+        args = with_fields(args, apiVersion=SourceNode(API_VERSION, line))
+    row = field_row("PodTopologySpreadArgs.defaultConstraints")
+    constraints = field_of(args, "defaultConstraints")
+    is_old_default = name == SPREAD and remarks.form in row.forms and not text_of(args, "defaultingType")
+    if is_old_default and constraints is not None and constraints.items:
+        remarks.changed(row, f"{path}.defaultConstraints", constraints.line, what="defaultConstraints")
+        args = with_fields(args, defaultingType=SourceNode("List", constraints.line))
+    return with_fields(entry, args=args)
+
+
+def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: PluginSets) -> None:
+    """The arguments of a plugin that is another one now."""
+    remarks = args.remarks
+    given = field_of(entry, "args") or object_of({}, entry.line)
+    what = f"arguments of {row.name}"
+    if row.strategy is not None and row.strategy == sets.strategy and remarks.form in row.forms:
+        remarks.changed(row, path, entry.line, what=what)
+        _put_strategy(args, row.strategy, given, path, entry.line)
+    elif row.becomes == (AFFINITY,) and sets.has_node_label:
+        rules = LabelRules(
+            required=[*_labels(given, "presentLabels", True), *_labels(given, "absentLabels", False)],
+            preferred=[
+                *_labels(given, "presentLabelsPreference", True),
+                *_labels(given, "absentLabelsPreference", False),
+            ],
+        )
+        remarks.changed(row, path, entry.line, what=what)
+        put_label_rules(args, rules, path, entry.line)
+    elif row.change is Change.DROPPED:
+        remarks.changed(row, path, entry.line, what=what)
+    else:
+        remarks.say(f"{what} are dropped: the profile does not enable it", path, entry.line)
+
+
+def _labels(args: SourceNode, name: str, present: bool) -> Sequence[tuple[str, bool]]:
+    node = field_of(args, name)
+    return [(str(item.value), present) for item in node.items] if node is not None else []
+
+
+def put_label_rules(args: PluginArgs, rules: LabelRules, path: str, line: int) -> None:
+    """Give NodeAffinity what NodeLabel asked for."""
+    added = rules.added_affinity()
+    if added:
+        args.put(AFFINITY, path, line, addedAffinity=node_of(added, line))
+
+
+def _fit_fields(args: PluginArgs) -> Iterable[str]:
+    entry = args.entries.get(FIT)
+    given = None if entry is None else field_of(entry, "args")
+    return () if given is None else given.members
+
+
+def _put_strategy(
+    args: PluginArgs, strategy: str | None, given: SourceNode | None, path: str, line: int
+) -> None:
+    put_strategy(
+        args,
+        strategy or LEAST,
+        None if given is None else field_of(given, "resources"),
+        None if given is None else field_of(given, "shape"),
+        path,
+        line,
+    )
+
+
+def put_strategy(
+    args: PluginArgs,
+    strategy: str,
+    resources: SourceNode | None,
+    shape: SourceNode | None,
+    path: str,
+    line: int,
+) -> None:
+    """Give NodeResourcesFit its scoringStrategy. Resources without a weight were not scored."""
+    node = node_of({"type": strategy}, line)
+    if resources is not None and resources.items:
+        node = with_fields(node, resources=_scored(resources, strategy, path, args.remarks))
+    if shape is not None:
+        node = with_fields(node, requestedToCapacityRatio=object_of({"shape": shape}, shape.line))
+    args.put(FIT, path, line, scoringStrategy=node)
+
+
+def _scored(resources: SourceNode, strategy: str, path: str, remarks: Remarks) -> SourceNode:
+    kept = [item for item in resources.items if number_of(item, "weight")]
+    if strategy == RATIO or not kept:
+        return resources
+    for item in resources.items:
+        if not number_of(item, "weight"):
+            name = text_of(item, "name")
+            remarks.say(f"resource {name} is dropped: without a weight it was not scored", path, item.line)
+    return list_of(kept, resources.line)

@@ -1,0 +1,301 @@
+"""The plugin lists of one profile of an older form -> plugin sets of v1.
+
+Points that moved, plugins that were renamed, merged or are gone, bare lists, and the default weights that
+changed in between. Called by `component` and `policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.older.nodes import field_of, list_of, number_of, object_of, text_of
+from berth_host.config.older.table import (
+    AFFINITY,
+    COMPONENT_FORMS,
+    DEFAULT_WEIGHTS_BEFORE_V1BETA3,
+    FIT,
+    LEAST,
+    POINTS,
+    Form,
+    Row,
+    Subject,
+    field_row,
+    row_of,
+)
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import SourceNode
+
+ALL: Final = "*"
+_LEAST_PLUGIN: Final = "NodeResourcesLeastAllocated"
+_WEIGHTED_BEFORE_V1BETA3: Final = COMPONENT_FORMS - {Form.V1BETA3} | {Form.POLICY}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One plugin in a list; `weight` None: none given. `older` is its name before, if that was another."""
+
+    name: str
+    weight: int | None
+    line: int
+    older: str | None = None
+
+    def node(self) -> SourceNode:
+        """As a source node."""
+        fields = {"name": SourceNode(self.name, self.line)}
+        if self.weight is not None:
+            fields["weight"] = SourceNode(self.weight, self.line)
+        return object_of(fields, self.line)
+
+
+@dataclass(slots=True)
+class PluginSet:
+    """What is enabled and disabled at a point, while it is converted."""
+
+    enabled: list[Entry] = field(default_factory=list)
+    disabled: list[Entry] = field(default_factory=list)
+
+    def disables(self, name: str) -> bool:
+        """Whether a default plugin is off at this point."""
+        return any(entry.name in (name, ALL) for entry in self.disabled)
+
+    def enabled_entry(self, name: str) -> Entry | None:
+        """The entry that enables a plugin by name."""
+        return next((entry for entry in self.enabled if entry.name == name), None)
+
+
+@dataclass(slots=True)
+class PluginSets:
+    """The sets of one profile by point. `path` is the one in the older file, for warnings.
+
+    `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
+    `has_node_label`: NodeLabel is enabled, so NodeAffinity gets what it asks for.
+    """
+
+    path: str
+    line: int
+    points: dict[str, PluginSet] = field(default_factory=dict)
+    strategy: str | None = None
+    has_node_label: bool = False
+
+    def at(self, point: str) -> PluginSet:
+        """The set of a point, made if there is none."""
+        return self.points.setdefault(point, PluginSet())
+
+    def node(self) -> SourceNode | None:
+        """The `plugins` of the profile; None if all of it is default."""
+        fields = {}
+        for point, plugin_set in self.points.items():
+            lists = {
+                name: list_of((entry.node() for entry in entries), entries[0].line)
+                for name, entries in (("enabled", plugin_set.enabled), ("disabled", plugin_set.disabled))
+                if entries
+            }
+            if lists:
+                fields[point] = object_of(lists, next(iter(lists.values())).line)
+        return object_of(fields, self.line) if fields else None
+
+
+def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: Remarks) -> PluginSets:
+    """Read and convert the `plugins` of a profile. Raises ConfigurationError for a plugin that is gone."""
+    sets = PluginSets(path=path, line=line if plugins is None else plugins.line)
+    for point, member in (plugins.members if plugins is not None else {}).items():
+        if member.node.value is not None:
+            sets.points[point] = _read_set(member.node, f"{path}.{point}", remarks)
+    _move_points(sets, remarks)
+    for point, plugin_set in sets.points.items():
+        _convert_set(sets, point, plugin_set, remarks)
+    if remarks.form in _WEIGHTED_BEFORE_V1BETA3:
+        _choose_strategy(sets, remarks)
+        keep_default_weights(sets, remarks)
+    return sets
+
+
+def _read_set(node: SourceNode, path: str, remarks: Remarks) -> PluginSet:
+    if isinstance(node.value, tuple):
+        row = field_row("plugins.*[] (a bare list)")
+        remarks.changed(row, path, node.line, what="the bare list")
+        return PluginSet(_entries(node.items), [Entry(ALL, None, node.line)])
+    lists = [field_of(node, name) for name in ("enabled", "disabled")]
+    return PluginSet(*(_entries(() if one is None else one.items) for one in lists))
+
+
+def _entries(items: Iterable[SourceNode]) -> list[Entry]:
+    return [Entry(text_of(item, "name"), number_of(item, "weight"), item.line) for item in items]
+
+
+def _move_points(sets: PluginSets, remarks: Remarks) -> None:
+    for row in POINTS:
+        given = sets.points.get(row.name)
+        if given is None or remarks.form not in row.forms:
+            continue
+        del sets.points[row.name]
+        (target,) = row.becomes
+        line = min((entry.line for entry in (*given.enabled, *given.disabled)), default=sets.line)
+        remarks.changed(row, f"{sets.path}.{row.name}", line)
+        if row.name == "postFilter":
+            _join(sets.at(target), given)
+        else:
+            _merge_into(sets, row, given, remarks)
+
+
+def _join(target: PluginSet, given: PluginSet) -> None:
+    """A point under its new name; a name in both lists is one entry."""
+    for entries, more in ((target.enabled, given.enabled), (target.disabled, given.disabled)):
+        names = {entry.name for entry in entries}
+        entries += [entry for entry in more if entry.name not in names]
+
+
+def _merge_into(sets: PluginSets, row: Row, given: PluginSet, remarks: Remarks) -> None:
+    """A point that is a part of another one now."""
+    (target,) = row.becomes
+    path = f"{sets.path}.{row.name}"
+    for entry in given.enabled:
+        if sets.at(target).enabled_entry(entry.name) is not None:
+            continue
+        if row.name == "unreserve":
+            sets.at(target).enabled.append(entry)
+            remarks.say(f"plugin {entry.name} is enabled at {target}", f"{path}.enabled", entry.line)
+        else:
+            remarks.say(
+                f"plugin {entry.name} is dropped: it is not enabled at {target}",
+                f"{path}.enabled",
+                entry.line,
+            )
+    for entry in given.disabled:
+        remarks.say(
+            f"{entry.name} is dropped: a plugin is disabled at {target} as a whole",
+            f"{path}.disabled",
+            entry.line,
+        )
+
+
+def _convert_set(sets: PluginSets, point: str, plugin_set: PluginSet, remarks: Remarks) -> None:
+    path = f"{sets.path}.{point}"
+    enabled: list[Entry] = []
+    for index, entry in enumerate(plugin_set.enabled):
+        enabled += _convert_enabled(sets, entry, f"{path}.enabled[{index}]", remarks)
+    plugin_set.enabled = _once(enabled, f"{path}.enabled", remarks)
+    plugin_set.disabled = [
+        kept
+        for index, entry in enumerate(plugin_set.disabled)
+        for kept in _convert_disabled(entry, f"{path}.disabled[{index}]", remarks)
+    ]
+
+
+def _convert_enabled(sets: PluginSets, entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
+    row = row_of(Subject.PLUGIN, entry.name)
+    if row is None:
+        yield entry
+        return
+    if remarks.form not in row.forms:
+        raise _gone(row, entry, path, remarks)
+    if row.strategy is not None:
+        yield entry  # until all of them are known
+        return
+    sets.has_node_label |= row.becomes == (AFFINITY,)
+    remarks.changed(row, path, entry.line)
+    for name in row.becomes:
+        yield replace(entry, name=name, older=entry.name)
+
+
+def _gone(row: Row, entry: Entry, path: str, remarks: Remarks) -> ConfigurationError:
+    instead = f"use {' and '.join(row.becomes)}" if row.becomes else "remove it"
+    message = f'plugin "{entry.name}" is gone since {row.since}: {instead} ({row.note})'
+    return remarks.refusal(message, path, SourceNode(None, entry.line))
+
+
+def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
+    row = row_of(Subject.PLUGIN, entry.name)
+    if row is None or (row.strategy == LEAST and remarks.form in row.forms):
+        yield entry
+        return
+    remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
+
+
+def _why_not_disabled(row: Row) -> str:
+    if not row.becomes:
+        return f"the plugin is gone since {row.since}"
+    names = " and ".join(row.becomes)
+    return f"the plugin is gone since {row.since}; disable {names} if you do not want that one"
+
+
+def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
+    """Plugins that have become one are listed once, with the highest weight; other repetitions stay."""
+    kept: list[Entry] = []
+    for entry in entries:
+        index = next((i for i, one in enumerate(kept) if one.name == entry.name), None)
+        if index is None or not (entry.older or kept[index].older):
+            kept.append(entry)
+            continue
+        both = (kept[index], entry)
+        kept[index] = max(both, key=lambda one: one.weight or 1)
+        names = " and ".join(one.older or one.name for one in both)
+        remarks.say(f"{names} are one plugin, {entry.name}: the highest weight counts", path, entry.line)
+    return kept
+
+
+def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
+    """NodeResourcesFit scores by one strategy, where three plugins could score side by side."""
+    path = f"{sets.path}.score"
+    score = sets.points.get("score", PluginSet())
+    is_least_off = score.disables(_LEAST_PLUGIN)
+    given = {entry.name: entry for entry in score.enabled if strategy_of(entry.name) is not None}
+    if not given:
+        sets.strategy = None if is_least_off else LEAST
+        for index, entry in enumerate(score.disabled):
+            if entry.name == _LEAST_PLUGIN:
+                score.disabled[index] = replace(entry, name=FIT, older=entry.name)
+                remarks.changed(plugin_row(entry.name), f"{path}.disabled[{index}]", entry.line)
+        return
+    chosen = max(given.values(), key=lambda entry: entry.weight or 1)
+    sets.strategy = strategy_of(chosen.name)
+    remarks.changed(plugin_row(chosen.name), f"{path}.enabled", chosen.line)
+    for entry in given.values():
+        if entry is not chosen:
+            remarks.say(_one_strategy(entry.name, chosen.name), f"{path}.enabled", entry.line)
+    if not is_least_off and _LEAST_PLUGIN not in given:
+        remarks.say(_one_strategy(f"{_LEAST_PLUGIN}, on by default,", chosen.name), path, chosen.line)
+    score.enabled = [
+        replace(entry, name=FIT, older=entry.name) if entry is chosen else entry
+        for entry in score.enabled
+        if entry is chosen or entry.name not in given
+    ]
+    score.disabled = [entry for entry in score.disabled if entry.name != _LEAST_PLUGIN]
+
+
+def _one_strategy(dropped: str, kept: str) -> str:
+    return f"{dropped} is dropped: NodeResourcesFit has one scoringStrategy, which {kept} is"
+
+
+def strategy_of(name: str) -> str | None:
+    """The scoringStrategy that a plugin of an older form stands for."""
+    row = row_of(Subject.PLUGIN, name)
+    return None if row is None else row.strategy
+
+
+def plugin_row(name: str) -> Row:
+    """The row of a plugin that changed. Raises KeyError for another."""
+    row = row_of(Subject.PLUGIN, name)
+    if row is None:
+        raise KeyError(name)
+    return row
+
+
+def keep_default_weights(sets: PluginSets, remarks: Remarks) -> None:
+    """Write out the weights that were the defaults, where the default plugin scores with its own."""
+    score = sets.points.get("score", PluginSet())
+    kept = [
+        Entry(name, weight, sets.line)
+        for name, weight in DEFAULT_WEIGHTS_BEFORE_V1BETA3.items()
+        if not score.disables(name) and score.enabled_entry(name) is None
+    ]
+    if kept:
+        sets.points = {MULTI_POINT: PluginSet(), **sets.points}
+        sets.at(MULTI_POINT).enabled += kept
+        names = ", ".join(entry.name for entry in kept)
+        what = f"the default weight 1 of {names}"
+        remarks.changed(field_row("default weights"), sets.path, sets.line, what=what)

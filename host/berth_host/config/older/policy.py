@@ -1,0 +1,285 @@
+"""Kind Policy: predicates, priorities, extenders -> v1, as kube-scheduler 1.22 and before built them.
+
+A list that is absent means the default plugins; a list that is there names the only ones. Plugins that came
+after policies stay on: they look at nothing that a policy could mean. Called by `conversion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_host.config.decoding.types_v1 import API_VERSION, KIND
+from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
+from berth_host.config.older.extenders import convert_extenders
+from berth_host.config.older.nodes import field_of, list_of, node_of, number_of, object_of, text_of
+from berth_host.config.older.plugin_args import LabelRules, PluginArgs, put_label_rules, put_strategy
+from berth_host.config.older.plugin_sets import Entry, PluginSets, keep_default_weights
+from berth_host.config.older.table import (
+    AFFINITY,
+    ARGUMENTS,
+    FIT,
+    MANDATORY_PREDICATES,
+    POD_AFFINITY,
+    PREDICATES,
+    PRIORITIES,
+    RATIO,
+    RATIO_ARGUMENTS,
+    SPREAD,
+    Row,
+    Subject,
+    field_row,
+    row_of,
+)
+from berth_host.config.older.warnings import Remarks
+from berth_host.config.profiles.defaulting import MULTI_POINT
+from berth_host.config.source.node import Member, SourceNode
+
+_FILTERING: Final = frozenset(name for row in PREDICATES for name in row.becomes)
+_SCORING: Final = frozenset(name for row in PRIORITIES for name in row.becomes)
+_SCORE_POINTS: Final = ("preScore", "score")
+_POINTS_IN_ORDER: Final = (MULTI_POINT, "preFilter", "filter", *_SCORE_POINTS)
+_NOT_OF_POLICIES: Final = ("placementScore",)
+_MAX_WEIGHT: Final = (2**63 - 1) // 100
+_SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A priority that was found: the row, its weight and where it stands."""
+
+    row: Row
+    weight: int
+    path: str
+    node: SourceNode
+
+
+@dataclass(slots=True)
+class _Selection:
+    """What a policy selects. `filtering` or `scoring` None: the list is absent, the defaults count."""
+
+    filtering: set[str] | None = None
+    scoring: dict[str, _Scored] | None = None
+    rules: LabelRules = field(default_factory=LabelRules)
+    strategy: _Scored | None = None
+    spreads_services: bool = False
+
+
+def convert_policy(root: SourceNode, remarks: Remarks) -> SourceNode:
+    """The same policy as a v1 document of one profile. Raises ConfigurationError for unknown names."""
+    line = root.line_of("apiVersion")
+    remarks.changed(field_row("kind Policy"), "kind", root.line_of("kind"), what="the policy")
+    selection = _Selection()
+    findings = [*_read_predicates(root, selection, remarks), *_read_priorities(root, selection, remarks)]
+    if findings:
+        raise ConfigurationError("validation", findings, source=remarks.source)
+    sets = _plugin_sets(root, selection, remarks)
+    args = _plugin_args(root, selection, remarks)
+    always = root.members.get("alwaysCheckAllPredicates")
+    if always is not None:
+        remarks.changed(field_row("alwaysCheckAllPredicates"), "alwaysCheckAllPredicates", always.key_line)
+    members = {
+        "apiVersion": Member(line, SourceNode(API_VERSION, line)),
+        "kind": Member(root.line_of("kind"), SourceNode(KIND, root.line_of("kind"))),
+    }
+    profile = {
+        name: node
+        for name, node in (("plugins", sets.node()), ("pluginConfig", args.node(root.line)))
+        if node is not None
+    }
+    if profile:
+        members["profiles"] = Member(root.line, list_of([object_of(profile, root.line)], root.line))
+    extenders = field_of(root, "extenders")
+    if extenders is not None:
+        converted = convert_extenders(extenders, remarks)
+        members["extenders"] = Member(root.members["extenders"].key_line, converted)
+    return SourceNode.of_mapping(members, root.line, ())
+
+
+def _read_predicates(root: SourceNode, selection: _Selection, remarks: Remarks) -> Iterator[Finding]:
+    given = field_of(root, "predicates")
+    if given is None:
+        return
+    selection.filtering = set()
+    for index, item in enumerate(given.items):
+        path = f"predicates[{index}]"
+        row = _row(item, Subject.PREDICATE)
+        if row is None:
+            yield _unknown(item, path, Subject.PREDICATE, PREDICATES)
+            continue
+        remarks.changed(row, path, item.line, what=_shown(item, row))
+        selection.filtering |= set(row.becomes)
+        presence = _argument(item, "labelsPresence")
+        if presence is not None:
+            labels = field_of(presence, "labels")
+            is_present = _is_true(presence, "presence")
+            keys = [str(label.value) for label in labels.items] if labels is not None else []
+            selection.rules.required += [(key, is_present) for key in keys]
+            _say_filters_by_affinity(root, path, item, remarks)
+    for name in MANDATORY_PREDICATES:
+        row = row_of(Subject.PREDICATE, name)
+        missing = set(row.becomes) - selection.filtering if row is not None else set()
+        selection.filtering |= missing
+        for plugin in sorted(missing):
+            remarks.say(f"{plugin} stays on: every policy had {name}", "predicates", given.line)
+
+
+def _say_filters_by_affinity(root: SourceNode, path: str, item: SourceNode, remarks: Remarks) -> None:
+    names = {text_of(one, "name") for one in root.members["predicates"].node.items}
+    if not names & {"MatchNodeSelector", "GeneralPredicates"}:
+        remarks.say(
+            "NodeAffinity looks at the selectors of pods as well, which this policy did not", path, item.line
+        )
+
+
+def _read_priorities(root: SourceNode, selection: _Selection, remarks: Remarks) -> Iterator[Finding]:
+    given = field_of(root, "priorities")
+    if given is None:
+        return
+    selection.scoring = {}
+    for index, item in enumerate(given.items):
+        path = f"priorities[{index}]"
+        row = _row(item, Subject.PRIORITY)
+        weight = number_of(item, "weight") or 0
+        if row is None:
+            yield _unknown(item, path, Subject.PRIORITY, PRIORITIES)
+        elif not 0 < weight < _MAX_WEIGHT:
+            message = f'Priority "{text_of(item, "name")}" should have a positive weight applied to it'
+            yield Finding(message, f"{path}.weight", FieldErrorType.INVALID, item.line_of("weight"))
+        else:
+            remarks.changed(row, path, item.line, what=_shown(item, row))
+            _select_priority(selection, _Scored(row, weight, path, item), remarks)
+    strategy = selection.strategy
+    is_ratio = strategy is not None and strategy.row.strategy == RATIO
+    if strategy is not None and is_ratio and _argument(strategy.node, RATIO_ARGUMENTS) is None:
+        message = f"RequestedToCapacityRatioPriority needs {RATIO_ARGUMENTS} with a shape"
+        yield Finding(message, f"{strategy.path}.argument", FieldErrorType.REQUIRED, strategy.node.line)
+
+
+def _select_priority(selection: _Selection, found: _Scored, remarks: Remarks) -> None:
+    scoring = selection.scoring if selection.scoring is not None else {}
+    preference = _argument(found.node, "labelPreference")
+    if preference is not None:
+        selection.rules.preferred.append((text_of(preference, "label"), _is_true(preference, "presence")))
+    selection.spreads_services |= text_of(found.node, "name") in _SYSTEM_SPREADING
+    for plugin in found.row.becomes:
+        known = scoring.get(plugin)
+        kept = found if known is None or found.weight > known.weight else known
+        scoring[plugin] = kept
+        if known is not None:
+            text = f"{plugin} has one weight: the {kept.weight} of {text_of(kept.node, 'name')} counts"
+            remarks.say(text, found.path, found.node.line)
+        if plugin == FIT:
+            _select_strategy(selection, found, kept, remarks)
+
+
+def _select_strategy(selection: _Selection, found: _Scored, kept: _Scored, remarks: Remarks) -> None:
+    known = selection.strategy
+    selection.strategy = kept
+    if known is not None and known.row.strategy != found.row.strategy:
+        text = f"NodeResourcesFit has one scoringStrategy: {kept.row.strategy}; the other is dropped"
+        remarks.say(text, found.path, found.node.line)
+
+
+def _row(item: SourceNode, subject: Subject) -> Row | None:
+    """The row of the argument, which decides whatever the name is, else of the name."""
+    for row in ARGUMENTS:
+        if row.subject is subject and _argument(item, row.name) is not None:
+            return row
+    found = row_of(subject, text_of(item, "name"))
+    return None if found is None or found in ARGUMENTS else found
+
+
+def _argument(item: SourceNode, name: str) -> SourceNode | None:
+    argument = field_of(item, "argument")
+    return None if argument is None else field_of(argument, name)
+
+
+def _is_true(node: SourceNode, name: str) -> bool:
+    found = field_of(node, name)
+    return found is not None and found.value is True
+
+
+def _shown(item: SourceNode, row: Row) -> str:
+    name = text_of(item, "name")
+    return f"{row.subject} {name}" if name == row.name else f"{row.subject} {name} ({row.name})"
+
+
+def _unknown(item: SourceNode, path: str, subject: Subject, rows: Sequence[Row]) -> Finding:
+    name = text_of(item, "name")
+    return Finding(
+        f'there was no {subject} "{name}", and it has no argument that makes it one',
+        f"{path}.name",
+        FieldErrorType.NOT_SUPPORTED,
+        item.line_of("name"),
+        nearest(name, (row.name for row in rows)),
+    )
+
+
+def _plugin_sets(root: SourceNode, selection: _Selection, remarks: Remarks) -> PluginSets:
+    sets = PluginSets(path="", line=root.line)
+    for point in _POINTS_IN_ORDER:
+        sets.at(point)
+    if selection.scoring is None:
+        sets.path = "priorities"
+        keep_default_weights(sets, remarks)
+    for plugin in DEFAULT_PLUGINS:
+        name = plugin.name
+        if name not in _FILTERING | _SCORING:
+            continue
+        filters = selection.filtering is None or name in selection.filtering
+        scores = selection.scoring is None or name in selection.scoring
+        score_points = [point for point in _SCORE_POINTS if point in plugin.points and name in _SCORING]
+        filter_points = sorted(plugin.points - {*score_points, *_NOT_OF_POLICIES})
+        off = [
+            *(filter_points if name in _FILTERING and not filters else ()),
+            *(score_points if name in _SCORING and not scores else ()),
+        ]
+        is_whole = set(off) == plugin.points - {*_NOT_OF_POLICIES}
+        for point in (MULTI_POINT,) if is_whole else off:
+            line = root.line_of("predicates" if point not in _SCORE_POINTS else "priorities")
+            sets.at(point).disabled.append(Entry(name, None, line))
+        if selection.scoring is not None and name in selection.scoring:
+            found = selection.scoring[name]
+            weight = found.weight
+            if name == AFFINITY and found.row.name == "labelPreference":
+                weight *= len(selection.rules.preferred)
+            sets.at("score").enabled.append(Entry(name, weight, found.node.line))
+    return sets
+
+
+def _plugin_args(root: SourceNode, selection: _Selection, remarks: Remarks) -> PluginArgs:
+    args = PluginArgs(path="", remarks=remarks)
+    put_label_rules(args, selection.rules, "predicates", root.line)
+    strategy = selection.strategy
+    if strategy is not None and strategy.row.strategy is not None:
+        given = _argument(strategy.node, RATIO_ARGUMENTS)
+        resources, shape = (
+            None if given is None else field_of(given, name) for name in ("resources", "shape")
+        )
+        put_strategy(args, strategy.row.strategy, resources, shape, strategy.path, strategy.node.line)
+    if selection.scoring is not None and SPREAD in selection.scoring and not selection.spreads_services:
+        # Pods without constraints of their own were not spread by EvenPodsSpreadPriority alone.
+        line = selection.scoring[SPREAD].node.line
+        args.put(SPREAD, "priorities", line, defaultingType=node_of("List", line))
+    name = "hardPodAffinitySymmetricWeight"
+    if number_of(root, name):
+        line = root.members[name].key_line
+        remarks.changed(field_row(name), name, line)
+        args.put(POD_AFFINITY, name, line, hardPodAffinityWeight=root.members[name].node)
+    if FIT not in args.entries and _ignores_resources(root):
+        # What extenders ignore becomes an argument of this plugin, whether it is enabled or not.
+        args.put(FIT, "extenders", root.line_of("extenders"))
+    return args
+
+
+def _ignores_resources(root: SourceNode) -> bool:
+    extenders = field_of(root, "extenders")
+    return any(
+        _is_true(resource, "ignoredByScheduler")
+        for extender in (extenders.items if extenders is not None else ())
+        if (resources := field_of(extender, "managedResources")) is not None
+        for resource in resources.items
+    )

@@ -1,0 +1,42 @@
+"""What is said about each change: where it stands in the file, what it is now, since when, and how near."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.older.table import Change, Form, Row
+from berth_host.config.source.node import SourceNode
+
+
+@dataclass(slots=True)
+class Remarks:
+    """Collects the warnings of one conversion. `form` is the form of the document, `source` its name."""
+
+    form: Form
+    source: str
+    texts: list[str] = field(default_factory=list)
+
+    def changed(self, row: Row, path: str, line: int, *, what: str | None = None, more: str = "") -> None:
+        """A name of the table. `what` names it otherwise than the table does."""
+        shown = what or f"{row.subject} {row.name}"
+        if row.change is Change.DROPPED:
+            said = f"{shown} is dropped (gone since {row.since})"
+        else:
+            nearly = ", approximated" if row.change is Change.APPROXIMATED else ""
+            said = f"{shown} becomes {' and '.join(row.becomes)} (since {row.since}{nearly})"
+        notes = "; ".join(note for note in (row.note, more) if note)
+        self.say(f"{said}: {notes}" if notes else said, path, line)
+
+    def say(self, text: str, path: str, line: int) -> None:
+        """Anything else. Said once, however often it is found."""
+        said = f"line {line}: {path}: {text}"
+        if said not in self.texts:
+            self.texts.append(said)
+
+    def refusal(
+        self, message: str, path: str, node: SourceNode, *, suggestion: str | None = None
+    ) -> ConfigurationError:
+        """The error to raise for what cannot be converted."""
+        finding = Finding(message, field=path, line=node.line, suggestion=suggestion)
+        return ConfigurationError("decode", [finding], source=self.source)

@@ -1,0 +1,366 @@
+"""KubeSchedulerConfiguration v1alpha1 to v1beta3 and flat lists: what they mean in v1, what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.loading import load_configuration
+
+MINE = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "permit", "preBind", "postBind"})
+GROUP = "kubescheduler.config.k8s.io"
+
+
+def text_of(version: str, text: str) -> str:
+    return f"apiVersion: {GROUP}/{version}\nkind: KubeSchedulerConfiguration\n{text}"
+
+
+def load(version: str, text: str) -> LoadedConfiguration:
+    return load_configuration(
+        text_of(version, text), source="f.yaml", registered={"Mine": MINE, "Other": MINE}, convert_older=True
+    )
+
+
+def refused(version: str, text: str) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        load(version, text)
+    return caught.value
+
+
+def names(loaded: LoadedConfiguration, point: str, profile: int = 0) -> list[str]:
+    return [plugin.name for plugin in loaded.profiles[profile].plugins_at(point)]
+
+
+def weights(loaded: LoadedConfiguration, profile: int = 0) -> dict[str, int]:
+    return {plugin.name: plugin.weight for plugin in loaded.profiles[profile].plugins_at("score")}
+
+
+def args(loaded: LoadedConfiguration, plugin: str) -> dict[str, Any]:
+    found = loaded.profiles[0].plugin_args[plugin]
+    assert isinstance(found, dict)
+    return found
+
+
+def said(loaded: LoadedConfiguration) -> str:
+    return "\n".join(loaded.warnings)
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3"])
+def test_an_empty_file_of_every_version_is_the_default_configuration_of_its_time(version: str) -> None:
+    loaded = load(version, "")
+    assert loaded.converted_from == version
+    now = load_configuration(text_of("v1", ""), source="f")
+    assert loaded.scheduler == now.scheduler
+    assert names(loaded, "filter") == [plugin.name for plugin in now.profiles[0].plugins_at("filter")]
+    affinity = 2 if version == "v1beta3" else 1
+    assert weights(loaded)["NodeAffinity"] == weights(loaded)["InterPodAffinity"] == affinity
+    assert f"{version} becomes {GROUP}/v1" in said(loaded)
+
+
+def test_v1beta3_changes_its_version_and_nothing_else() -> None:
+    text = (
+        "percentageOfNodesToScore: 30\nprofiles:\n- schedulerName: a\n"
+        "  plugins: {multiPoint: {enabled: [{name: Mine, weight: 3}]}, score: {disabled: [{name: '*'}]}}\n"
+        "  pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]\n"
+    )
+    loaded, now = load("v1beta3", text), load("v1", text)
+    assert loaded.profiles == now.profiles
+    assert loaded.scheduler_json == now.scheduler_json
+    assert len(loaded.warnings) == len(now.warnings) + 1
+
+
+def test_arguments_with_the_version_of_the_file_have_v1_after_it() -> None:
+    given = f"{{apiVersion: {GROUP}/v1beta3, kind: InterPodAffinityArgs, hardPodAffinityWeight: 5}}"
+    loaded = load("v1beta3", f"profiles: [{{pluginConfig: [{{name: InterPodAffinity, args: {given}}}]}}]")
+    assert args(loaded, "InterPodAffinity")["hardPodAffinityWeight"] == 5
+    assert args(loaded, "InterPodAffinity")["apiVersion"] == f"{GROUP}/v1"
+
+
+def test_weights_of_then_give_way_to_what_the_file_says() -> None:
+    plugins = "{score: {enabled: [{name: NodeAffinity, weight: 9}], disabled: [{name: InterPodAffinity}]}}"
+    found = weights(load("v1beta2", f"profiles: [{{plugins: {plugins}}}]"))
+    assert found["NodeAffinity"] == 9
+    assert found["TaintToleration"] == 1
+    assert "InterPodAffinity" not in found
+
+
+@pytest.mark.parametrize(
+    ("enabled", "strategy", "weight"),
+    [
+        ("NodeResourcesMostAllocated, weight: 5", "MostAllocated", 5),
+        ("NodeResourcesLeastAllocated, weight: 4", "LeastAllocated", 4),
+        ("NodeResourcesMostAllocated", "MostAllocated", 1),
+    ],
+)
+def test_scoring_plugins_become_strategies_of_fit(enabled: str, strategy: str, weight: int) -> None:
+    name = enabled.partition(",")[0]
+    loaded = load(
+        "v1beta1",
+        "profiles:\n- plugins:\n    score:\n      disabled: [{name: '*'}]\n"
+        f"      enabled: [{{name: {enabled}}}]\n"
+        f"  pluginConfig: [{{name: {name}, args: {{resources: [{{name: cpu, weight: 3}}]}}}}]\n",
+    )
+    assert weights(loaded) == {"NodeResourcesFit": weight}
+    found = args(loaded, "NodeResourcesFit")["scoringStrategy"]
+    assert found == {"type": strategy, "resources": [{"name": "cpu", "weight": 3}]}
+
+
+def test_ratio_plugin_brings_its_shape_and_fits_other_arguments_stay() -> None:
+    loaded = load(
+        "v1beta1",
+        "profiles:\n- plugins: {score: {enabled: [{name: RequestedToCapacityRatio}],"
+        " disabled: [{name: NodeResourcesLeastAllocated}]}}\n"
+        "  pluginConfig:\n"
+        "  - {name: RequestedToCapacityRatio, args: {shape: [{utilization: 0, score: 10}]}}\n"
+        "  - {name: NodeResourcesFit, args: {ignoredResources: [example.com/a]}}\n",
+    )
+    found = args(loaded, "NodeResourcesFit")
+    assert found["ignoredResources"] == ["example.com/a"]
+    assert found["scoringStrategy"]["type"] == "RequestedToCapacityRatio"
+    assert found["scoringStrategy"]["requestedToCapacityRatio"]["shape"] == [{"utilization": 0, "score": 10}]
+    assert weights(loaded)["NodeResourcesFit"] == 1
+
+
+def test_ratio_plugin_without_a_shape_is_an_error() -> None:
+    error = refused(
+        "v1beta1", "profiles: [{plugins: {score: {enabled: [{name: RequestedToCapacityRatio}]}}}]"
+    )
+    assert "needs a shape" in str(error)
+
+
+def test_disabling_least_allocated_disables_the_score_of_fit_only() -> None:
+    loaded = load(
+        "v1beta1", "profiles: [{plugins: {score: {disabled: [{name: NodeResourcesLeastAllocated}]}}}]"
+    )
+    assert "NodeResourcesFit" not in weights(loaded)
+    assert "NodeResourcesFit" in names(loaded, "filter")
+
+
+def test_a_second_scoring_plugin_is_dropped_aloud() -> None:
+    loaded = load(
+        "v1beta1", "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesMostAllocated}]}}}]"
+    )
+    assert "NodeResourcesLeastAllocated, on by default, is dropped" in said(loaded)
+    assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == "MostAllocated"
+
+
+def test_resources_without_a_weight_were_not_scored() -> None:
+    loaded = load(
+        "v1beta1",
+        "profiles:\n- pluginConfig:\n  - name: NodeResourcesLeastAllocated\n"
+        "    args: {resources: [{name: cpu, weight: 2}, {name: memory}]}\n",
+    )
+    found = args(loaded, "NodeResourcesFit")["scoringStrategy"]["resources"]
+    assert found == [{"name": "cpu", "weight": 2}]
+    assert "resource memory is dropped" in said(loaded)
+
+
+def test_a_plugin_that_is_gone_already_in_the_version_is_refused_with_its_successor() -> None:
+    error = refused(
+        "v1beta2", "profiles:\n- plugins:\n    score: {enabled: [{name: NodeResourcesMostAllocated}]}\n"
+    )
+    assert error.line == 5
+    assert "gone since v1beta2: use NodeResourcesFit" in str(error)
+
+
+def test_disabling_a_plugin_that_is_gone_says_what_to_disable() -> None:
+    loaded = load(
+        "v1beta3", "profiles: [{plugins: {score: {disabled: [{name: NodeResourcesLeastAllocated}]}}}]"
+    )
+    assert "NodeResourcesFit" in weights(loaded)
+    assert "disable NodeResourcesFit" in said(loaded)
+
+
+def test_selector_spread_is_pod_topology_spread_once_with_the_highest_weight() -> None:
+    loaded = load(
+        "v1beta2",
+        "profiles:\n- plugins:\n    preScore: {enabled: [{name: SelectorSpread}]}\n"
+        "    score: {enabled: [{name: PodTopologySpread, weight: 3}, {name: SelectorSpread, weight: 5}]}\n",
+    )
+    assert weights(loaded)["PodTopologySpread"] == 5
+    assert names(loaded, "preScore").count("PodTopologySpread") == 1
+    assert "PodTopologySpread and SelectorSpread are one plugin" in said(loaded)
+
+
+def test_limits_of_in_tree_volumes_become_one_plugin() -> None:
+    plugins = "{filter: {enabled: [{name: EBSLimits}, {name: CinderLimits}], disabled: [{name: '*'}]}}"
+    loaded = load("v1beta3", f"profiles: [{{plugins: {plugins}}}]")
+    assert names(loaded, "filter") == ["NodeVolumeLimits"]
+
+
+def test_node_label_becomes_an_added_affinity() -> None:
+    loaded = load(
+        "v1beta1",
+        "profiles:\n- plugins: {filter: {enabled: [{name: NodeLabel}]}}\n"
+        "  pluginConfig: [{name: NodeLabel, args: {presentLabels: [zone], absentLabels: [old]}}]\n",
+    )
+    term = args(loaded, "NodeAffinity")["addedAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [one["operator"] for one in term["nodeSelectorTerms"][0]["matchExpressions"]] == [
+        "Exists",
+        "DoesNotExist",
+    ]
+
+
+@pytest.mark.parametrize("plugin", ["ServiceAffinity", "NodePreferAvoidPods"])
+def test_plugins_without_an_equal_are_dropped_aloud(plugin: str) -> None:
+    text = f"profiles: [{{plugins: {{score: {{enabled: [{{name: {plugin}}}]}}}}}}]"
+    assert f"plugin {plugin} is dropped (gone since v1beta2)" in said(load("v1beta1", text))
+
+
+def test_addresses_and_locks_of_then() -> None:
+    loaded = load(
+        "v1beta1",
+        "healthzBindAddress: 0.0.0.0:10251\nmetricsBindAddress: ''\n"
+        "leaderElection: {resourceLock: endpointsleases, resourceName: x}\n",
+    )
+    assert loaded.scheduler.leader_election.resource_lock == "leases"
+    assert loaded.scheduler.leader_election.resource_name == "x"
+    assert "healthzBindAddress is dropped" in said(loaded)
+    assert "metricsBindAddress is dropped" in said(loaded)
+    assert "the lock on endpointsleases becomes leases" in said(loaded)
+
+
+def test_constraints_without_a_type_were_a_list() -> None:
+    text = (
+        "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultConstraints: "
+        "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}}]}]"
+    )
+    assert args(load("v1beta1", text), "PodTopologySpread")["defaultingType"] == "List"
+    assert refused("v1beta2", text).kind == "validation"
+
+
+def test_extender_of_v1beta1_in_either_spelling() -> None:
+    text = (
+        "extenders: [{urlPrefix: 'http://x', filterVerb: f, enableHttps: true, tlsConfig: {insecure: true}}]"
+    )
+    assert load("v1beta1", text).scheduler.extenders[0].enable_https
+    now = load("v1beta1", text.replace("enableHttps", "enableHTTPS"))
+    assert now.scheduler.extenders[0].enable_https
+    both = refused("v1beta1", text.replace("enableHttps: true", "enableHttps: true, enableHTTPS: true"))
+    assert "one field" in str(both)
+
+
+ALPHA1 = """schedulerName: mine
+algorithmSource: {provider: DefaultProvider}
+hardPodAffinitySymmetricWeight: 7
+bindTimeoutSeconds: 30
+disablePreemption: true
+leaderElection: {lockObjectNamespace: ns, lockObjectName: name}
+plugins:
+  postFilter: {enabled: [{name: Mine}]}
+  normalizeScore: {enabled: [{name: Mine}, {name: Other}]}
+  score: {enabled: [{name: Mine, weight: 2}]}
+  reserve: {enabled: [{name: Mine}]}
+  unreserve: {enabled: [{name: Other}, {name: Mine}], disabled: [{name: Third}]}
+pluginConfig:
+- {name: Mine, args: any text}
+"""
+
+
+def test_v1alpha1_is_one_profile_with_the_points_of_today() -> None:
+    loaded = load("v1alpha1", ALPHA1)
+    assert loaded.profiles[0].scheduler_name == "mine"
+    assert names(loaded, "preScore")[-1] == "Mine"
+    assert "Mine" not in names(loaded, "postFilter")
+    assert names(loaded, "reserve")[-2:] == ["Mine", "Other"]
+    assert weights(loaded)["Mine"] == 2
+    assert "Other" not in weights(loaded)
+    assert "DefaultPreemption" not in loaded.profiles[0].plugin_names
+    assert args(loaded, "VolumeBinding")["bindTimeoutSeconds"] == 30
+    assert args(loaded, "InterPodAffinity")["hardPodAffinityWeight"] == 7
+    assert loaded.profiles[0].plugin_args["Mine"] == "any text"
+    election = loaded.scheduler.leader_election
+    assert (election.resource_namespace, election.resource_name) == ("ns", "name")
+    text = said(loaded)
+    for part in (
+        *("postFilter becomes preScore", "normalizeScore becomes score", "unreserve becomes reserve"),
+        *("Other is dropped: it is not enabled at score", "plugin Other is enabled at reserve"),
+        *("Third is dropped", "DefaultPreemption in multiPoint.disabled"),
+    ):
+        assert part in text
+
+
+def test_autoscaler_provider_scored_most_allocated() -> None:
+    loaded = load("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}")
+    assert args(loaded, "NodeResourcesFit")["scoringStrategy"]["type"] == "MostAllocated"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{policy: {file: {path: /p.json}}}", "convert that file by itself"),
+        ("{policy: {configMap: {namespace: a, name: b}}}", "convert that file by itself"),
+        ("{provider: Other}", 'no provider "Other"'),
+    ],
+)
+def test_what_lies_elsewhere_is_an_error_with_a_cure(source: str, text: str) -> None:
+    assert text in str(refused("v1alpha1", f"algorithmSource: {source}"))
+
+
+def test_bare_lists_replace_the_defaults_of_their_points_alone() -> None:
+    text = """{"plugins": {"filter": [{"name": "Mine"}], "score": [{"name": "Mine", "weight": 30}]}}"""
+    loaded = load_configuration(text, source="f", registered={"Mine": MINE}, convert_older=True)
+    assert loaded.converted_from == "flat lists"
+    assert names(loaded, "filter") == ["Mine"]
+    assert weights(loaded) == {"Mine": 30}
+    assert "VolumeBinding" in names(loaded, "reserve")
+    assert said(loaded).count("the list replaces the default plugins") == 2
+
+
+def test_bare_lists_are_read_in_a_v1alpha1_file_too() -> None:
+    assert names(load("v1alpha1", "plugins: {permit: [{name: Mine}]}"), "permit") == ["Mine"]
+
+
+def test_a_plugin_that_nobody_registered_is_named_with_the_cure_and_what_was_converted() -> None:
+    error = refused("v1alpha1", "plugins: {reserve: {enabled: [{name: Foo}]}}")
+    assert error.kind == "profile"
+    assert '"Foo" does not exist' in str(error)
+    assert "--plugin Foo=reserve" in str(error)
+    assert any("v1alpha1 becomes" in warning for warning in error.warnings)
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "field"),
+    [
+        ("v1beta3", "healthzBindAddress: x", 'unknown field "healthzBindAddress"'),
+        (
+            "v1beta2",
+            "profiles: [{plugins: {multiPoint: {}}}]",
+            'unknown field "profiles[0].plugins.multiPoint"',
+        ),
+        ("v1beta3", "profiles: [{percentageOfNodesToScore: 3}]", "profiles[0].percentageOfNodesToScore"),
+        ("v1beta1", "plugins: {}", 'unknown field "plugins"'),
+        ("v1alpha1", "profiles: []", 'unknown field "profiles"'),
+        ("v1alpha2", "profiles: [{plugins: {postFilter: {}}}]", "profiles[0].plugins.postFilter"),
+        (
+            "v1beta1",
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {}}}]}]",
+            "scoring",
+        ),
+        ("v1beta2", "profiles: 3", "profiles: expected a list"),
+        ("v1beta1", "profiles: [{plugins: {score: [{name: a}]}}]", "score: expected an object"),
+        ("v1beta2", "parallelism: 1\nparallelism: 2", 'key "parallelism" already set'),
+        ("v1alpha1", "plugins: {score: 7}", "plugins.score: expected an object"),
+        ("v1beta2", "extenders: [{httpTimeout: 5}]", "extenders[0].httpTimeout"),
+        ("v1beta1", "extenders: [{httpTimeout: 5 minutes}]", "extenders[0].httpTimeout"),
+        (
+            "v1beta2",
+            f"profiles: [{{pluginConfig: [{{name: NodeAffinity, args: {{apiVersion: {GROUP}/v1}}}}]}}]",
+            "profiles[0].pluginConfig[0].args",
+        ),
+    ],
+)
+def test_fields_that_a_version_does_not_have_are_errors(version: str, text: str, field: str) -> None:
+    error = refused(version, text)
+    assert error.kind == "decode"
+    assert field in str(error)
+    assert error.line is not None
+
+
+def test_conversion_is_off_by_default_and_refuses_as_kube_scheduler_does() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(text_of("v1beta3", ""), source="f")
+    assert caught.value.kind == "decode"
+    assert 'no kind "KubeSchedulerConfiguration" is registered for version' in str(caught.value)
