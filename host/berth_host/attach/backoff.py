@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Final
 
 FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
+_MAX_DOUBLINGS: Final = 64
 HEALTHY_S: Final = 60.0
 """After so long without a failure the next one counts as the first."""
 
@@ -20,7 +22,8 @@ class Backoff:
 
     def next_s(self) -> float:
         """Count a failure; seconds to wait: anything up to the bound, so that many do not come at once."""
-        bound_s = min(FIRST_S * 2.0**self.failures, MAX_S)
+        # A plugin may stay away for days: the exponent must not grow with its failures.
+        bound_s = min(math.ldexp(FIRST_S, min(self.failures, _MAX_DOUBLINGS)), MAX_S)
         self.failures += 1
         return self._rng.uniform(0.0, bound_s)
 
