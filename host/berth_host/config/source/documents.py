@@ -103,8 +103,8 @@ def _joined(root: SourceNode, rest: Sequence[_Chunk]) -> tuple[SourceNode, list[
             raise SourceError(message, part.root.line)
         root = _with_part(root, part.root)
         warnings.append(
-            f'line {part.root.line}: "..." ends a YAML document, but what follows has no apiVersion and kind: it is '
-            "joined to the first part; remove the line"
+            f'line {part.root.line}: "..." ends a YAML document, but what follows has no apiVersion and '
+            "kind: it is joined to the first part; remove the line"
         )
         left[:1] = _chunks(chunk.text, part.end_line, part.end_column, first_line=chunk.first_line)
     return root, left, tuple(warnings)
