@@ -17,6 +17,7 @@ from berth_sdk.errors import PluginAnswerError
 from berth_sdk.results import (
     BindResult,
     FilterResult,
+    LiveReservation,
     PermitResult,
     PostFilterResult,
     PreBindResult,
@@ -101,6 +102,20 @@ class Answers:
             raise self._wrong(method, answer, f"a Status or a {result_type.__name__}")
 
         return read
+
+    def refused(self, answer: Any, live: Sequence[LiveReservation]) -> frozenset[str]:
+        """The cycles that `reconcile` answered, which must be some of `live`; None reads as none."""
+        if answer is None:
+            return frozenset()
+        if not isinstance(answer, Sequence) or not all(isinstance(item, LiveReservation) for item in answer):
+            raise self._wrong("reconcile", answer, "None or the LiveReservations that it cannot take up")
+        refused = frozenset(item.state.cycle_id for item in answer)
+        if not refused <= {item.state.cycle_id for item in live}:
+            raise PluginAnswerError(
+                f"{self._plugin}.reconcile answered a reservation that it was not asked about:"
+                " answer some of the list that it got"
+            )
+        return refused
 
     def scores(self, method: str, answer: Any, count: int) -> NDArray[np.int64]:
         """int64[count]; fractions are refused, not cut."""

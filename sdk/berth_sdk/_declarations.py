@@ -41,6 +41,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "reserve": ("state", "pod", "node_name"),
     "unreserve": ("state", "pod", "node_name"),
     "permit": ("state", "pod", "node_name"),
+    "reconcile": ("live",),
     "pre_bind_pre_flight": ("state", "pod", "node_name"),
     "pre_bind": ("state", "pod", "node_name", "patched"),
     "bind": ("state", "pod", "node_name"),
@@ -55,6 +56,7 @@ _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "add_pod": ("filter_nodes", "filter"),
     "pre_bind_pre_flight": ("pre_bind",),
     "unreserve": ("reserve",),
+    "reconcile": ("reserve", "permit"),
 }
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "version": (str, "a string"),

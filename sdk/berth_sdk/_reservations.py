@@ -15,10 +15,13 @@ from berth_sdk._cycles import MEMORY_TOKEN, PluginCycle
 from berth_sdk._instance import Instance
 from berth_sdk._lanes import CallContext
 from berth_sdk._served import ServedPlugin
+from berth_sdk._wire import decode_time
 from berth_sdk._wire_requests import decode_bare_pod
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation
 
 
 class Reservations:
@@ -55,26 +58,50 @@ class Reservations:
         self, request: state_pb2.ReconcileRequest, context: CallContext
     ) -> state_pb2.ReconcileResponse:
         """Give back every reservation that is not listed; take up those that are. Raises CallRefusedError."""
-        profiles = self._instance.profiles_of(request.plugin)
-        held = self._cycles.reservations(request.plugin)
+        plugin = request.plugin
+        runtimes = _distinct(self._instance.profiles_of(plugin).values())
         live = {item.cycle_id: item for item in request.live}
-        for cycle_id in held.keys() - live.keys():
-            self._give_back(request.plugin, cycle_id, held[cycle_id], context)
-        unknown: list[str] = []
-        for cycle_id in live.keys() - held.keys():
-            item = live[cycle_id]
-            if self._cycles.find(request.plugin, cycle_id) is None and item.plugin_token in (
-                b"",
-                MEMORY_TOKEN,
-            ):
-                unknown.append(cycle_id)
-                continue
-            served = next(iter(profiles.values()))
-            part = self._cycles.open(served, cycle_id, decode_bare_pod(item.pod))
-            part.state.token = part.state.token if part.state.token is not None else item.plugin_token
-            part.node_name = item.node_name
-            part.reserved = True
+        for cycle_id, part in self._cycles.reservations(plugin).items():
+            if cycle_id not in live:
+                self._give_back(plugin, cycle_id, part, context)
+        known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
+        taken = [self._take_up(runtimes[0], item) for item in live.values()]
+        if runtimes[0].runtime.has_reconcile:
+            # Which profile a cycle belongs to is not said: it is lost when no instance takes it up.
+            unknown = frozenset.intersection(*(self._ask(served, taken, context) for served in runtimes))
+        else:
+            has_reserve = ExtensionPoint.RESERVE in runtimes[0].runtime.descriptor.points
+            unknown = frozenset(
+                item.cycle_id
+                for item in live.values()
+                if item.cycle_id not in known and _is_lost(item, has_reserve=has_reserve)
+            )
+        for cycle_id in unknown:
+            self._cycles.release(plugin, cycle_id)
         return state_pb2.ReconcileResponse(unknown_cycle_ids=sorted(unknown))
+
+    def _take_up(self, served: ServedPlugin, item: state_pb2.LiveReservation) -> LiveReservation:
+        part = self._cycles.find(served.name, item.cycle_id)
+        if part is None:
+            part = self._cycles.open(served, item.cycle_id, decode_bare_pod(item.pod))
+            part.state.token = None if item.plugin_token in (b"", MEMORY_TOKEN) else item.plugin_token
+        part.node_name = item.node_name
+        part.reserved = True
+        deadline_s = decode_time(item.permit_deadline) if item.HasField("permit_deadline") else None
+        return LiveReservation(
+            state=part.state,
+            pod=part.pod,
+            node_name=item.node_name,
+            waiting_on_permit=item.waiting_on_permit,
+            deadline_s=deadline_s,
+        )
+
+    def _ask(self, served: ServedPlugin, live: list[LiveReservation], context: CallContext) -> frozenset[str]:
+        with served.turn("reconcile", context):
+            refused: frozenset[str] = ask(
+                served, "reconcile", self._instance.loop, context, lambda: served.runtime.reconcile(live)
+            )
+        return refused
 
     def _give_back(self, plugin: str, cycle_id: str, part: PluginCycle, context: CallContext) -> None:
         item = scheduling_pb2.UnreserveItem(cycle_id=cycle_id, node_name=part.node_name)
@@ -114,6 +141,15 @@ class Reservations:
         except CallRefusedError:
             return False
         return True
+
+
+def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:
+    """Whether a process that does not remember the cycle has nothing to go on with. Of a wait there is
+    nothing to remember: the host holds the pod.
+    """
+    if item.plugin_token == MEMORY_TOKEN:
+        return True
+    return not item.plugin_token and (has_reserve or not item.waiting_on_permit)
 
 
 def _distinct(served: Any) -> list[ServedPlugin]:

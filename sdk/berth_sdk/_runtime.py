@@ -30,6 +30,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
     FilterResult,
+    LiveReservation,
     NodeRejections,
     PatchResult,
     PermitResult,
@@ -148,6 +149,17 @@ class PluginRuntime:
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | None]:
         """None when the plugin did not decide."""
         return self._ask("permit", self._read.due("permit", PermitResult), state, pod, node_name)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Answer[frozenset[str]]:
+        """The cycles that the plugin cannot take up; none for a plugin without the method."""
+        if not self.has_reconcile:
+            return frozenset()
+        return self._ask("reconcile", lambda answer: self._read.refused(answer, live), live)
+
+    @property
+    def has_reconcile(self) -> bool:
+        """Whether the plugin itself says what it takes up."""
+        return self._has("reconcile")
 
     # --- the binding cycle -------------------------------------------------------------------
 

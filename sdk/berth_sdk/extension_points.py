@@ -6,7 +6,8 @@ twice. The order in which one pod meets the points:
     PreEnqueue -> (QueueSort) -> PreFilter -> Filter -> [PostFilter, when no node is left]
       -> PreScore -> Score -> NormalizeScore -> Reserve -> Permit            the scheduling cycle, serial
       -> PreBindPreFlight -> WaitOnPermit -> PreBind -> Bind -> PostBind     the binding cycle, a task per pod
-    Unreserve runs, in reverse order, whenever anything fails after Reserve began.
+    Unreserve runs, in reverse order, whenever anything fails after Reserve began. A plugin that comes back
+    after its process died hears first which reservations are alive (`reconcile`).
 
 There are two ways to write Filter and Score: per node (`filter`, `score`), easy to write, and over the
 table (`filter_nodes`, `score_nodes`), fast; the same class runs inside the host or behind gRPC. The rest
@@ -43,6 +44,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
     FilterResult,
+    LiveReservation,
     NodeRejections,
     PatchResult,
     PermitResult,
@@ -333,6 +335,23 @@ class ReservePlugin(Protocol):
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """Idempotent; also called where `reserve` never ran. Must not fail."""
+        ...
+
+
+class ReconcilePlugin(Protocol):
+    """Optional beside `reserve` or `permit`: what a plugin that was restarted, or cut off, takes up."""
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Answer[Sequence[LiveReservation] | None]:
+        """These reservations and waits are alive, and no others: called before the first cycle of every
+        attachment, and in process, where nothing can be alive yet, before the first cycle of all. What
+        this process remembers and the list lacks was given back by `unreserve` just before; what a plugin
+        keeps elsewhere, it releases here.
+
+        Answers those that it cannot take up (None: it has them all); their pods are tried again. Without
+        this method a reservation is taken up where the process remembers it, or where it has a token, and
+        a wait of a plugin that only permits is taken up always. An exception: asked again, and no cycle
+        comes before that.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
@@ -160,6 +161,22 @@ class WaitingPod:
     node_name: str
     pending_plugins: tuple[str, ...]
     deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReservation:
+    """A reservation whose cycle still runs, as `reconcile` gets it.
+
+    `state`: what this process remembers of the cycle, with the token that the plugin left with the host.
+    `pod` has no more than name, namespace and uid where the process was restarted.
+    `waiting_on_permit`: the pod waits for this plugin's decision, until `deadline_s` (Unix seconds).
+    """
+
+    state: CycleState
+    pod: Pod
+    node_name: str
+    waiting_on_permit: bool = False
+    deadline_s: float | None = None
 
 
 class Decision(Enum):

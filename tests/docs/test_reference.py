@@ -141,7 +141,12 @@ def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> No
         {int(row) for row in re.findall(r"^\| (\d+) \|", part, re.M)} for part in (now, later)
     )
     tested: set[int] = set()
-    for file in ("tests/host/attach/test_failure_table.py", "tests/host/app/test_failure_table.py"):
+    for file in (
+        "tests/host/attach/test_failure_table.py",
+        "tests/host/app/test_failure_table.py",
+        "tests/host/app/test_reconcile.py",
+        "tests/host/rpc/remote/test_outbox.py",
+    ):
         source = (REPOSITORY / file).read_text(encoding="utf-8")
         tested |= {int(row) for row in re.findall(r"def test_row_(\d+)_", source)}
     assert handled == tested

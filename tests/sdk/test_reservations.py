@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import grpc
 import pytest
-from berth_sdk import CycleState, PermitResult, Plugin, Pod, Status
+from berth_sdk import CycleState, LiveReservation, PermitResult, Plugin, Pod, Status
 from berth_sdk._cycles import MEMORY_TOKEN
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -171,3 +173,99 @@ def test_a_reservation_outlives_the_attachment_and_the_plugin_that_made_it_gives
     host.attach({"changed": True})
     assert reconcile(host) == []
     assert Keeper.held == {}
+
+
+# --- a plugin that says itself what it takes up ------------------------------------------------------------
+
+
+class Teller(Keeper):
+    """Keeps what `reconcile` is asked; refuses the pods of `refused`."""
+
+    live: ClassVar[list[LiveReservation]] = []
+    refused: ClassVar[set[str]] = set()
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation] | None:
+        self.live[:] = live
+        if self.broken:
+            raise LookupError("no price list")
+        return [item for item in live if item.state.cycle_id in self.refused] or None
+
+
+class Gate(Plugin):
+    """Permits alone."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
+        return PermitResult.wait()
+
+
+@pytest.fixture
+def teller(serve: Serve) -> RawHost:
+    Keeper.held.clear()
+    Keeper.told.clear()
+    Teller.live.clear()
+    Teller.refused.clear()
+    Teller.broken = False
+    host = serve(Teller).host
+    host.attach()
+    return host
+
+
+def ask_teller(host: RawHost, *items: state_pb2.LiveReservation, plugin: str = "Teller") -> list[str]:
+    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=7, live=items)
+    return list(host.state.Reconcile(request, timeout=TIMEOUT_S).unknown_cycle_ids)
+
+
+def test_a_plugin_gets_its_reservations_with_what_is_remembered_and_with_their_tokens(
+    teller: RawHost,
+) -> None:
+    request = spb.ReserveRequest(ctx=teller.ctx("Teller", POD, "c1"), node_name="n0")
+    teller.scheduling.Reserve(request, timeout=TIMEOUT_S)
+    waiting = live("c2", b"token")
+    waiting.waiting_on_permit = True
+    waiting.permit_deadline.FromSeconds(1000)
+    assert ask_teller(teller, live("c1"), waiting) == []
+    first, second = Teller.live
+    assert (first.state.read("node"), first.pod.labels, first.waiting_on_permit) == ("n0", POD.labels, False)
+    assert (second.state.token, second.pod.uid, second.node_name) == (b"token", "u1", "n0")
+    assert (second.waiting_on_permit, second.deadline_s) == (True, 1000.0)
+
+
+def test_a_plugin_says_itself_what_it_cannot_take_up(teller: RawHost) -> None:
+    Teller.refused |= {"c2"}
+    assert ask_teller(teller, live("c1"), live("c2", b"token"), live("c3", MEMORY_TOKEN)) == ["c2"]
+    assert ask_teller(teller) == []
+    given_back = {told[1] for told in Keeper.told}
+    assert given_back == {"c1", "c3"}, "what it refused it does not have"
+
+
+def test_a_plugin_that_breaks_while_it_reconciles_is_asked_again(teller: RawHost) -> None:
+    Teller.broken = True
+    with pytest.raises(grpc.RpcError) as caught:
+        ask_teller(teller, live("c1", b"token"))
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "no price list" in (caught.value.details() or "")
+    Teller.broken = False
+    assert ask_teller(teller, live("c1", b"token")) == []
+
+
+def test_a_wait_needs_no_memory_where_nothing_was_reserved(serve: Serve) -> None:
+    host = serve(Gate).host
+    host.attach()
+    waiting = live("c1")
+    waiting.waiting_on_permit = True
+    assert ask_teller(host, waiting, live("c2"), plugin="Gate") == ["c2"]
+
+
+@pytest.mark.parametrize(
+    "answer", [True, ["c1"], [LiveReservation(state=CycleState("x"), pod=POD, node_name="n")]]
+)
+def test_a_nonsensical_answer_is_named(serve: Serve, answer: Any) -> None:
+    class Odd(Gate):
+        def reconcile(self, live: Sequence[LiveReservation]) -> Any:
+            return answer
+
+    host = serve(Odd).host
+    host.attach()
+    with pytest.raises(grpc.RpcError) as caught:
+        ask_teller(host, live("c1"), plugin="Odd")
+    assert "Odd.reconcile answered" in (caught.value.details() or "")

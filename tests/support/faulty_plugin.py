@@ -103,6 +103,7 @@ class Faulty(Plugin):
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         note("reserve", state.cycle_id, pod.uid)
+        state.token = b"taken"
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -177,6 +178,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "Configure": lambda _: identity_pb2.ConfigureResponse(error="no reason at all"),
     "Probe": lambda _: identity_pb2.ProbeResponse(ready=True, instance_id="somebody else"),
     "Drain": lambda _: identity_pb2.DrainResponse(open_cycles=4_000_000_000),
+    "Reconcile": lambda _: state_pb2.ReconcileResponse(unknown_cycle_ids=["another"]),
     "SyncState": lambda _: state_pb2.SyncStateResponse(have=pb.StateVersion(epoch=1, generation=1)),
     "PreEnqueue": lambda _: queue_pb2.PreEnqueueResponse(),
     "SortKeys": lambda request: queue_pb2.SortKeysResponse(keys=[b"x" * 300] * len(request.pods)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from berth_sdk.tables import StateVersion
 
+from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
@@ -69,6 +70,7 @@ class HostAttachments:
         seams = AttachSeams(
             state=SnapshotState(host),
             listener=self,
+            cycles=CyclesUnderWay(host),
             grants=grants,
             host_version=version("berth-host"),
             traffic=self._count,

@@ -6,7 +6,8 @@ plugins that this build does not have are left out of the profiles, and named on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
+from berth_host.errors.plugins import PluginRaisedError
 from berth_host.framework.scoring import WeightedPlugin
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient, Route
@@ -51,12 +53,27 @@ class Clients:
     stats: dict[str, PluginStats] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
+    async def reconcile(self) -> None:
+        """Tell in-process plugins, before the first cycle, that nothing is alive. Raises PluginError."""
+        for transport in self._local():
+            name = transport.runtime.descriptor.name
+            try:
+                answer = transport.runtime.reconcile(())
+                if inspect.isawaitable(answer):
+                    await answer
+            except (Exception, SystemExit) as err:  # a plugin's own code may raise anything
+                raise PluginRaisedError(name, "Reconcile", f"raised {type(err).__name__}: {err}") from err
+
     def close(self) -> None:
         """Let in-process plugins' threads go."""
+        for transport in self._local():
+            transport.close()
+
+    def _local(self) -> Iterator[InProcessTransport]:
         for clients in self.by_profile.values():
             for client in clients.values():
                 if isinstance(client.route, LocalRoute):
-                    client.route.transport.close()
+                    yield client.route.transport
 
 
 def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clients:

@@ -122,6 +122,7 @@ class Host:
 
     async def connect(self) -> None:
         """Attach plugins and take the cluster over, without scheduling: enough for single attempts."""
+        await self.clients.reconcile()
         if self.attachments.attached_places.places:
             await self.handle_server.start()
         await self.attachments.start()

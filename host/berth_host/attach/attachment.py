@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
@@ -29,6 +29,7 @@ from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
+from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
@@ -79,6 +80,7 @@ class AttachSeams:
 
     state: HostState
     listener: AttachListener
+    cycles: LiveCycles = field(default_factory=NothingAlive)
     grants: HandleGrants | None = None
     host_version: str = "unknown"
     traffic: Traffic = lambda plugin, call, sent, received: None
@@ -171,8 +173,10 @@ class Attachment:
             introduction = await self._shake_hands(stub, attachment_id, expected_instance)
             await self._configure(stub, attachment_id, introduction, endpoint)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
-            await self._synchronise(link)
-            self._activate(link, introduction)
+            ends_s = time.monotonic() + SYNC_BUDGET_S
+            await self._synchronise(link, ends_s)
+            taken_up = await self._reconcile(link, introduction, ends_s)
+            self._activate(link, introduction, taken_up)
             await self._keep(link, channel)
             self._enter(State.DRAINING, "the host stops")
             await self._drain(link, self._grace_s)
@@ -283,11 +287,10 @@ class Attachment:
         self._trouble.clear()
         return InstanceLink(channel, identity, feed, self._trouble.set, self._seams.traffic)
 
-    async def _synchronise(self, link: InstanceLink) -> None:
+    async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:
         """Until the instance held the whole state once and says that it is ready."""
         self._enter(State.SYNCING, self.reason)
         self.link = link
-        ends_s = time.monotonic() + SYNC_BUDGET_S
         if link.feed is not None:
             await link.sync((self._first_name, "SyncState"), ends_s, full=True)
         while True:
@@ -298,31 +301,38 @@ class Attachment:
                 raise LostError(f"was not ready within {SYNC_BUDGET_S:.0f} s: {reply.message}")
             await asyncio.sleep(0.1)
 
+    async def _reconcile(self, link: InstanceLink, introduction: Introduction, ends_s: float) -> TakenUp:
+        """Tell the instance what is alive; nothing new can be reserved before it is active."""
+        taken_up = TakenUp(self._seams.cycles, self._seams.state.version.epoch)
+        for descriptor in introduction.plugins:
+            await taken_up.reconcile(link, self._plugins[descriptor.name], descriptor, ends_s)
+        return taken_up
+
     # --- being there -----------------------------------------------------------------------------------
 
-    def _activate(self, link: InstanceLink, introduction: Introduction) -> None:
+    def _activate(self, link: InstanceLink, introduction: Introduction, taken_up: TakenUp) -> None:
         self.instance_id = introduction.instance_id
         self._introduction = introduction
         self._refused = None
-        self._offer(link, introduction)
+        self._offer(link, introduction, taken_up)
         self.was_active = True
         self.lost_s = None
         self._enter(State.ACTIVE, "")
 
-    def _offer(self, link: InstanceLink, introduction: Introduction) -> None:
+    def _offer(self, link: InstanceLink, introduction: Introduction, taken_up: TakenUp | None = None) -> None:
         """Let calls go to this instance."""
         for descriptor in introduction.plugins:
             plugin = self._plugins[descriptor.name]
             slots = asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted))
-            plugin.use(
-                descriptor,
-                {
-                    profile.scheduler_name: GrpcTransport(
-                        link, descriptor, profile.scheduler_name, plugin.outbox, slots
-                    )
-                    for profile in plugin.wanted.profiles
-                },
-            )
+            transports = {
+                profile.scheduler_name: GrpcTransport(
+                    link, descriptor, profile.scheduler_name, plugin.outbox, slots
+                )
+                for profile in plugin.wanted.profiles
+            }
+            plugin.use(descriptor, transports)
+            if taken_up is not None:
+                taken_up.adopt(descriptor.name, transports)
             plugin.attach_outbox(LinkSender(link, descriptor.name))
             self._seams.listener.attached(descriptor.name)
 

@@ -226,11 +226,18 @@ class PluginClient(PluginRelay):
     async def reserve(self, cycle: CycleContext, node_name: str) -> Status:
         """Take what the pod will use. From here on the cycle cannot start again."""
         cycle.reserved = True
+
+        def check(answer: Status | None) -> Status:
+            status = self._check.reserve(answer)
+            if status.is_success:
+                cycle.reservations[self.name] = node_name
+            return status
+
         return await self._call(
             calls.RESERVE,
             cycle,
             lambda way, deadline_s: way.reserve(cycle, node_name, deadline_s),
-            self._check.reserve,
+            check,
             self._stand_in,
         )
 
@@ -238,6 +245,7 @@ class PluginClient(PluginRelay):
         """Give it back. Never fails: what a remote plugin did not acknowledge is sent again later."""
         if self.is_remote and self.name not in cycle.instances:
             return  # no instance ever heard of this cycle
+        cycle.reservations.pop(self.name, None)
         await self._call(
             calls.UNRESERVE,
             cycle,

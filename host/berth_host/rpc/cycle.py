@@ -67,11 +67,13 @@ class CycleContext:
         "eager",
         "eager_filter",
         "instances",
+        "lost_by",
         "notes",
         "open_post_filters",
         "pod",
         "profile",
         "repeating",
+        "reservations",
         "reserved",
         "restarted",
         "rounds",
@@ -111,6 +113,10 @@ class CycleContext:
         """Plugins whose Bind may have happened although it gave no usable answer: read the pod back."""
         self.instances: dict[str, Any] = {}
         """The transport that each remote plugin's first call went to; later calls go there as well."""
+        self.reservations: dict[str, str] = {}
+        """Per plugin whose Reserve has succeeded, and was not undone, the node."""
+        self.lost_by: set[str] = set()
+        """Plugins that came back and know nothing of their part of this cycle: it cannot go on."""
         self.rounds: dict[str, tuple[int, float]] = {}
         """Per plugin the PreBind rounds made and the deadline of all of them (monotonic seconds)."""
         self.open_post_filters: set[str] = set()

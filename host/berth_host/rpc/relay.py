@@ -41,6 +41,7 @@ from berth_host.rpc.validate import Checker, ClusterFacts
 T = TypeVar("T")
 OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
 """On the pods that run a plugin; the value is the plugin's name."""
+LOST: Final = "was restarted and knows nothing of this reservation"
 _THROUGH_OUTBOX: Final = (calls.UNRESERVE, calls.POST_BIND)
 _LOG = get_logger()
 
@@ -247,6 +248,8 @@ class PluginRelay:
             if current is None:
                 raise PluginAbsentError(self.name, call.rpc, self.route.absence)
             return current
+        if self.name in cycle.lost_by and call not in _THROUGH_OUTBOX:
+            raise PluginUnavailableError(self.name, call.rpc, LOST)
         pinned: Transport | None = cycle.instances.get(self.name)
         if pinned is not None:
             # What goes through the outbox reaches whichever instance is there by then.

@@ -25,6 +25,7 @@ from berth_host.log import get_logger
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import Outcome as CycleOutcome
+from berth_host.rpc.relay import LOST
 from berth_host.scheduler.attempt import HOST_STOPS, POD_DELETED, Attempt, Failed
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure, FailureHandler
@@ -63,6 +64,10 @@ class BindingCycle:
     def active_count(self) -> int:
         """Binding cycles that do something, or await a call; the others wait for time or a decision."""
         return sum(1 for attempt in self._running.values() if not attempt.cycle.idle)
+
+    def attempts(self) -> list[Attempt]:
+        """The binding cycles under way."""
+        return list(self._running.values())
 
     def queued(self) -> list[QueuedPodInfo]:
         """The pods of the binding cycles under way."""
@@ -134,6 +139,9 @@ class BindingCycle:
             status = await framework.run_pre_bind(cycle, node_name)
             if not status.is_success:
                 raise Failed(Status(status.code, status.reasons), status.message)
+        for plugin in cycle.context.lost_by:
+            status = Status.error(f'plugin "{plugin}" {LOST}')
+            raise Failed(status, status.message)
 
     async def _complete_bind(self, attempt: Attempt, plugin: str, answer: BindResult) -> None:
         """Post the Binding, or check that the plugin did; raises Failed."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, backoff, keeper
+from berth_host.attach import attachment, backoff, keeper, reconciling
 from berth_host.attach.attachment import State
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.remote.outbox import IDLE_END_S
@@ -129,7 +129,7 @@ class Trial:
         """Give the host a reason for the call."""
         self._stimuli += 1
         name = f"s{self._stimuli:04}"
-        if rpc in ("Handshake", "Configure", "SyncState"):
+        if rpc in ("Handshake", "Configure", "SyncState", "Reconcile"):
             await self.process.kill()
         elif rpc == "Unreserve":
             self.world.server.create(pod(name, labels={"faulty": "refused-once"}))
@@ -243,6 +243,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(attachment, "CONFIGURE_S", 0.5)
     monkeypatch.setattr(attachment, "SYNC_BUDGET_S", 1.0)
+    monkeypatch.setattr(reconciling, "RECONCILE_S", 0.3)
     monkeypatch.setattr(attachment, "DRAIN_GRACE_S", 1.0)
 
 
@@ -269,8 +270,7 @@ def test_every_call_of_the_contract_goes_wrong_below() -> None:
         state_pb2.DESCRIPTOR.services_by_name["StateService"],
     )
     calls = {method.name for service in services for method in service.methods}
-    # Reconcile is not asked yet.
-    assert set(LIES) == calls - {"Reconcile"}
+    assert set(LIES) == calls
     assert {call.rpc for call in CALLS} <= set(LIES)
     assert {rpc for rpc, _ in FAULTS} == set(LIES) - {"Drain"}
 

@@ -27,6 +27,12 @@ _TOO_LARGE: Final = "Received message larger than max"
 _BY_SERVER: Final = "SERVER: Received message larger than max"
 
 
+def is_unimplemented(failure: PluginError) -> bool:
+    """Whether the instance does not have the call."""
+    cause = failure.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
+
+
 def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: float) -> PluginError:
     """The way in which a failed call is handled."""
     code, details = err.code(), err.details() or ""

@@ -331,7 +331,9 @@ class GrpcTransport:
 
     def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
         """Into the outbox: the next call carries it."""
-        self._outbox.end_cycle(cycle.cycle_id, outcome)
+        node_name = cycle.reservations.get(self._plugin) if outcome is Outcome.BOUND else None
+        bound = None if node_name is None else self._parcel(cycle, node_name, "")
+        self._outbox.end_cycle(cycle.cycle_id, outcome, bound)
 
     # --- how it is done ------------------------------------------------------------------------------
 
@@ -366,7 +368,9 @@ class GrpcTransport:
             self.link.wants_full = True
             raise PluginProtocolError(self._plugin, call.rpc, "asked again for what it was just given")
         finally:
-            if not delivered:
+            if delivered:
+                self._outbox.ended_told(ended)
+            else:
                 self._outbox.return_ended(ended)
 
     async def _ask_bind(

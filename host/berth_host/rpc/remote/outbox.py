@@ -33,7 +33,10 @@ IDLE_END_S: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """A reservation to give back, or a pod that was bound."""
+    """A reservation to give back, or a pod that was bound.
+
+    `superseded`: an instance has heard since then which reservations are alive, this one not among them.
+    """
 
     cycle_id: str
     pod: ObjectRef
@@ -41,6 +44,7 @@ class Parcel:
     token: bytes
     reason: str = ""
     tries: int = 0
+    superseded: bool = False
     waiter: asyncio.Future[None] | None = None
 
 
@@ -74,6 +78,7 @@ class Outbox:
         self._post_binds: dict[str, Parcel] = {}
         self._ended: dict[str, Outcome] = {}
         self._held_ends: dict[str, Outcome] = {}
+        self._bound: dict[str, Parcel] = {}
         self._settled: dict[str, list[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._backoff_s = 0.0
@@ -163,6 +168,23 @@ class Outbox:
         except TimeoutError as err:
             raise PluginTimeoutError(self.plugin, "Unreserve", deadline_s) from err
 
+    # --- Reconcile -------------------------------------------------------------------------------------
+
+    def bound_untold(self) -> list[Parcel]:
+        """Reservations whose pods were bound, of which the plugin does not know: to it they are alive."""
+        return [*self._bound.values()]
+
+    def given_back(self) -> list[str]:
+        """The cycles of the reservations that the plugin has yet to give back."""
+        return list(self._unreserves)
+
+    def supersede(self, cycle_ids: Sequence[str]) -> None:
+        """The plugin was told what is alive, and these are not: a few more tries are enough for them."""
+        for cycle_id in cycle_ids:
+            parcel = self._unreserves.get(cycle_id)
+            if parcel is not None:
+                parcel.superseded, parcel.tries = True, 0
+
     # --- PostBind and ends -----------------------------------------------------------------------------
 
     def post_bind(self, parcel: Parcel) -> None:
@@ -170,25 +192,37 @@ class Outbox:
         self._post_binds[parcel.cycle_id] = parcel
         self._wake()
 
-    def end_cycle(self, cycle_id: str, outcome: Outcome) -> None:
-        """Tell it with the next call; after what the cycle itself still has to send."""
+    def end_cycle(self, cycle_id: str, outcome: Outcome, bound: Parcel | None = None) -> None:
+        """Tell it with the next call; after what the cycle itself still has to send.
+
+        `bound`: the reservation of a pod that was bound.
+        """
+        if bound is not None:
+            self._bound[cycle_id] = bound
         if cycle_id in self._unreserves or cycle_id in self._post_binds:
             self._held_ends[cycle_id] = outcome
             return
         self._ended[cycle_id] = outcome
         if len(self._ended) > _MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            self._bound.pop(oldest, None)
         if self._end_timer is None:
             self._end_timer = self._clock.call_at(self._clock.monotonic_s() + IDLE_END_S, self._idle)
 
     def take_ended(self) -> list[tuple[str, Outcome]]:
-        """Ends for a call to carry; give them back with `return_ended` if it failed."""
+        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
         if not self._ended:
             return []
         taken = list(self._ended.items())[:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
         return taken
+
+    def ended_told(self, taken: Sequence[tuple[str, Outcome]]) -> None:
+        """The call that carried these was answered."""
+        for cycle_id, _ in taken:
+            self._bound.pop(cycle_id, None)
 
     def return_ended(self, taken: Sequence[tuple[str, Outcome]]) -> None:
         """The call that carried these failed."""
@@ -231,21 +265,33 @@ class Outbox:
         batch = list(self._unreserves.values())[:_BATCH]
         try:
             done = await sender.send_unreserve(batch)
-        except PluginError as err:
+        except (PluginUnavailableError, PluginTimeoutError) as err:
             _disappoint(batch, err)
             raise
-        missing = []
+        except PluginError as err:
+            _disappoint(self._refused(batch), err)
+            raise
         for parcel in batch:
             if parcel.cycle_id in done:
                 self._acknowledged(parcel)
-            else:
-                missing.append(parcel)
+        missing = self._refused([parcel for parcel in batch if parcel.cycle_id not in done])
         if missing:
             short = PluginUnavailableError(
                 self.plugin, "Unreserve", f"acknowledged {len(done)} of {len(batch)} reservations"
             )
             _disappoint(missing, short)
             raise short
+
+    def _refused(self, batch: Sequence[Parcel]) -> list[Parcel]:
+        """Those to send again: all but what an instance knows to be over, and refused several times."""
+        again = []
+        for parcel in batch:
+            if parcel.superseded and parcel.tries >= _HOPEFUL_TRIES:
+                _LOG.warning("outbox.superseded", plugin=self.plugin, cycle_id=parcel.cycle_id)
+                self._acknowledged(parcel)
+            else:
+                again.append(parcel)
+        return again
 
     def _acknowledged(self, parcel: Parcel) -> None:
         self._unreserves.pop(parcel.cycle_id, None)
@@ -285,6 +331,7 @@ class Outbox:
         except PluginError:
             self.return_ended(taken)
             raise
+        self.ended_told(taken)
 
     def _release_end(self, cycle_id: str) -> None:
         outcome = self._held_ends.pop(cycle_id, None)

@@ -248,3 +248,61 @@ async def test_closed_outbox_leaves_no_task_behind(clock: ManualClock) -> None:
     await turns()
     await box.close()
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox-Demo"]
+
+
+async def test_row_15_what_a_reconcile_superseded_is_sent_a_few_times_more_and_no_longer(
+    clock: ManualClock,
+) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.done = set()
+    box.attach(receiver)
+    with pytest.raises(PluginError):
+        await box.unreserve(parcel("a", uid="u"), 1.0)
+    box.supersede(box.given_back())
+    waiting = asyncio.ensure_future(box.settled("u", 5.0))
+    for _ in range(20):
+        await turns()
+        clock.advance(10.0)
+    await asyncio.wait_for(waiting, 1.0)
+    assert box.pending_unreserves == 0
+    assert len(receiver.unreserved) == 7
+
+
+async def test_what_an_instance_that_is_gone_did_not_take_is_kept_for_the_next_one(
+    clock: ManualClock,
+) -> None:
+    box, receiver = outbox(clock), Receiver()
+    with pytest.raises(PluginUnavailableError):
+        await box.unreserve(parcel("a"), 1.0)
+    box.supersede(box.given_back())
+    receiver.failures = [gone() for _ in range(20)]
+    box.attach(receiver)
+    for _ in range(30):
+        await turns()
+        clock.advance(10.0)
+    assert receiver.unreserved == [["a"]]
+    assert box.pending_unreserves == 0
+
+
+async def test_a_bound_pod_is_alive_to_its_plugin_until_it_was_told(clock: ManualClock) -> None:
+    box = outbox(clock)
+    box.end_cycle("a", Outcome.BOUND, parcel("a"))
+    box.end_cycle("b", Outcome.UNSCHEDULABLE)
+    assert [item.cycle_id for item in box.bound_untold()] == ["a"]
+    taken = box.take_ended()
+    box.return_ended(taken)
+    assert [item.cycle_id for item in box.bound_untold()] == ["a"]
+    box.ended_told(box.take_ended())
+    assert box.bound_untold() == []
+
+
+async def test_a_bound_pod_whose_end_nobody_fetches_is_told_when_the_line_is_idle(
+    clock: ManualClock,
+) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    box.end_cycle("a", Outcome.BOUND, parcel("a"))
+    clock.advance(2.0)
+    await turns()
+    assert receiver.ended == [["a"]]
+    assert box.bound_untold() == []

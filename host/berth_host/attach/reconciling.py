@@ -1,0 +1,152 @@
+"""Reconcile: an instance that comes is told which reservations and waits are alive, before its first cycle.
+
+Called by `Attachment` while SYNCING. What the instance takes up goes on with it; what it knows nothing of
+is aborted. The list is the truth: what an outbox still had to give back is superseded by it.
+Source: the contract's state.proto; failures 9, 10, 11 and 15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from berth_sdk import _wire
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.plugin.v1 import state_pb2
+
+from berth_host.attach.keeper import LostError
+from berth_host.attach.routes import RemotePlugin
+from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
+from berth_host.log import get_logger
+from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.remote.grpc_errors import is_unimplemented
+from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.outbox import Parcel
+
+RECONCILE_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.1
+_MAX_PAUSE_S: Final = 2.0
+_CALL: Final = "Reconcile"
+_POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
+_LOG = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCycle:
+    """A cycle with a reservation, or a wait, of one plugin. `permit_deadline_s`: Unix seconds, of a wait."""
+
+    context: CycleContext
+    node_name: str
+    permit_deadline_s: float | None = None
+
+
+class LiveCycles(Protocol):
+    """The cycles under way. Implemented by `app`."""
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        """Those in which the plugin has a reservation, or holds the pod at Permit."""
+        ...
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """The plugin knows nothing of these: they end at their next step, and their pods are tried again."""
+        ...
+
+
+class NothingAlive:
+    """Before there is a host whose cycles could run."""
+
+    def live(self, plugin: str) -> list[LiveCycle]:
+        """None."""
+        return []
+
+    def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
+        """Never called with any."""
+
+
+class TakenUp:
+    """What an instance answered, by plugin; put into effect when the instance becomes active."""
+
+    def __init__(self, cycles: LiveCycles, host_epoch: int) -> None:
+        self._cycles = cycles
+        self._epoch = host_epoch
+        self._taken: dict[str, list[LiveCycle]] = {}
+
+    async def reconcile(
+        self, link: InstanceLink, plugin: RemotePlugin, descriptor: Descriptor, ends_s: float
+    ) -> None:
+        """Ask until it is answered. Raises LostError when it was not by `ends_s` (monotonic seconds)."""
+        if not _POINTS & set(descriptor.points):
+            return
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._once(link, plugin)
+                return
+            except PluginUnavailableError as err:
+                raise LostError(err.detail) from err
+            except PluginError as err:
+                if is_unimplemented(err):
+                    return  # not offered: what the old instance held fails at its next call
+                if time.monotonic() + pause_s > ends_s:
+                    raise LostError(f"did not take up what is alive: {err.text}") from err
+                _LOG.warning("attachment.not_reconciled", plugin=plugin.name, error=err.text)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+    async def _once(self, link: InstanceLink, plugin: RemotePlugin) -> None:
+        live = {item.context.cycle_id: item for item in self._cycles.live(plugin.name)}
+        bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
+        given_back = plugin.outbox.given_back()
+        request = state_pb2.ReconcileRequest(
+            plugin=plugin.name,
+            host_epoch=self._epoch,
+            live=[*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)],
+        )
+        asked = (plugin.name, _CALL)
+        reply = await link.ask(link.state.Reconcile, request, asked, RECONCILE_S)
+        unknown = set(reply.unknown_cycle_ids)
+        if not unknown <= {item.cycle_id for item in request.live}:
+            raise PluginProtocolError(*asked, "named cycles that it was not asked about")
+        plugin.outbox.supersede(given_back)
+        self._cycles.lost(plugin.name, [item for key, item in live.items() if key in unknown])
+        self._taken[plugin.name] = [item for key, item in live.items() if key not in unknown]
+        _LOG.info(
+            "plugin.reconciled",
+            plugin=plugin.name,
+            live=len(request.live),
+            unknown=len(reply.unknown_cycle_ids),
+        )
+
+    def adopt(self, plugin: str, transports: Mapping[str, GrpcTransport]) -> None:
+        """From here on the calls of these cycles go to the new instance."""
+        for item in self._taken.pop(plugin, ()):
+            transport = transports.get(item.context.profile)
+            if transport is not None:
+                item.context.instances[plugin] = transport
+
+
+def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
+    context = item.context
+    message = _reservation(
+        context.cycle_id, context.pod.ref, item.node_name, context.state(plugin).token or b""
+    )
+    if item.permit_deadline_s is not None:
+        message.waiting_on_permit = True
+        message.permit_deadline.CopyFrom(_wire.encode_time(item.permit_deadline_s))
+    return message
+
+
+def _encode_bound(parcel: Parcel) -> state_pb2.LiveReservation:
+    return _reservation(parcel.cycle_id, parcel.pod, parcel.node_name, parcel.token)
+
+
+def _reservation(cycle_id: str, pod: ObjectRef, node_name: str, token: bytes) -> state_pb2.LiveReservation:
+    return state_pb2.LiveReservation(
+        cycle_id=cycle_id, pod=_wire.encode_ref(pod), node_name=node_name, plugin_token=token
+    )
