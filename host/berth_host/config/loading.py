@@ -25,7 +25,7 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
 from berth_host.config.older.conversion import convert, is_older
-from berth_host.config.older.table import Form
+from berth_host.config.older.rows import Form
 from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError

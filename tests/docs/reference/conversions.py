@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from berth_host.config.older.rows import Form, Row
 from berth_host.config.older.table import (
     ARGUMENTS,
     FIELDS,
@@ -12,8 +13,6 @@ from berth_host.config.older.table import (
     POINTS,
     PREDICATES,
     PRIORITIES,
-    Form,
-    Row,
 )
 
 from docs.reference.markdown import code, codes, table

@@ -21,7 +21,7 @@ from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resize
 from berth_host.cli.bench.scheduler_perf.cases import read_workloads
 from berth_host.cli.bench.workload import Workload
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import own_plugins
+from berth_host.cli.options import no_convert_option, own_plugins
 from berth_host.cli.rendering.bench import notes_texts, plugins_text, results_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,6 +29,7 @@ FAILED: Final = 1
 
 _OPTIONS: Final = (
     click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    no_convert_option,
     click.option(
         "--remote",
         "remote",
@@ -182,6 +183,7 @@ def _settings(options: dict[str, Any]) -> Settings:
     remote = tuple(name.strip() for given in options.get("remote") or () for name in given.split(","))
     return Settings(
         config=options.get("config") or "",
+        convert_older=not options.get("no_convert"),
         remote=tuple(name for name in remote if name),
         seed=options.get("seed") or 0,
         profile=_absolute(options.get("profile")),
@@ -206,6 +208,8 @@ def _more_arguments(options: dict[str, Any]) -> list[str]:
     for name in ("config", "nodes", "seed"):
         if options.get(name):
             arguments += [f"--{name}", str(options[name])]
+    if options.get("no_convert"):
+        arguments.append("--no-convert")
     for given in options.get("remote") or ():
         arguments += ["--remote", given]
     return arguments

@@ -39,10 +39,12 @@ class WorkloadError(Exception):
 class Settings:
     """What the command was given, for every workload. Paths are "" where they were not.
 
-    `remote`: plugins that leave the process; `plugins`: the program's own classes.
+    `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
+    leave the process; `plugins`: the program's own classes.
     """
 
     config: str = ""
+    convert_older: bool = True
     remote: tuple[str, ...] = ()
     seed: int = 0
     profile: str = ""
@@ -53,9 +55,8 @@ class Settings:
 def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
     """The configuration of a workload. Raises ConfigurationError and PluginLoadError."""
     path = settings.config or workload.config or None
-    return with_remote(
-        configuration.for_simulation(path, settings.plugins), settings.remote, settings.plugins
-    )
+    given = configuration.for_simulation(path, settings.plugins, convert_older=settings.convert_older)
+    return with_remote(given, settings.remote, settings.plugins)
 
 
 def resized(workload: Workload, nodes: int) -> Workload:

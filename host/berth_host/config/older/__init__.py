@@ -2,6 +2,7 @@
 
     conversion   which form a document has, and the steps from it to v1
     table        the one mapping table: every name that changed, what it is now, since when
+    rows         what a row of that table is
     warnings     what is said about each change
     shapes       the field sets of the older forms, for strict checking
     component    KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version

@@ -19,12 +19,12 @@ from berth_host.config.older.nodes import (
 )
 from berth_host.config.older.plugin_args import PluginArgs, read_plugin_args
 from berth_host.config.older.plugin_sets import Entry, PluginSet, PluginSets, read_plugin_sets
+from berth_host.config.older.rows import Form
 from berth_host.config.older.table import (
     FIT,
     LEAST,
     MOST,
     POD_AFFINITY,
-    Form,
     field_row,
 )
 from berth_host.config.older.warnings import Remarks

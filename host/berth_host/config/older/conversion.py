@@ -14,8 +14,9 @@ from berth_host.config.decoding.types_v1 import GROUP, KIND
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.older.component import convert_component
 from berth_host.config.older.policy import convert_policy
+from berth_host.config.older.rows import Form
 from berth_host.config.older.shapes import check_shape
-from berth_host.config.older.table import COMPONENT_FORMS, Form
+from berth_host.config.older.table import COMPONENT_FORMS
 from berth_host.config.older.warnings import Remarks
 from berth_host.config.source.node import SourceNode
 

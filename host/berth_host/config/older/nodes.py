@@ -29,7 +29,7 @@ def list_of(items: Iterable[SourceNode], line: int) -> SourceNode:
 
 def with_members(node: SourceNode, members: Mapping[str, Member]) -> SourceNode:
     """The same object with other members."""
-    return SourceNode.of_mapping(members, node.line, ())
+    return SourceNode.of_mapping(members, node.line, node.repeated)
 
 
 def with_fields(node: SourceNode, **fields: SourceNode) -> SourceNode:

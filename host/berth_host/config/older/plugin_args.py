@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
-from berth_host.config.decoding.types_v1 import API_VERSION
+from berth_host.config.decoding.types_v1 import API_VERSION, GROUP
 from berth_host.config.older.nodes import (
     field_of,
     list_of,
@@ -22,15 +22,13 @@ from berth_host.config.older.nodes import (
     with_fields,
 )
 from berth_host.config.older.plugin_sets import PluginSets
+from berth_host.config.older.rows import Change, Row, Subject
 from berth_host.config.older.table import (
     AFFINITY,
     FIT,
     LEAST,
     RATIO,
     SPREAD,
-    Change,
-    Row,
-    Subject,
     field_row,
     row_of,
 )
@@ -127,7 +125,7 @@ def _current(entry: SourceNode, path: str, remarks: Remarks) -> SourceNode:
     name, args = text_of(entry, "name"), field_of(entry, "args")
     if args is None or f"{name}Args" not in ARGS_TYPES or not args.members:
         return entry
-    if text_of(args, "apiVersion") not in ("", API_VERSION):
+    if text_of(args, "apiVersion") == f"{GROUP}/{remarks.form}":
         line = args.line_of("apiVersion")
         remarks.changed(field_row("apiVersion"), f"{path}.apiVersion", line)
         args = with_fields(args, apiVersion=SourceNode(API_VERSION, line))

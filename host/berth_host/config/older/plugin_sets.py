@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from berth_host.config.default_plugins import DEFAULT_PLUGINS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.older.nodes import field_of, list_of, number_of, object_of, text_of
+from berth_host.config.older.rows import Form, Row, Subject
 from berth_host.config.older.table import (
     AFFINITY,
     COMPONENT_FORMS,
@@ -19,9 +21,6 @@ from berth_host.config.older.table import (
     FIT,
     LEAST,
     POINTS,
-    Form,
-    Row,
-    Subject,
     field_row,
     row_of,
 )
@@ -105,6 +104,7 @@ def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: 
     for point, member in (plugins.members if plugins is not None else {}).items():
         if member.node.value is not None:
             sets.points[point] = _read_set(member.node, f"{path}.{point}", remarks)
+    _warn_of_replaced_preparation(sets, plugins, remarks)
     _move_points(sets, remarks)
     for point, plugin_set in sets.points.items():
         _convert_set(sets, point, plugin_set, remarks)
@@ -112,6 +112,25 @@ def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: 
         _choose_strategy(sets, remarks)
         keep_default_weights(sets, remarks)
     return sets
+
+
+def _warn_of_replaced_preparation(sets: PluginSets, plugins: SourceNode | None, remarks: Remarks) -> None:
+    """A bare list at preFilter takes from default plugins what they filter by."""
+    given = None if plugins is None else field_of(plugins, "preFilter")
+    if given is None or not isinstance(given.value, tuple):
+        return
+    filtering = sets.points.get("filter", PluginSet())
+    listed = {entry.name for entry in sets.points["preFilter"].enabled}
+    unprepared = [
+        plugin.name
+        for plugin in DEFAULT_PLUGINS
+        if {"preFilter", "filter"} <= plugin.points
+        and plugin.name not in listed
+        and not filtering.disables(plugin.name)
+    ]
+    if unprepared:
+        text = f"{', '.join(unprepared)} filter without their preFilter, which the list leaves out"
+        remarks.say(text, f"{sets.path}.preFilter", given.line)
 
 
 def _read_set(node: SourceNode, path: str, remarks: Remarks) -> PluginSet:

@@ -17,6 +17,7 @@ from berth_host.config.older.extenders import convert_extenders
 from berth_host.config.older.nodes import field_of, list_of, node_of, number_of, object_of, text_of
 from berth_host.config.older.plugin_args import LabelRules, PluginArgs, put_label_rules, put_strategy
 from berth_host.config.older.plugin_sets import Entry, PluginSets, keep_default_weights
+from berth_host.config.older.rows import Row, Subject
 from berth_host.config.older.table import (
     AFFINITY,
     ARGUMENTS,
@@ -28,8 +29,6 @@ from berth_host.config.older.table import (
     RATIO,
     RATIO_ARGUMENTS,
     SPREAD,
-    Row,
-    Subject,
     field_row,
     row_of,
 )

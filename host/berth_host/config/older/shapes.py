@@ -41,7 +41,7 @@ from berth_host.config.decoding.value_types import (
 )
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.older.nodes import field_of, text_of
-from berth_host.config.older.table import Form
+from berth_host.config.older.rows import Form
 from berth_host.config.source.node import SourceNode
 
 

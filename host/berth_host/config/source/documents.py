@@ -139,4 +139,4 @@ def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -
 
 def _has_content(chunk: str) -> bool:
     lines = [line.strip() for line in chunk.removeprefix("---").splitlines()]
-    return any(line and not line.startswith("#") and line != "..." for line in lines)
+    return any(line and line[0] not in "#%" and line != "..." for line in lines)

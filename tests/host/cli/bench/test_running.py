@@ -16,6 +16,7 @@ from berth_host.cli.bench import running
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, resized
 from berth_host.cli.bench.workload import CreateNodes, Workload
+from berth_host.config.errors import ConfigurationError
 
 from .conftest import POD, Obj, ReadCase, WriteCase, measured, nodes, pods
 
@@ -315,3 +316,15 @@ def test_resizing_keeps_proportions_and_fixed_counts(case: ReadCase) -> None:
     fixed = resized(case(nodes(2), measured(1)), 9)
     assert counts(fixed) == [2]
     assert "--nodes has no effect: its nodes are no parameter" in fixed.notes
+
+
+async def test_an_older_configuration_is_converted_unless_told_otherwise(
+    case: ReadCase, tmp_path: Path
+) -> None:
+    config = tmp_path / "policy.yaml"
+    config.write_text("kind: Policy\napiVersion: v1\npredicates: []\npriorities: []\n")
+    result, _ = await ran(case(nodes(1), measured(41)), tmp_path, config=str(config))
+    assert result.figures.bound == 41  # nobody asks for resources
+    assert any("the policy becomes one profile" in note for note in result.notes)
+    with pytest.raises(ConfigurationError, match='no kind "Policy" is registered'):
+        await ran(case(nodes(1), measured(1)), tmp_path, config=str(config), convert_older=False)

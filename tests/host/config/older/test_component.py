@@ -309,6 +309,15 @@ def test_bare_lists_replace_the_defaults_of_their_points_alone() -> None:
     assert said(loaded).count("the list replaces the default plugins") == 2
 
 
+def test_a_bare_list_at_pre_filter_names_the_plugins_that_go_unprepared() -> None:
+    loaded = load("v1alpha1", "plugins: {preFilter: [{name: NodePorts}]}")
+    (warning,) = [text for text in loaded.warnings if "without their preFilter" in text]
+    assert "NodeResourcesFit" in warning
+    assert "NodePorts" not in warning
+    both = load("v1alpha1", "plugins: {preFilter: [{name: NodePorts}], filter: [{name: NodePorts}]}")
+    assert "without their preFilter" not in said(both)
+
+
 def test_bare_lists_are_read_in_a_v1alpha1_file_too() -> None:
     assert names(load("v1alpha1", "plugins: {permit: [{name: Mine}]}"), "permit") == ["Mine"]
 

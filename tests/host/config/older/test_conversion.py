@@ -12,8 +12,9 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
 from berth_host.config.older.conversion import convert, form_of
 from berth_host.config.older.nodes import node_of
+from berth_host.config.older.rows import Form, Subject
 from berth_host.config.older.shapes import DOCUMENTS
-from berth_host.config.older.table import TABLE, Form, Subject
+from berth_host.config.older.table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,8 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
-from berth_host.config.older.table import ARGUMENTS, PREDICATES, PRIORITIES, Row
+from berth_host.config.older.rows import Row
+from berth_host.config.older.table import ARGUMENTS, PREDICATES, PRIORITIES
 from hypothesis import given
 from hypothesis import strategies as st
 

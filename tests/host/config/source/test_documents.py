@@ -112,8 +112,15 @@ def test_a_document_of_its_own_is_not_joined(rest: str) -> None:
     assert (documents.berth is not None) == (rest == BERTH)
 
 
-def test_comments_after_an_end_mark_are_nothing() -> None:
-    assert joined("...\n# the end\n").warnings == ()
+@pytest.mark.parametrize("rest", ["# the end\n", "...\n", "\n\n", "%YAML 1.1\n---\n# nothing\n"])
+def test_what_says_nothing_after_an_end_mark_is_nothing(rest: str) -> None:
+    assert joined(f"...\n{rest}").warnings == ()
+
+
+def test_an_empty_object_after_an_end_mark_adds_nothing() -> None:
+    documents = joined("...\n{}\n")
+    assert documents.scheduler is not None
+    assert list(documents.scheduler.members) == ["apiVersion", "kind"]
 
 
 @pytest.mark.parametrize("rest", ["- a\n", "word\n", "b: [\n", "<<: *unknown\n"])
