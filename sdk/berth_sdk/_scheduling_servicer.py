@@ -23,12 +23,11 @@ from berth_sdk._wire_results import (
     encode_patch,
     encode_status,
     encode_verdicts,
-    put_scores,
 )
+from berth_sdk._wire_scores import Scored, encode_dense
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
-from berth_sdk.plugin.v1.scheduling_pb2_grpc import SchedulingServiceServicer
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -42,7 +41,7 @@ from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 
 
-class SchedulingServicer(SchedulingServiceServicer):
+class SchedulingServicer:
     """Each call: decode, ask, encode; the envelope around it is `cycle_call`."""
 
     def __init__(self, instance: Instance) -> None:
@@ -67,7 +66,7 @@ class SchedulingServicer(SchedulingServiceServicer):
         return reply
 
     @cycle_call("filter", spb.FilterResponse)
-    def Filter(self, request: spb.FilterRequest, call: CycleCall) -> spb.FilterResponse:
+    def Filter(self, request: spb.FilterRequest, call: CycleCall) -> Scored[spb.FilterResponse]:
         """Over the nodes still alive, with scores where they are of use."""
         nodes = call.candidates(request.candidates)
         result: FilterResult = call.ask(
@@ -76,9 +75,9 @@ class SchedulingServicer(SchedulingServiceServicer):
         reply = spb.FilterResponse(ctx=call.reply(), skip_score=result.skip_score)
         if not result.verdicts.all_passed:
             reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
-        if result.eager_scores is not None and not result.skip_score:
-            put_scores(reply.eager_scores, result.eager_scores)
-        return reply
+        if result.eager_scores is None or result.skip_score:
+            return Scored(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, None)
+        return Scored(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, encode_dense(result.eager_scores))
 
     @cycle_call("filter_scenarios", spb.SimulateFilterResponse)
     def SimulateFilter(
@@ -121,18 +120,17 @@ class SchedulingServicer(SchedulingServiceServicer):
         return spb.PreScoreResponse(ctx=call.reply(status))
 
     @cycle_call("score", spb.ScoreResponse)
-    def Score(self, request: spb.ScoreRequest, call: CycleCall) -> spb.ScoreResponse:
+    def Score(self, request: spb.ScoreRequest, call: CycleCall) -> Scored[spb.ScoreResponse]:
         """Over the feasible nodes."""
         nodes = call.candidates(request.candidates)
         scores = call.ask(lambda: call.runtime.score(call.state, call.pod, nodes))
         reply = spb.ScoreResponse(ctx=call.reply())
-        put_scores(reply.scores, scores)
-        return reply
+        return Scored(reply, spb.ScoreResponse.SCORES_FIELD_NUMBER, encode_dense(scores))
 
     @cycle_call("normalize", spb.NormalizeScoreResponse)
     def NormalizeScore(
         self, request: spb.NormalizeScoreRequest, call: CycleCall
-    ) -> spb.NormalizeScoreResponse:
+    ) -> Scored[spb.NormalizeScoreResponse]:
         """The plugin's second step."""
         nodes = call.candidates(request.candidates)
         try:
@@ -142,8 +140,7 @@ class SchedulingServicer(SchedulingServiceServicer):
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
         scores = call.ask(lambda: call.runtime.normalize(call.state, call.pod, raw, nodes))
         reply = spb.NormalizeScoreResponse(ctx=call.reply())
-        put_scores(reply.scores, scores)
-        return reply
+        return Scored(reply, spb.NormalizeScoreResponse.SCORES_FIELD_NUMBER, encode_dense(scores))
 
     @cycle_call("reserve", spb.ReserveResponse)
     def Reserve(self, request: spb.ReserveRequest, call: CycleCall) -> spb.ReserveResponse:

@@ -93,11 +93,6 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
     return pb.NodeSet(names=sorted(names))
 
 
-def put_scores(message: scheduling_pb2.Scores, scores: NDArray[np.int64]) -> None:
-    """Dense, in the order of the candidates; into the reply at once, copies of 5000 scores cost."""
-    message.dense.extend(scores.tolist())
-
-
 def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
     """A merge patch. Raises TypeError or ValueError for one that JSON cannot express."""
     return scheduling_pb2.ObjectPatch(

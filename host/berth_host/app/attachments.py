@@ -92,7 +92,8 @@ class HostAttachments:
             if link is None or link.feed is None:
                 continue
             try:
-                await link.sync((attachment.place.title, "SyncState"), time.monotonic() + FIRST_SYNC_S)
+                first = attachment.place.plugins[0].name
+                await link.sync((first, "SyncState"), time.monotonic() + FIRST_SYNC_S)
             except PluginError as err:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
 

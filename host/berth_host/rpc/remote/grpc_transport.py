@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from berth_sdk import _wire
+from berth_sdk._wire_scores import Scored
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
@@ -41,9 +42,10 @@ from berth_host.errors.state import InvariantError
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
 from berth_host.rpc.cycle import CycleContext, Outcome
-from berth_host.rpc.remote import codec
+from berth_host.rpc.remote import codec, methods
 from berth_host.rpc.remote.contexts import ContextWriter
 from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.methods import Method
 from berth_host.rpc.remote.outbox import Outbox, Parcel
 from berth_host.rpc.remote.replies import ReplyReader
 
@@ -85,7 +87,7 @@ class GrpcTransport:
         request = queue_pb2.PreEnqueueRequest(
             plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
         )
-        reply = await self._queue_call(calls.PRE_ENQUEUE, self.link.queue.PreEnqueue, request, deadline_s)
+        reply = await self._queue_call(calls.PRE_ENQUEUE, methods.PRE_ENQUEUE, request, deadline_s)
         return self._reader(calls.PRE_ENQUEUE).statuses(reply.statuses)
 
     async def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[bytes]:
@@ -94,7 +96,7 @@ class GrpcTransport:
             plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
         )
         asked = (self._plugin, calls.SORT_KEYS.rpc)
-        reply = await self.link.ask(self.link.queue.SortKeys, request, asked, deadline_s)
+        reply = await self.link.ask(methods.SORT_KEYS, request, asked, deadline_s)
         return list(reply.keys)
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod], deadline_s: float) -> list[bool]:
@@ -104,9 +106,7 @@ class GrpcTransport:
             event=codec.encode_event(event),
             pods=codec.encode_pods(pods, self._need),
         )
-        reply = await self._queue_call(
-            calls.QUEUEING_HINTS, self.link.queue.QueueingHints, request, deadline_s
-        )
+        reply = await self._queue_call(calls.QUEUEING_HINTS, methods.QUEUEING_HINTS, request, deadline_s)
         return list(reply.queue)
 
     # --- the scheduling cycle ------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.PRE_FILTER,
             cycle,
-            self.link.scheduling.PreFilter,
+            methods.PRE_FILTER,
             lambda ctx: scheduling_pb2.PreFilterRequest(ctx=ctx, candidates=candidates),
             deadline_s,
         )
@@ -131,7 +131,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.FILTER,
             cycle,
-            self.link.scheduling.Filter,
+            methods.FILTER,
             lambda ctx: scheduling_pb2.FilterRequest(ctx=ctx, candidates=candidates),
             deadline_s,
         )
@@ -153,7 +153,7 @@ class GrpcTransport:
             reply = await self._ask(
                 calls.SIMULATE_FILTER,
                 cycle,
-                self.link.scheduling.SimulateFilter,
+                methods.SIMULATE_FILTER,
                 lambda ctx, batch=batch: scheduling_pb2.SimulateFilterRequest(  # type: ignore[misc]
                     ctx=ctx, scenarios=batch
                 ),
@@ -178,7 +178,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.POST_FILTER,
             cycle,
-            self.link.scheduling.PostFilter,
+            methods.POST_FILTER,
             lambda ctx: scheduling_pb2.PostFilterRequest(ctx=ctx, rejected=groups, rejected_by=plugins),
             deadline_s,
         )
@@ -191,7 +191,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.PRE_SCORE,
             cycle,
-            self.link.scheduling.PreScore,
+            methods.PRE_SCORE,
             lambda ctx: scheduling_pb2.PreScoreRequest(ctx=ctx, candidates=candidates),
             deadline_s,
         )
@@ -206,7 +206,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.SCORE,
             cycle,
-            self.link.scheduling.Score,
+            methods.SCORE,
             lambda ctx: scheduling_pb2.ScoreRequest(ctx=ctx, candidates=candidates),
             deadline_s,
         )
@@ -225,7 +225,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.NORMALIZE_SCORE,
             cycle,
-            self.link.scheduling.NormalizeScore,
+            methods.NORMALIZE_SCORE,
             lambda ctx: scheduling_pb2.NormalizeScoreRequest(ctx=ctx, candidates=candidates, scores=dense),
             deadline_s,
         )
@@ -236,13 +236,13 @@ class GrpcTransport:
         call: Call,
         ascending: NodeTable,
         back: NDArray[np.intp] | None,
-        reply: scheduling_pb2.ScoreResponse | scheduling_pb2.NormalizeScoreResponse,
+        reply: Scored[scheduling_pb2.ScoreResponse] | Scored[scheduling_pb2.NormalizeScoreResponse],
     ) -> NDArray[np.int64] | Status:
         reader = self._reader(call, ascending)
         status = reader.status(reply.ctx)
         if not status.is_success:
             return status
-        scores = reader.scores(reply.scores)
+        scores = reader.scores(reply.scores or b"")
         return scores if back is None or len(scores) != len(back) else scores[back]
 
     # --- the chosen node -----------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.RESERVE,
             cycle,
-            self.link.scheduling.Reserve,
+            methods.RESERVE,
             lambda ctx: scheduling_pb2.ReserveRequest(ctx=ctx, node_name=node_name, node_index=index),
             ends_s - time.monotonic(),
         )
@@ -272,7 +272,7 @@ class GrpcTransport:
         reply = await self._ask(
             calls.PERMIT,
             cycle,
-            self.link.scheduling.Permit,
+            methods.PERMIT,
             lambda ctx: scheduling_pb2.PermitRequest(ctx=ctx, node_name=node_name, node_index=index),
             deadline_s,
         )
@@ -287,7 +287,7 @@ class GrpcTransport:
         reply = await self._ask_bind(
             calls.PRE_BIND_PRE_FLIGHT,
             cycle,
-            self.link.scheduling.PreBindPreFlight,
+            methods.PRE_BIND_PRE_FLIGHT,
             lambda ctx: scheduling_pb2.PreBindPreFlightRequest(ctx=ctx, node_name=node_name),
             deadline_s,
         )
@@ -304,7 +304,7 @@ class GrpcTransport:
             reply = await self._ask_bind(
                 calls.PRE_BIND,
                 cycle,
-                self.link.scheduling.PreBind,
+                methods.PRE_BIND,
                 lambda ctx: scheduling_pb2.PreBindRequest(
                     ctx=ctx, node_name=node_name, round=rounds - 1, patched=results
                 ),
@@ -319,7 +319,7 @@ class GrpcTransport:
         reply = await self._ask_bind(
             calls.BIND,
             cycle,
-            self.link.scheduling.Bind,
+            methods.BIND,
             lambda ctx: scheduling_pb2.BindRequest(ctx=ctx, node_name=node_name),
             deadline_s,
         )
@@ -341,7 +341,7 @@ class GrpcTransport:
         self,
         call: Call,
         cycle: CycleContext,
-        method: Callable[..., Awaitable[R]],
+        method: Method[R],
         build: Callable[[pb.CallContext], Any],
         deadline_s: float,
     ) -> R:
@@ -377,7 +377,7 @@ class GrpcTransport:
         self,
         call: Call,
         cycle: CycleContext,
-        method: Callable[..., Awaitable[R]],
+        method: Method[R],
         build: Callable[[pb.CallContext], Any],
         deadline_s: float,
     ) -> R:
@@ -393,9 +393,7 @@ class GrpcTransport:
         finally:
             self._slots.release()
 
-    async def _queue_call(
-        self, call: Call, method: Callable[..., Awaitable[R]], request: Any, deadline_s: float
-    ) -> R:
+    async def _queue_call(self, call: Call, method: Method[R], request: Any, deadline_s: float) -> R:
         """A batch of the queue, with the state that a plugin with declared objects answers against."""
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)

@@ -11,19 +11,18 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import grpc
 from berth_sdk import _wire
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import (
     identity_pb2_grpc,
-    queue_pb2_grpc,
-    scheduling_pb2_grpc,
     state_pb2,
     state_pb2_grpc,
 )
 from berth_sdk.tables import StateVersion
+from google.protobuf.message import DecodeError, Message
 
 from berth_host.errors.plugins import (
     HostFaultError,
@@ -32,8 +31,10 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.remote.grpc_errors import plugin_error
+from berth_host.rpc.remote.methods import Method
 
 R = TypeVar("R")
+_Send: TypeAlias = Callable[..., Awaitable[bytes]]
 
 Traffic = Callable[[str, str, int, int], None]
 """Told of every request: plugin, call, bytes sent, bytes received."""
@@ -105,8 +106,8 @@ class InstanceLink:
         self.pre_binds_open = 0
         self.state = state_pb2_grpc.StateServiceStub(channel)
         self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
-        self.queue = queue_pb2_grpc.QueueServiceStub(channel)
-        self.scheduling = scheduling_pb2_grpc.SchedulingServiceStub(channel)
+        self._channel = channel
+        self._senders: dict[str, _Send] = {}
         self._on_trouble = on_trouble
         self._traffic = traffic
         self._syncing = asyncio.Lock()
@@ -127,8 +128,8 @@ class InstanceLink:
 
     async def ask(
         self,
-        method: Callable[..., Awaitable[R]],
-        request: Any,
+        method: Method[R],
+        request: Message,
         asked: tuple[str, str],
         deadline_s: float,
     ) -> R:
@@ -136,19 +137,21 @@ class InstanceLink:
         plugin, call = asked
         if not self.is_open:
             raise PluginUnavailableError(plugin, call, "lost its instance")
-        size = request.ByteSize()
-        if size > self.identity.max_message_bytes:
+        raw = request.SerializeToString()
+        if len(raw) > self.identity.max_message_bytes:
             raise HostFaultError(
-                plugin, call, f"was not asked: the request of {size} bytes is over the agreed limit"
+                plugin, call, f"was not asked: the request of {len(raw)} bytes is over the agreed limit"
             )
         self.calls_open += 1
         self._quiet.clear()
         self.calls_made += 1
         received = 0
         try:
-            reply = await method(request, timeout=deadline_s)
-            received = reply.ByteSize()  # type: ignore[attr-defined]  # every reply is a message
-            return reply
+            answer = await self._sender(method.path)(raw, timeout=deadline_s)
+            received = len(answer)
+            return method.read(answer)
+        except DecodeError as err:
+            raise PluginProtocolError(plugin, call, f"answered what is no reply to it ({err})") from err
         except grpc.aio.AioRpcError as err:
             failure = plugin_error(err, plugin, call, deadline_s)
             if isinstance(failure, PluginUnavailableError):
@@ -161,10 +164,16 @@ class InstanceLink:
             # The channel was closed under the call; nobody cancelled the one who asked.
             raise PluginUnavailableError(plugin, call, "was cut off") from None
         finally:
-            self._traffic(plugin, call, size, received)
+            self._traffic(plugin, call, len(raw), received)
             self.calls_open -= 1
             if not self.calls_open:
                 self._quiet.set()
+
+    def _sender(self, path: str) -> _Send:
+        send = self._senders.get(path)
+        if send is None:
+            send = self._senders[path] = self._channel.unary_unary(path)
+        return send
 
     # --- the copy of the snapshot --------------------------------------------------------------------
 

@@ -48,10 +48,10 @@ class LoopbackChannel:
         handler = self._handler(path)
 
         async def call(request: Any, **options: Any) -> Any:
-            raw = codec["request_serializer"](request)
+            raw = codec.get("request_serializer", _as_it_is)(request)
             return await _answered(
                 lambda context: handler.unary_unary(handler.request_deserializer(raw), context),
-                codec["response_deserializer"],
+                codec.get("response_deserializer", _as_it_is),
                 options.get("timeout"),
             )
 
@@ -143,6 +143,10 @@ async def _answered(
 
 def _rpc_error(code: StatusCode, text: str) -> AioRpcError:
     return AioRpcError(code, Metadata(), Metadata(), text)
+
+
+def _as_it_is(message: Any) -> Any:
+    return message
 
 
 def _nothing() -> None:

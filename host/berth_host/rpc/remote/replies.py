@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from berth_sdk import _wire
+from berth_sdk._wire_scores import Scored, decode_dense
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -28,11 +29,11 @@ from berth_sdk.results import (
 )
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.calls import Call
-from berth_host.rpc.remote.dense import decode_dense
 from berth_host.rpc.remote.statuses import decode_status
 
 
@@ -69,12 +70,13 @@ class ReplyReader:
         eager = self.verdicts(reply.eager_filter) if reply.HasField("eager_filter") else None
         return PreFilterResult(self.status(reply.ctx), eligible, eager)
 
-    def filter(self, reply: scheduling_pb2.FilterResponse) -> FilterResult:
+    def filter(self, scored: Scored[scheduling_pb2.FilterResponse]) -> FilterResult:
         """A status other than SUCCESS holds for all candidates."""
+        reply = scored.message
         status = self.status(reply.ctx)
         if not status.is_success:
             return FilterResult(Verdicts.all(len(self._candidates), status), skip_score=reply.skip_score)
-        scores = self.scores(reply.eager_scores) if reply.HasField("eager_scores") else None
+        scores = None if scored.scores is None else self.scores(scored.scores)
         return FilterResult(self.verdicts(reply.verdicts), scores, reply.skip_score)
 
     def verdicts(self, message: scheduling_pb2.NodeVerdicts) -> Verdicts:
@@ -111,8 +113,16 @@ class ReplyReader:
             tuple(_wire.decode_ref(victim) for victim in reply.victims),
         )
 
-    def scores(self, message: scheduling_pb2.Scores) -> NDArray[np.int64]:
-        """int64[n] in the order of the candidates."""
+    def scores(self, raw: bytes) -> NDArray[np.int64]:
+        """`raw`: a `Scores` message. int64[n] in the order of the candidates."""
+        try:
+            return decode_dense(raw)
+        except ValueError:
+            pass  # named scores, or dense ones that are not written in one piece
+        try:
+            message = scheduling_pb2.Scores.FromString(raw)
+        except DecodeError as err:
+            self._violation(f"answered scores that cannot be read ({err})")
         if not message.named:
             return decode_dense(message.SerializeToString())
         if self.mode is NodeMode.SNAPSHOT or message.dense:

@@ -10,6 +10,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
 from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.remote import methods
 from berth_host.rpc.remote.contexts import encode_ended
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.remote.outbox import Parcel
@@ -39,7 +40,7 @@ class LinkSender:
             ],
         )
         reply = await self._link.ask(
-            self._link.scheduling.Unreserve,
+            methods.UNRESERVE,
             request,
             (self._plugin, calls.UNRESERVE.rpc),
             calls.UNRESERVE.default_deadline_s,
@@ -61,7 +62,7 @@ class LinkSender:
             ],
         )
         await self._link.ask(
-            self._link.scheduling.PostBind,
+            methods.POST_BIND,
             request,
             (self._plugin, calls.POST_BIND.rpc),
             calls.POST_BIND.default_deadline_s,
@@ -74,7 +75,7 @@ class LinkSender:
         request = scheduling_pb2.EndCyclesRequest(plugin=self._plugin, ended=encode_ended(ended))
         try:
             await self._link.ask(
-                self._link.scheduling.EndCycles,
+                methods.END_CYCLES,
                 request,
                 (self._plugin, calls.END_CYCLES.rpc),
                 calls.END_CYCLES.default_deadline_s,

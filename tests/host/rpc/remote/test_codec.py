@@ -9,6 +9,7 @@ from berth_host.rpc import calls
 from berth_host.rpc.remote import codec
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk import _wire, _wire_requests, _wire_results
+from berth_sdk._wire_scores import encode_dense
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -68,9 +69,8 @@ def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], p
 @MODES
 @given(scores=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=COUNT, max_size=COUNT))
 def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
-    message = scheduling_pb2.Scores()
-    _wire_results.put_scores(message, np.asarray(scores, dtype=np.int64))
-    assert reader(mode).scores(message).tolist() == scores
+    raw = encode_dense(np.asarray(scores, dtype=np.int64))
+    assert reader(mode).scores(raw).tolist() == scores
 
 
 @MODES
@@ -206,13 +206,13 @@ def test_group_without_a_code_is_a_rejection() -> None:
 def test_named_scores_must_cover_the_candidates(names: list[str], words: str) -> None:
     scores = scheduling_pb2.Scores(named=[scheduling_pb2.NamedScore(node=name) for name in names])
     with pytest.raises(PluginProtocolError, match=words):
-        reader(NodeMode.NAMES).scores(scores)
+        reader(NodeMode.NAMES).scores(scores.SerializeToString())
 
 
 def test_named_scores_are_for_names_mode_alone() -> None:
     scores = scheduling_pb2.Scores(named=[scheduling_pb2.NamedScore(node="n0")])
     with pytest.raises(PluginProtocolError, match="only a plugin in NAMES mode"):
-        reader(NodeMode.SNAPSHOT).scores(scores)
+        reader(NodeMode.SNAPSHOT).scores(scores.SerializeToString())
 
 
 def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:

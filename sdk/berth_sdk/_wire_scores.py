@@ -1,0 +1,175 @@
+"""Dense scores <-> the contract's `Scores` message, without a Python object for each of them.
+
+`Scores.dense` is a packed field of zigzag varints. Written here, every varint of an answer has the same
+width, which is longer than need be for small numbers among large ones, and legal: columns of bytes are
+written and read at once. What other writers packed as short as it goes is read as well.
+Source: the wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+M = TypeVar("M")
+_DENSE_TAG: Final = 0x0A  # field 1, length-delimited
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST: Final = 10  # bytes of a varint
+
+
+@dataclass(slots=True)
+class Scored(Generic[M]):
+    """A message and the `Scores` that belong into its field `number`, as bytes; None: they are in there."""
+
+    message: M
+    number: int
+    scores: bytes | None
+
+    @property
+    def ctx(self) -> Any:
+        """The message's context."""
+        return self.message.ctx  # type: ignore[attr-defined]  # every message with scores has one
+
+    def SerializeToString(self) -> bytes:  # noqa: N802  (as messages have it)
+        """The whole message: the scores are one more field behind the others."""
+        raw: bytes = self.message.SerializeToString()  # type: ignore[attr-defined]  # it is a message
+        if self.scores is None:
+            return raw
+        return b"".join((raw, bytes((self.number << 3 | _BYTES,)), _varint(len(self.scores)), self.scores))
+
+
+def encode_dense(scores: NDArray[np.int64]) -> bytes:
+    """int64[n] -> a `Scores` message with `dense` alone, serialised."""
+    if not len(scores):
+        return b""
+    zigzag = ((scores << 1) ^ (scores >> 63)).view(np.uint64)
+    highest = int(zigzag.max())
+    width = max(1, -(-highest.bit_length() // 7))
+    if width == 1:
+        packed = zigzag.astype(np.uint8).tobytes()
+    else:
+        # Arithmetic on two bytes is a quarter of the work, and enough for most scores.
+        rest: NDArray[Any] = zigzag.astype(np.uint16) if width == 2 else zigzag
+        columns = np.empty((len(scores), width), dtype=np.uint8)
+        for i in range(width):
+            np.bitwise_or(rest, 0x80, out=columns[:, i], casting="unsafe")
+            rest = rest >> 7
+        columns[:, -1] &= 0x7F
+        packed = columns.tobytes()
+    return b"".join((bytes((_DENSE_TAG,)), _varint(len(packed)), packed))
+
+
+def decode_dense(raw: bytes) -> NDArray[np.int64]:
+    """`raw`: a `Scores` message that has `dense` alone, once, serialised. Raises ValueError for others."""
+    if not raw:
+        return np.zeros(0, dtype=np.int64)
+    if raw[0] != _DENSE_TAG:
+        raise ValueError("not a Scores message with dense scores alone")
+    size, start = _read_varint(raw, 1)
+    if start + size != len(raw):
+        raise ValueError("not a Scores message with dense scores alone")
+    data = np.frombuffer(raw, dtype=np.uint8, offset=start)
+    if not size:
+        return np.zeros(0, dtype=np.int64)
+    width = _uniform_width(data)
+    if width == 1:
+        return _unzigzag(data.astype(np.int16))
+    if width == 2:
+        pairs = data.view("<u2")
+        return _unzigzag(((pairs & 0x7F) | ((pairs >> 1) & 0x3F80)).view(np.int16))
+    return _decode_varints(data)
+
+
+def take_field(raw: bytes, number: int) -> tuple[bytes, bytes | None]:
+    """(a serialised message without its one field `number`, the field's bytes).
+
+    None, and the message as it is: it has no such field, or is not written in the plain way that spares
+    the parser the work.
+    """
+    found: tuple[int, int, int] | None = None
+    at = 0
+    try:
+        while at < len(raw):
+            begin = at
+            key, at = _read_varint(raw, at)
+            kind = key & 7
+            if kind == _BYTES:
+                size, at = _read_varint(raw, at)
+                if key >> 3 == number:
+                    if found is not None:
+                        return raw, None
+                    found = (begin, at, at + size)
+                at += size
+            elif kind == _VARINT:
+                _, at = _read_varint(raw, at)
+            elif kind in (_FIXED32, _FIXED64):
+                at += 4 if kind == _FIXED32 else 8
+            else:
+                return raw, None
+    except ValueError:
+        return raw, None
+    if found is None or at != len(raw):
+        return raw, None
+    begin, start, end = found
+    return raw[:begin] + raw[end:], raw[start:end]
+
+
+def _uniform_width(data: NDArray[np.uint8]) -> int:
+    """1 or 2 where all varints have that many bytes, else 0."""
+    goes_on = data.view(np.int8) < 0
+    if not goes_on.any():
+        return 1
+    if len(data) % 2 == 0:
+        pairs = goes_on.view("<u2")
+        if pairs[0] == 1 and bool((pairs == 1).all()):
+            return 2
+    return 0
+
+
+def _decode_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
+    ends = np.flatnonzero(data < 0x80)
+    if not len(ends) or ends[-1] != len(data) - 1:
+        raise ValueError("the last score is cut off")
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    lengths = ends - starts + 1
+    longest = int(lengths.max())
+    if longest > _LONGEST:
+        raise ValueError(f"a score of {longest} bytes")
+    values = (data[starts] & 0x7F).astype(np.uint64)
+    for i in range(1, longest):
+        longer = np.flatnonzero(lengths > i)
+        part = (data[starts[longer] + i] & 0x7F).astype(np.uint64)
+        values[longer] |= part << np.uint64(7 * i)
+    # Zigzag: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+    return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+
+
+def _unzigzag(values: NDArray[np.int16]) -> NDArray[np.int64]:
+    """Of 14 bits at most."""
+    return ((values >> 1) ^ -(values & 1)).astype(np.int64)
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _read_varint(raw: bytes, at: int) -> tuple[int, int]:
+    """(number, the place behind it). Raises ValueError."""
+    number = shift = 0
+    while at < len(raw) and shift < 7 * _LONGEST:
+        byte = raw[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise ValueError("a number is cut off")
