@@ -45,14 +45,17 @@ def encode_dense(scores: NDArray[np.int64]) -> bytes:
     """int64[n] -> a `Scores` message with `dense` alone, serialised."""
     if not len(scores):
         return b""
-    zigzag = ((scores << 1) ^ (scores >> 63)).view(np.uint64)
-    highest = int(zigzag.max())
-    width = max(1, -(-highest.bit_length() // 7))
+    # Zigzag takes one bit more than the larger of the two ends: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+    bits = max(int(scores.max()), ~int(scores.min())).bit_length() + 1
+    width = -(-bits // 7)
     if width == 1:
-        packed = zigzag.astype(np.uint8).tobytes()
+        packed = _zigzag(scores.astype(np.int8)).tobytes()
+    elif width == 2:
+        # Two bytes at once, and in small integers: most scores are read and written this way.
+        pairs = _zigzag(scores.astype("<i2")).view("<u2")
+        packed = (((pairs & 0x3F80) << 1) | (pairs & 0x7F) | 0x80).tobytes()
     else:
-        # Arithmetic on two bytes is a quarter of the work, and enough for most scores.
-        rest: NDArray[Any] = zigzag.astype(np.uint16) if width == 2 else zigzag
+        rest: NDArray[Any] = _zigzag(scores).view(np.uint64)
         columns = np.empty((len(scores), width), dtype=np.uint8)
         for i in range(width):
             np.bitwise_or(rest, 0x80, out=columns[:, i], casting="unsafe")
@@ -74,12 +77,13 @@ def decode_dense(raw: bytes) -> NDArray[np.int64]:
     data = np.frombuffer(raw, dtype=np.uint8, offset=start)
     if not size:
         return np.zeros(0, dtype=np.int64)
-    width = _uniform_width(data)
-    if width == 1:
-        return _unzigzag(data.astype(np.int16))
-    if width == 2:
+    if data[0] < 0x80:
+        if not (data.view(np.int8) < 0).any():
+            return _unzigzag(data.view(np.int8))
+    elif not size % 2:
         pairs = data.view("<u2")
-        return _unzigzag(((pairs & 0x7F) | ((pairs >> 1) & 0x3F80)).view(np.int16))
+        if bool(((pairs & 0x8080) == 0x0080).all()):
+            return _unzigzag(((pairs & 0x7F) | ((pairs >> 1) & 0x3F80)).view("<i2"))
     return _decode_varints(data)
 
 
@@ -117,18 +121,6 @@ def take_field(raw: bytes, number: int) -> tuple[bytes, bytes | None]:
     return raw[:begin] + raw[end:], raw[start:end]
 
 
-def _uniform_width(data: NDArray[np.uint8]) -> int:
-    """1 or 2 where all varints have that many bytes, else 0."""
-    goes_on = data.view(np.int8) < 0
-    if not goes_on.any():
-        return 1
-    if len(data) % 2 == 0:
-        pairs = goes_on.view("<u2")
-        if pairs[0] == 1 and bool((pairs == 1).all()):
-            return 2
-    return 0
-
-
 def _decode_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
     ends = np.flatnonzero(data < 0x80)
     if not len(ends) or ends[-1] != len(data) - 1:
@@ -144,13 +136,18 @@ def _decode_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
         longer = np.flatnonzero(lengths > i)
         part = (data[starts[longer] + i] & 0x7F).astype(np.uint64)
         values[longer] |= part << np.uint64(7 * i)
-    # Zigzag: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
     return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
 
 
-def _unzigzag(values: NDArray[np.int16]) -> NDArray[np.int64]:
-    """Of 14 bits at most."""
-    return ((values >> 1) ^ -(values & 1)).astype(np.int64)
+def _zigzag(scores: NDArray[Any]) -> NDArray[Any]:
+    """In the integers' own width; all but int64 must have a bit to spare."""
+    return (scores << 1) ^ (scores >> (8 * scores.itemsize - 1))
+
+
+def _unzigzag(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Of integers whose highest bit is 0."""
+    scores: NDArray[np.int64] = ((values >> 1) ^ -(values & 1)).astype(np.int64)
+    return scores
 
 
 def _varint(number: int) -> bytes:
