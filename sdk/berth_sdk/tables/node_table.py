@@ -88,6 +88,11 @@ class NodeTable:
         return int(found[0]) if len(found) else None
 
     @property
+    def is_ascending(self) -> bool:
+        """Whether the rows are in the order of their slots, as everywhere on the wire."""
+        return self._ascending()
+
+    @property
     def generation(self) -> NDArray[np.int64]:
         """int64[n]: moves whenever anything about the node or its pods changes."""
         return self._take(self._columns.generation)

@@ -438,10 +438,9 @@ class GrpcTransport:
 
 def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
     """(the rows by ascending slot, as the wire has them; the way back to the order given, if they differ)."""
-    rows = nodes.rows
-    if len(rows) < 2 or bool((rows[1:] > rows[:-1]).all()):
+    if nodes.is_ascending:
         return nodes, None
-    order = np.argsort(rows, kind="stable")
+    order = np.argsort(nodes.rows, kind="stable")
     return nodes.take(order), np.argsort(order, kind="stable")
 
 

@@ -81,18 +81,22 @@ class ReplyReader:
 
     def verdicts(self, message: scheduling_pb2.NodeVerdicts) -> Verdicts:
         """Groups by reason -> one verdict per candidate; unmentioned candidates pass."""
-        nodes = self._candidates
-        groups = np.zeros(len(nodes), dtype=np.int32)
+        groups: NDArray[np.int32] | None = None
         statuses = [SUCCESS]
         for group in message.rejected:
-            positions = self._positions(group.nodes)
-            if groups[positions].any():
+            members = self._members(group.nodes)
+            if groups is not None and groups[members].any():
                 self._violation("listed a node in two groups of verdicts")
             status = decode_status(group.status, self.plugin, Code.UNSCHEDULABLE)
             if status.is_success:
                 continue
-            groups[positions] = len(statuses)
+            if groups is None:
+                groups = members.astype(np.int32)
+            else:
+                groups[members] = len(statuses)
             statuses.append(status)
+        if groups is None:
+            return Verdicts.feasible(len(self._candidates))
         return Verdicts(groups, tuple(statuses))
 
     def simulate_filter(self, reply: scheduling_pb2.SimulateFilterResponse, count: int) -> Verdicts:
@@ -180,19 +184,32 @@ class ReplyReader:
             self._violation("answered about nodes and was asked about none")
         return self.nodes
 
-    def _positions(self, message: pb.NodeSet) -> NDArray[np.intp]:
-        """The positions among the candidates of a set that must be a subset of them."""
+    def _members(self, message: pb.NodeSet) -> NDArray[np.bool_]:
+        """bool[n]: which candidates are in a set that must be a subset of them."""
         nodes = self._candidates
         if self.mode is NodeMode.NAMES:
-            return self._named_positions(message, nodes)
-        if message.names:
+            members = np.zeros(len(nodes), dtype=np.bool_)
+            members[self._named_positions(message, nodes)] = True
+        elif message.names:
             self._violation("named nodes although it chose bitmaps (SNAPSHOT mode)")
-        listed = _wire.decode_bitmap(message.bitmap)
-        positions = np.searchsorted(nodes.rows, listed)
-        inside = positions < len(nodes)
-        if not inside.all() or not np.array_equal(nodes.rows[positions], listed):
+        else:
+            members = self._marked(message.bitmap, nodes.rows)
+        return ~members if message.complement else members
+
+    def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
+        size = int(rows[-1]) + 1 if len(rows) else 0
+        raw = np.frombuffer(bitmap, dtype=np.uint8)
+        bits = np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
+        # Beyond the last candidate there may be zeros to fill up bytes, and nothing else.
+        strange = 8 * len(raw) > size and int.from_bytes(bitmap, "little") >> size != 0
+        if size != len(rows):
+            listed = np.count_nonzero(bits)
+            bits = bits[rows]
+            strange = strange or np.count_nonzero(bits) != listed
+        if strange:
             self._violation("answered about a node that is not among the candidates")
-        return _complement(positions, len(nodes)) if message.complement else positions
+        return bits
 
     def _named_positions(self, message: pb.NodeSet, nodes: NodeTable) -> NDArray[np.intp]:
         if message.bitmap:
@@ -204,7 +221,7 @@ class ReplyReader:
         positions = np.fromiter((position_of[name] for name in message.names), dtype=np.intp)
         if len(np.unique(positions)) != len(positions):
             self._violation("listed a node twice")
-        return _complement(positions, len(nodes)) if message.complement else positions
+        return positions
 
     def _eligible(self, message: pb.NodeSet) -> frozenset[str]:
         """Names, which need not be known; a complement is of the candidates."""
@@ -239,9 +256,3 @@ class ReplyReader:
 
     def _violation(self, detail: str) -> NoReturn:
         raise PluginProtocolError(self.plugin, self.call.rpc, detail)
-
-
-def _complement(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    mask = np.ones(count, dtype=np.bool_)
-    mask[positions] = False
-    return np.flatnonzero(mask)
