@@ -24,6 +24,7 @@ from berth_host.attach.routes import RemotePlugin
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
 from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.remote import methods
 from berth_host.rpc.remote.grpc_errors import is_unimplemented
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.link import InstanceLink
@@ -109,7 +110,7 @@ class TakenUp:
             live=[*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)],
         )
         asked = (plugin.name, _CALL)
-        reply = await link.ask(link.state.Reconcile, request, asked, RECONCILE_S)
+        reply = await link.ask(methods.RECONCILE, request, asked, RECONCILE_S)
         unknown = set(reply.unknown_cycle_ids)
         if not unknown <= {item.cycle_id for item in request.live}:
             raise PluginProtocolError(*asked, "named cycles that it was not asked about")
