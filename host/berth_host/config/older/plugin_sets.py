@@ -229,10 +229,16 @@ def _gone(row: Row, entry: Entry, path: str, remarks: Remarks) -> ConfigurationE
 
 def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
     row = row_of(Subject.PLUGIN, entry.name)
-    if row is None or (row.strategy == LEAST and remarks.form in row.forms):
+    if row is None:
         yield entry
-        return
-    remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
+    elif remarks.form not in row.forms:
+        # It named nothing in its own version either, which both accept.
+        remarks.say(f"disabling {entry.name} does nothing: {_why_not_disabled(row)}", path, entry.line)
+        yield entry
+    elif row.strategy == LEAST:
+        yield entry  # until all strategies are known
+    else:
+        remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
 
 
 def _why_not_disabled(row: Row) -> str:

@@ -14,7 +14,9 @@ from typing import Final
 
 from berth_host.config.older.rows import Change, Form, Row, Subject
 
-_ALPHA1: Final = frozenset({Form.FLAT, Form.V1ALPHA1})
+_FLAT: Final = frozenset({Form.FLAT})
+_V1ALPHA1: Final = frozenset({Form.V1ALPHA1})
+_ALPHA1: Final = _FLAT | _V1ALPHA1
 _ALPHAS: Final = _ALPHA1 | {Form.V1ALPHA2}
 _UNTIL_BETA1: Final = _ALPHAS | {Form.V1BETA1}
 _UNTIL_BETA2: Final = _UNTIL_BETA1 | {Form.V1BETA2}
@@ -55,7 +57,7 @@ def _field(
 FIELDS: Final[tuple[Row, ...]] = (
     _field("apiVersion", _EVERY, "kubescheduler.config.k8s.io/v1", Change.EXACT, "1.25"),
     _field("kind Policy", _POLICY, "one profile", Change.EXACT, "1.23"),
-    _field("schedulerName", _ALPHA1, "profiles[0].schedulerName", Change.EXACT, "1.18"),
+    _field("schedulerName", _V1ALPHA1, "profiles[0].schedulerName", Change.EXACT, "1.18"),
     _field("plugins", _ALPHA1, "profiles[0].plugins", Change.EXACT, "1.18"),
     _field("pluginConfig", _ALPHA1, "profiles[0].pluginConfig", Change.EXACT, "1.18"),
     _field(
@@ -68,7 +70,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     _field(
         "algorithmSource.provider",
-        _ALPHA1,
+        _V1ALPHA1,
         "the default profile",
         Change.APPROXIMATED,
         "1.18",
@@ -76,14 +78,14 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     _field(
         "hardPodAffinitySymmetricWeight",
-        _ALPHA1 | _POLICY,
+        _V1ALPHA1 | _POLICY,
         "hardPodAffinityWeight of InterPodAffinityArgs",
         Change.EXACT,
         "1.18",
     ),
     _field(
         "bindTimeoutSeconds",
-        _ALPHAS,
+        _ALPHAS - _FLAT,
         "bindTimeoutSeconds of VolumeBindingArgs",
         Change.EXACT,
         "1.19",
@@ -91,7 +93,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     _field(
         "disablePreemption",
-        _ALPHAS,
+        _ALPHAS - _FLAT,
         "DefaultPreemption in multiPoint.disabled",
         Change.EXACT,
         "1.19",
@@ -100,7 +102,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     *(
         _field(
             name,
-            _UNTIL_BETA2,
+            _UNTIL_BETA2 - _FLAT,
             "",
             Change.DROPPED,
             "v1beta3",
@@ -109,19 +111,24 @@ FIELDS: Final[tuple[Row, ...]] = (
         for name in ("healthzBindAddress", "metricsBindAddress")
     ),
     _field(
-        "failureDomains", _ALPHA1, "", Change.DROPPED, "1.12", "terms of pod affinity name their topologyKey"
+        "failureDomains",
+        _V1ALPHA1,
+        "",
+        Change.DROPPED,
+        "1.12",
+        "terms of pod affinity name their topologyKey",
     ),
     _field(
         "leaderElection.lockObjectNamespace",
-        _ALPHA1,
+        _V1ALPHA1,
         "leaderElection.resourceNamespace",
         Change.EXACT,
         "1.18",
     ),
-    _field("leaderElection.lockObjectName", _ALPHA1, "leaderElection.resourceName", Change.EXACT, "1.18"),
+    _field("leaderElection.lockObjectName", _V1ALPHA1, "leaderElection.resourceName", Change.EXACT, "1.18"),
     _field(
         "leaderElection.resourceLock",
-        COMPONENT_FORMS,
+        COMPONENT_FORMS - _FLAT,
         "leases",
         Change.EXACT,
         "1.24",
@@ -143,7 +150,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         "1.20",
         "without a defaultingType, constraints meant List; now it means System",
     ),
-    _field("extenders[].enableHttps", _EVERY, "extenders[].enableHTTPS", Change.EXACT, "v1beta1"),
+    _field("extenders[].enableHttps", _EVERY - _ALPHA1, "extenders[].enableHTTPS", Change.EXACT, "v1beta1"),
     _field(
         "extenders[].httpTimeout",
         frozenset({Form.V1ALPHA2, Form.V1BETA1, Form.POLICY}),

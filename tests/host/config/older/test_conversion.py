@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_configuration
 from berth_host.config.older.conversion import convert, form_of
@@ -72,6 +73,7 @@ NAMES = st.sampled_from(
 )
 FIELDS = sorted({name for shape in DOCUMENTS.values() for name in json_fields(type(shape.zero))})
 POINTS = ["postFilter", "unreserve", "normalizeScore", "score", "filter", "preScore", "multiPoint"]
+REGISTERED = {"X": frozenset(EXTENSION_POINTS) - {"queueSort"}}
 WORDS = st.sampled_from(["", "a", "System", "10s", *FIELDS]) | NAMES
 PLUGIN_LISTS = st.lists(
     st.fixed_dictionaries({"name": NAMES}, optional={"weight": st.integers(-1, 9)}), max_size=3
@@ -109,11 +111,12 @@ def test_any_values_are_converted_or_refused_with_findings(
         document = {**document, "apiVersion": meta, "kind": kind}
     for text in (json.dumps(document), yaml.safe_dump(document, allow_unicode=True)):
         try:
-            loaded = load_configuration(text, source="f", convert_older=True)
+            loaded = load_configuration(text, source="f", registered=REGISTERED, convert_older=True)
         except ConfigurationError as err:
             assert err.findings
         else:
-            again = load_configuration(json.dumps(loaded.document), source="f", convert_older=True)
+            saved = json.dumps(loaded.document)
+            again = load_configuration(saved, source="f", registered=REGISTERED, convert_older=True)
             assert again.converted_from is None
             assert again.document == loaded.document
             assert again.profiles == loaded.profiles
