@@ -1,25 +1,40 @@
-"""Checks `berth simulate -o json` from outside: no node over-committed, nothing pending that would fit.
+"""Checks placements from outside: no node and no GPU over-committed, nothing pending that would fit.
 
     python examples/openb/check_placements.py --manifests DIR --result FILE
+    python examples/openb/check_placements.py --manifests DIR --placements FILE
 
+`--result`: what `berth simulate -o json` printed; `--placements`: what `berth bench --dump-placements` wrote.
 Reads the manifests and the result, and nothing of berth's own code but the parser of quantities. Exit 1
 with one line per violation. It knows requests and allocatable, which is all that the openb trace has; of a
-pending pod with node affinity or a node selector only the message is checked.
+pending pod with node affinity or a node selector only the result's message is checked.
+
+`--shared-gpus`: GPUs were shared. Then whole GPUs are not counted, but each one: a placed pod must say which
+it got (`gpu-share.berth.io/gpu-index`), as many as it wants and all different, and what the pods want of one
+may not be more than 1000 milli; a pending pod fits where enough GPUs have that much left.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.quantity import nano_value
 
 Amounts = Mapping[str, int]
+_DOMAIN: Final = "gpu-share.berth.io"
+GPU: Final = f"{_DOMAIN}/gpu"
+COUNT: Final = f"{_DOMAIN}/gpu-count"
+MILLI: Final = f"{_DOMAIN}/gpu-milli"
+INDEX: Final = f"{_DOMAIN}/gpu-index"
+MODEL: Final = f"{_DOMAIN}/gpu-model"
+WHOLE_MILLI: Final = 1000
+_NANO: Final = 10**9
 
 
 def objects(folder: Path) -> Iterator[dict[str, Any]]:
@@ -45,10 +60,31 @@ def request_of(pod: Mapping[str, Any]) -> Amounts:
 
 def is_constrained(pod: Mapping[str, Any]) -> bool:
     """Whether more than resources decides where the pod may run."""
-    return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector"))
+    annotations = pod["metadata"].get("annotations") or {}
+    return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector") or annotations.get(MODEL))
 
 
-def violations(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
+def read_placements(path: Path) -> dict[str, Any]:
+    """`pod,node` lines in the form of a simulation's result; further columns are `annotation=value`."""
+    placements: list[dict[str, Any]] = []
+    pending: list[dict[str, str]] = []
+    with path.open(newline="", encoding="utf-8") as file:
+        for pod, node, *annotations in csv.reader(file):
+            if node:
+                own = dict(item.split("=", 1) for item in annotations)
+                placements.append({"pod": pod, "node": node, "annotations": own})
+            else:
+                pending.append({"pod": pod, "message": "not told"})
+    return {"placements": placements, "pending": pending}
+
+
+def wanted_gpus(pod: Mapping[str, Any]) -> tuple[int, int]:
+    """(how many GPUs, how much of each in milli) a pod wants."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return int(annotations.get(COUNT, "0")), int(annotations.get(MILLI, "0"))
+
+
+def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = False) -> Iterator[str]:
     """One line per thing that is wrong."""
     nodes: dict[str, Amounts] = {}
     pods: dict[str, Mapping[str, Any]] = {}
@@ -58,40 +94,78 @@ def violations(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
             nodes[name] = amounts(item["status"]["allocatable"])
         elif item["kind"] == "Pod":
             pods[f"{item['metadata'].get('namespace', 'default')}/{name}"] = item
+    listed = [item["pod"] for item in (*result["placements"], *result["pending"])]
+    if sorted(listed) != sorted(pods):
+        yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
+    ignored = {GPU} if shared_gpus else set()
     used: dict[str, dict[str, int]] = {name: defaultdict(int) for name in nodes}
     for placement in result["placements"]:
         for name, value in request_of(pods[placement["pod"]]).items():
             used[placement["node"]][name] += value
-    listed = [item["pod"] for item in (*result["placements"], *result["pending"])]
-    if sorted(listed) != sorted(pods):
-        yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
     for node, taken in used.items():
         for name, value in taken.items():
-            if value > nodes[node].get(name, 0):
+            if name not in ignored and value > nodes[node].get(name, 0):
                 yield f"node {node}: {name} over-committed, {value} of {nodes[node].get(name, 0)} billionths"
+    gpus = {node: [WHOLE_MILLI] * (held.get(GPU, 0) // _NANO) for node, held in nodes.items()}
+    if shared_gpus:
+        for placement in result["placements"]:
+            yield from _take_gpus(placement, pods[placement["pod"]], gpus)
+        for node, left in gpus.items():
+            for index, milli in enumerate(left):
+                if milli < 0:
+                    yield f"node {node}: GPU {index} over-committed by {-milli} milli"
     free = {node: {name: nodes[node][name] - used[node][name] for name in nodes[node]} for node in nodes}
     for item in result["pending"]:
         if not item["message"]:
             yield f"pod {item['pod']} is pending without a reason"
         pod = pods[item["pod"]]
-        wanted = request_of(pod)
+        wanted = {name: value for name, value in request_of(pod).items() if name not in ignored}
         fits = [
             node
             for node, left in free.items()
             if all(left.get(name, 0) >= value for name, value in wanted.items())
+            and (not shared_gpus or _has_gpus(pod, gpus[node]))
         ]
         if fits and not is_constrained(pod):
             yield f"pod {item['pod']} is pending, and fits on {fits[0]}"
+
+
+def _take_gpus(
+    placement: Mapping[str, Any], pod: Mapping[str, Any], gpus: dict[str, list[int]]
+) -> Iterator[str]:
+    """Take the pod's GPUs off its node's, and say what is wrong with their numbers."""
+    count, milli = wanted_gpus(pod)
+    text = (placement.get("annotations") or {}).get(INDEX, "")
+    indices = [int(part) for part in text.split(",") if part]
+    left = gpus[placement["node"]]
+    if len(set(indices)) != count or len(indices) != count:
+        yield f"pod {placement['pod']} wants {count} GPUs and got {text or 'none'}"
+    for index in indices:
+        if 0 <= index < len(left):
+            left[index] -= milli
+        else:
+            yield f"pod {placement['pod']}: node {placement['node']} has no GPU {index}"
+
+
+def _has_gpus(pod: Mapping[str, Any], left: list[int]) -> bool:
+    count, milli = wanted_gpus(pod)
+    return sum(one >= milli for one in left) >= count
 
 
 def main() -> int:
     """Check one result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--manifests", type=Path, required=True, help="folder of the input")
-    parser.add_argument("--result", type=Path, required=True, help="what berth simulate -o json printed")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--result", type=Path, help="what berth simulate -o json printed")
+    what.add_argument("--placements", type=Path, help="what berth bench --dump-placements wrote")
+    parser.add_argument("--shared-gpus", action="store_true", help="check each GPU, not the count of them")
     arguments = parser.parse_args()
-    result = json.loads(arguments.result.read_text())
-    found = list(violations(arguments.manifests, result))
+    if arguments.placements is not None:
+        result = read_placements(arguments.placements)
+    else:
+        result = json.loads(arguments.result.read_text())
+    found = list(violations(arguments.manifests, result, shared_gpus=arguments.shared_gpus))
     for line in found:
         print(line)
     print(f"{len(result['placements'])} placed, {len(result['pending'])} pending, {len(found)} violations")

@@ -16,6 +16,15 @@ from docs.workspace import Workspace
 PAGES = all_pages()
 RUN_ELSEWHERE = {
     "README.md": ["make demo\n", "make test\n"],
+    # These need data that is not in the repository.
+    "docs/how-to/measure.md": [
+        "berth bench scheduler-perf misc/performance-config.yaml"
+        " --workload SchedulingBasic/5000Nodes_10000Pods\n"
+        "berth bench scheduler-perf misc/performance-config.yaml --labels performance,-short\n",
+        "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
+        "python examples/openb/openb_manifests.py --data openb --out manifests\n"
+        "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
+    ],
 }
 """Blocks that are not run here, by page: what runs this very test, or runs too long."""
 

@@ -55,3 +55,65 @@ def test_each_kind_of_mistake_is_found(folder: Path, got: dict[str, Any], proble
 
 def test_right_result_has_no_violation(folder: Path) -> None:
     assert list(check.violations(folder, result([0, 1], [2]))) == []
+
+
+PREFIX = "gpu-share.berth.io"
+
+
+@pytest.fixture
+def gpu_folder(tmp_path: Path) -> Path:
+    """One node with two GPUs; two pods that want 600 milli of one, and one that wants all of both."""
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n0"},
+        "status": {
+            "allocatable": {"cpu": "9", "pods": "9", f"{PREFIX}/gpu": "2", f"{PREFIX}/gpu-milli": "2000"}
+        },
+    }
+
+    def pod(name: str, count: int, milli: int) -> dict[str, Any]:
+        annotations = {f"{PREFIX}/gpu-count": str(count), f"{PREFIX}/gpu-milli": str(milli)}
+        requests = {"cpu": "1", f"{PREFIX}/gpu": str(count), f"{PREFIX}/gpu-milli": str(count * milli)}
+        spec = {"containers": [{"resources": {"requests": requests}}]}
+        return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+    pods = [pod("p0", 1, 600), pod("p1", 1, 400), pod("p2", 2, 1000), pod("p3", 1, 1000)]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [node, *pods]}))
+    return tmp_path
+
+
+def placements(folder: Path, **indices: str) -> dict[str, Any]:
+    """As `berth bench --dump-placements` writes them; a pod without indices is pending."""
+    lines = [
+        f'default/{name},n0,"{PREFIX}/gpu-index={indices[name]}"' if name in indices else f"default/{name},"
+        for name in ("p0", "p1", "p2", "p3")
+    ]
+    path = folder / "placements.csv"
+    path.write_text("\n".join(lines) + "\n")
+    found: dict[str, Any] = check.read_placements(path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("indices", "problem"),
+    [
+        pytest.param(
+            {"p0": "0", "p1": "0", "p2": "0,1"}, "GPU 0 over-committed by 1000 milli", id="index twice"
+        ),
+        pytest.param({"p2": "0,0"}, "wants 2 GPUs and got 0,0", id="one GPU for two"),
+        pytest.param({"p0": "2"}, "has no GPU 2", id="no such GPU"),
+        pytest.param({"p0": ""}, "wants 1 GPUs and got none", id="not told"),
+        pytest.param(
+            {"p0": "0", "p3": "1"}, "pod default/p1 is pending, and fits on n0", id="room for a share"
+        ),
+    ],
+)
+def test_each_gpu_is_checked(gpu_folder: Path, indices: dict[str, str], problem: str) -> None:
+    got = placements(gpu_folder, **indices)
+    assert any(problem in line for line in check.violations(gpu_folder, got, shared_gpus=True))
+
+
+def test_shared_gpus_that_are_full_have_no_violation(gpu_folder: Path) -> None:
+    got = placements(gpu_folder, p0="0", p1="0", p3="1")
+    assert list(check.violations(gpu_folder, got, shared_gpus=True)) == []
+    assert list(check.violations(gpu_folder, got))  # three pods on two whole GPUs

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from berth_host.cli.bench.openb import NODES as NODE_FILE
+from berth_host.cli.bench.openb import TASKS as TASK_FILE
 from berth_host.cli.main import berth
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -47,12 +49,12 @@ def data(tmp_path: Path) -> Path:
     """12 tasks of 9 GPUs in all, where 6 are: two of them only on a P100."""
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / openb.NODES).write_text(NODES)
+    (folder / NODE_FILE).write_text(NODES)
     tasks = [TASKS_HEADER]
     tasks += [f"openb-pod-{i:04},12000,16384,1,460,,LS,Running,{i},99,{i}" for i in range(7)]
     tasks += [f"openb-pod-{i:04},4000,8192,1,1000,P100|V100M16,BE,Pending,{i},99," for i in range(7, 9)]
     tasks += [f"openb-pod-{i:04},6000,1024,0,0,,,Succeeded,{i},99,{i}" for i in range(9, 12)]
-    (folder / openb.TASKS).write_text("\n".join(tasks) + "\n")
+    (folder / TASK_FILE).write_text("\n".join(tasks) + "\n")
     return folder
 
 
@@ -61,10 +63,10 @@ def test_a_node_keeps_cpu_memory_gpus_and_model(data: Path, tmp_path: Path) -> N
     nodes = [
         Node.from_object(item) for item in json.loads((tmp_path / "out/nodes.json").read_text())["items"]
     ]
-    assert [node.allocatable.get("example.com/gpu", 0) for node in nodes] == [0, 2, 4]
+    assert [node.allocatable.get("gpu-share.berth.io/gpu", 0) for node in nodes] == [0, 2, 4]
     assert nodes[1].allocatable["cpu"] == 64000
     assert nodes[1].allocatable["memory"] == 262144 * 2**20
-    assert nodes[1].labels["example.com/gpu-model"] == "P100"
+    assert nodes[1].labels["gpu-share.berth.io/model"] == "P100"
 
 
 def test_every_task_is_a_pending_pod_with_its_requests(data: Path, tmp_path: Path) -> None:
@@ -73,7 +75,8 @@ def test_every_task_is_a_pending_pod_with_its_requests(data: Path, tmp_path: Pat
     pods = [Pod.from_object(item) for item in items]
     assert {pod.node_name for pod in pods} == {""}
     assert all("status" not in item for item in items)
-    first = {"cpu": 12000, "memory": 16384 * 2**20, "example.com/gpu": 1}
+    gpus = {"gpu-share.berth.io/gpu": 1, "gpu-share.berth.io/gpu-milli": 460}
+    first = {"cpu": 12000, "memory": 16384 * 2**20} | gpus
     assert (pods[0].requests, pods[11].requests) == (first, {"cpu": 6000, "memory": 2**30})
 
 
@@ -84,7 +87,7 @@ def test_gpu_spec_becomes_required_node_affinity(data: Path, tmp_path: Path) -> 
     required = items[7]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = required["nodeSelectorTerms"]
     assert term["matchExpressions"] == [
-        {"key": "example.com/gpu-model", "operator": "In", "values": ["P100", "V100M16"]}
+        {"key": "gpu-share.berth.io/model", "operator": "In", "values": ["P100", "V100M16"]}
     ]
 
 
@@ -103,7 +106,7 @@ def test_nothing_is_over_committed_and_every_pending_pod_is_explained(data: Path
     for name, total in used.items():
         assert all(amount <= nodes[name].allocatable.get(what, 0) for what, amount in total.items())
     assert got["summary"]["placed"] + len(got["pending"]) == 12
-    assert sum(used[name]["example.com/gpu"] for name in used) == 6
+    assert sum(used[name]["gpu-share.berth.io/gpu"] for name in used) == 6
     assert all(item["message"].startswith("0/3 nodes are available: ") for item in got["pending"])
 
 
@@ -120,7 +123,7 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "openb_node_list_all_node.csv is missing" in done.stderr
+    assert "openb_node_list_all_node.csv: cannot be read: No such file" in done.stderr
 
 
 def test_manifests_are_plain_kubernetes_objects(data: Path, tmp_path: Path) -> None:

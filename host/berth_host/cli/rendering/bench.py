@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from berth_host.cli.bench.result import Result
 from berth_host.cli.rendering.columns import columns
 
+_SHOWN = 2
 _HEADER = (
     "WORKLOAD",
     "NODES",
@@ -42,9 +43,14 @@ def notes_texts(results: Sequence[Result]) -> list[str]:
         for note in result.notes:
             about.setdefault(note, []).append(result.workload)
     return [
-        f"note: {note}" if len(names) == len(results) else f"note ({', '.join(names)}): {note}"
+        f"note: {note}" if len(names) == len(results) else f"note ({_some(names)}): {note}"
         for note, names in about.items()
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def plugins_text(result: Result) -> str:

@@ -46,6 +46,19 @@ status:
   phase: Running
   conditions: [{type: Ready, status: "True"}]
 """
+_DEFAULT_POD: Final = """\
+apiVersion: v1
+kind: Pod
+metadata: {generateName: pod-}
+spec:
+  containers:
+  - name: pause
+    image: registry.k8s.io/pause
+    ports: [{containerPort: 80}]
+    resources:
+      limits: {cpu: 100m, memory: 500Mi}
+      requests: {cpu: 100m, memory: 500Mi}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,14 +227,13 @@ def _create_namespaces(op: _Op) -> list[Op]:
 def _create_pods(op: _Op) -> list[Op]:
     fields = op.fields
     count = op.params.count(fields)
-    if multiplier := fields.text("countMultiplierParam"):
-        count *= int(op.params._named(fields, "countMultiplierParam", multiplier) or 0)
+    if fields.raw.get("countMultiplierParam"):
+        count *= op.params.count(fields, name="countMultiplier")
     path = fields.text("podTemplatePath") or op.context.default_pod
-    if not path:
-        fields.refuse("podTemplatePath", "is required where the case has no defaultPodTemplatePath")
-        return []
     params = op.params.template_params(fields)
-    template = op.template_at("podTemplatePath", path, typed_as="Pod", params=params)
+    template: Template | None = Template(path="the default pod", text=_DEFAULT_POD)
+    if path:
+        template = op.template_at("podTemplatePath", path, typed_as="Pod", params=params)
     collects, skips = fields.flag("collectMetrics"), fields.flag("skipWaitToCompletion")
     if collects and skips:
         fields.refuse("collectMetrics", "and skipWaitToCompletion cannot both be true")

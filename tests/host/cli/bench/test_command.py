@@ -1,0 +1,211 @@
+"""`berth bench`: its line of JSON, its table, its exit codes, and children of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.cli.bench import command
+from berth_host.cli.bench.result import Figures, PluginFigures, Rate, Result
+from berth_host.cli.bench.running import Settings, WorkloadError
+from berth_host.cli.bench.workload import Workload
+from berth_host.cli.rendering.bench import plugins_text, results_text
+
+from ..conftest import Run
+from .conftest import WriteCase, measured, nodes
+
+FIELDS = [
+    "workload",
+    "nodes",
+    "pods",
+    "bound",
+    "pods_per_s",
+    "cycle_ms",
+    "plugins",
+    "cpu_ms_per_pod",
+    "peak_rss_mb",
+    "nodes_evaluated_per_pod",
+    "threshold",
+    "ratio",
+    "command",
+]
+
+
+def result(name: str = "C/w", **more: Any) -> Result:
+    plugin = PluginFigures(
+        plugin="P", point="Filter", calls=4, total_ms=2.0, bytes_sent=400, bytes_received=80
+    )
+    figures = Figures(
+        nodes=5,
+        pods=4,
+        bound=4,
+        rate=Rate(avg=100.04, p50=90.0, p99=120.0),
+        cycle_p50_ms=0.5,
+        cycle_p99_ms=1.25,
+        plugins=(plugin,),
+        cpu_ms_per_pod=0.8,
+        peak_rss_mb=70.26,
+        nodes_evaluated_per_pod=5.0,
+    )
+    return Result(workload=name, figures=figures, **more)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Workload, Settings]]:
+    """No workload is run: each gives `result`. What would have been run."""
+    asked: list[tuple[Workload, Settings]] = []
+
+    def instead(workload: Workload, settings: Settings) -> Result:
+        asked.append((workload, settings))
+        if workload.name.endswith("bad"):
+            raise WorkloadError(f"{workload.name}: broken")
+        return result(workload.name, threshold=workload.threshold, notes=workload.notes)
+
+    monkeypatch.setattr(command, "run_in_child", instead)
+    return asked
+
+
+def test_one_line_of_json_has_exactly_these_fields() -> None:
+    line = result(threshold=50.0).as_json("berth bench own C/w")
+    assert list(line) == FIELDS
+    assert line["pods_per_s"] == {"avg": 100.0, "p50": 90.0, "p99": 120.0}
+    assert line["cycle_ms"] == {"p50": 0.5, "p99": 1.25}
+    assert line["plugins"] == [
+        {
+            "plugin": "P",
+            "point": "Filter",
+            "calls": 4,
+            "ms_total": 2.0,
+            "bytes_sent": 400,
+            "bytes_received": 80,
+        }
+    ]
+    assert (line["threshold"], line["ratio"], line["peak_rss_mb"]) == (50.0, 2.001, 70.3)
+    assert (result().as_json("")["threshold"], result().as_json("")["ratio"]) == (None, None)
+
+
+def test_table_has_a_row_per_workload_and_a_gpu_column_where_it_is_told() -> None:
+    text = results_text([result("A/a", threshold=50.0), result("B/b", notes=("gone",))])
+    lines = text.splitlines()
+    assert lines[0].split()[:4] == ["WORKLOAD", "NODES", "PODS", "BOUND"]
+    assert " ".join(lines[1].split()) == "A/a 5 4 4 100 90 120 0.50 1.25 0.80 70 5 50 2.00"
+    assert lines[2].split()[-2:] == ["-", "-"]
+    assert lines[3] == "note (B/b): gone"
+    with_gpus = results_text([result(gpu_share=0.98765)]).splitlines()
+    assert (with_gpus[0].split()[-2:], with_gpus[1].split()[-2:]) == (["GPU", "USED"], ["98.77", "%"])
+    many = results_text([result(name, notes=("x",)) for name in "abc"] + [result("d")])
+    assert "note (a, b and 1 more): x" in many
+    assert "100" in plugins_text(result()).splitlines()[-1].split()
+
+
+def test_json_lines_repeat_the_command_that_makes_them(
+    run: Run, write_case: WriteCase, seen: list[tuple[Workload, Settings]]
+) -> None:
+    file = str(write_case(nodes(1), measured(1)))
+    done = run(
+        "bench", "scheduler-perf", file, "-o", "json", "--remote", "NodeName,NodeResourcesFit", "--seed", "3"
+    )
+    assert done.exit_code == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    words = shlex.split(json.loads(line)["command"])
+    expected = ["berth", "bench", "scheduler-perf", file, "--workload", "C/w", "--seed", "3"]
+    assert words == [*expected, "--remote", "NodeName,NodeResourcesFit"]
+    ((_, settings),) = seen
+    assert (settings.remote, settings.seed) == (("NodeName", "NodeResourcesFit"), 3)
+
+
+def test_bench_alone_runs_all_workloads_of_its_own(run: Run, seen: list[tuple[Workload, Settings]]) -> None:
+    listed = run("bench", "own", "--list").stdout.split()
+    done = run("bench")
+    assert done.exit_code == 0
+    assert [workload.name for workload, _ in seen] == listed
+    assert all(name in done.stdout for name in listed)
+
+
+def test_workload_that_fails_does_not_stop_the_others(
+    run: Run, write_case: WriteCase, seen: list[tuple[Workload, Settings]]
+) -> None:
+    path = write_case(nodes(1), measured(1), name="bad")
+    path.write_text(
+        path.read_text() + path.read_text().replace("name: bad", "name: good").replace("name: C", "name: D")
+    )
+    done = run("bench", "scheduler-perf", str(path), "-o", "json")
+    assert done.exit_code == 1
+    assert "berth bench: C/bad: broken" in done.stderr
+    assert [json.loads(line)["workload"] for line in done.stdout.splitlines()] == ["D/good"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(("scheduler-perf", "none.yaml"), "none.yaml: cannot be read", id="no file"),
+        pytest.param(("openb", "--data", "nowhere"), "cannot be read: No such file", id="no data"),
+        pytest.param(("own", "Plane/500Nodes"), "did you mean Plain/500Nodes", id="no workload"),
+        pytest.param(("own", "--profile", "x"), "--profile is for one workload", id="profile of many"),
+        pytest.param(
+            ("own", "--dump-placements", "x"), "--dump-placements is for one workload", id="placements"
+        ),
+        pytest.param(
+            ("own", "Plain/500Nodes", "--profile", "no/x"), "there is no folder", id="no folder to write to"
+        ),
+        pytest.param(("own", "--config", "none.yaml"), "none.yaml: cannot be read", id="no configuration"),
+        pytest.param(("own", "--remote", "Fit"), "no profile enables it; enabled are", id="no such plugin"),
+        pytest.param(("own", "--remote", "none:Fit"), "cannot be loaded", id="no such module"),
+        pytest.param(("own", "--remote", "PodTopologySpread2"), "no profile enables it", id="not enabled"),
+        pytest.param(("own", "--nodes", "0"), "0 is not in the range", id="no nodes"),
+    ],
+)
+def test_bad_input_exits_with_2_and_runs_nothing(
+    run: Run, arguments: tuple[str, ...], problem: str, seen: list[tuple[Workload, Settings]]
+) -> None:
+    done = run("bench", *arguments)
+    assert done.exit_code == 2
+    assert problem in done.stderr
+    assert seen == []
+
+
+def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
+    write_case: WriteCase, tmp_path: Path
+) -> None:
+    file = write_case(nodes(3), measured(4), featureGates={"A": True}, threshold=1)
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
+        "import os\nfrom berth_sdk import Plugin\n\n\nclass Noisy(Plugin):\n"
+        "    def filter(self, state, pod, node):\n        print('pid', os.getpid())\n"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: Noisy}]}}}]\n---\n"
+        "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "plugins: [{name: Noisy, inProcess: 'noisy:Noisy'}]\n"
+    )
+    placements = tmp_path / "placements.csv"
+    arguments = ["bench", "scheduler-perf", str(file), "-o", "json", "--config", str(config), "--costs"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "berth_host", *arguments, "--dump-placements", str(placements)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    (line,) = out.splitlines()
+    got = json.loads(line)
+    assert list(got) == FIELDS
+    assert (got["nodes"], got["pods"], got["bound"], got["threshold"]) == (3, 4, 4, 1.0)
+    assert got["ratio"] == pytest.approx(got["pods_per_s"]["avg"], abs=0.06)
+    assert got["nodes_evaluated_per_pod"] == 3.0
+    assert "note: feature gates are accepted and ignored: A=true" in err
+    assert "NodeResourcesFit" in err
+    pids = {text.split()[1] for text in err.splitlines() if text.startswith("pid ")}
+    assert len(pids) == 1
+    assert str(process.pid) not in pids
+    assert len([text for text in placements.read_text().splitlines() if text.split(",")[1]]) == 4
