@@ -24,7 +24,7 @@ from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeScheduler
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
-from berth_host.config.older.conversion import convert, is_older
+from berth_host.config.older.conversion import convert, form_of, is_older
 from berth_host.config.older.rows import Form
 from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
@@ -58,18 +58,19 @@ def load_configuration(
     documents = _read(text, source, convert_older=convert_older)
     root, form = documents.scheduler, None
     warnings = (*gates.warnings, *documents.warnings)
-    if convert_older and root is not None:
-        converted = convert(root, is_yaml=documents.is_yaml, source=source)
-        root, form = converted.root, converted.form
-        warnings += converted.warnings
     try:
+        if convert_older and root is not None:
+            form = form_of(root)
+            converted = convert(root, is_yaml=documents.is_yaml, source=source)
+            root, warnings = converted.root, (*warnings, *converted.warnings)
         return _load(
             replace(documents, scheduler=root),
             form,
             _Given(source=source, registered=registered, gates=gates, berth=berth, warnings=warnings),
         )
     except ConfigurationError as err:
-        err.warnings = warnings if form is not None else ()
+        if form is not None:
+            err.warnings = (*warnings, *err.warnings)
         raise
 
 

@@ -37,10 +37,9 @@ _ENTRY_FIELDS: Final = frozenset({"name", "args"})
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What became of a document. `form` None: it was none of the older forms, and `root` is as given."""
+    """What became of a document. `root` is as given if it was in none of the older forms."""
 
     root: SourceNode
-    form: Form | None
     warnings: tuple[str, ...] = ()
 
 
@@ -54,7 +53,7 @@ def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
         raise remarks.refusal(message, "", root)
     form = form_of(root)
     if form is None:
-        return Conversion(root, None)
+        return Conversion(root)
     remarks = Remarks(form, source)
     try:
         check_shape(root, form, is_yaml=is_yaml, source=source)
@@ -62,7 +61,7 @@ def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
     except ConfigurationError as err:
         err.warnings = tuple(remarks.texts)
         raise
-    return Conversion(converted, form, tuple(remarks.texts))
+    return Conversion(converted, tuple(remarks.texts))
 
 
 def form_of(root: SourceNode) -> Form | None:

@@ -68,6 +68,14 @@ def test_lines_of_the_older_file_are_kept() -> None:
     assert (caught.value.kind, caught.value.line) == ("validation", 4)
 
 
+def test_an_error_in_a_joined_part_comes_with_the_warning_that_it_was_joined() -> None:
+    text = f"apiVersion: {GROUP}/v1alpha1\nkind: {KIND}\nplugins: {{}}\n...\nplugins: {{}}\n"
+    with pytest.raises(ConfigurationError, match='key "plugins" already set in map') as caught:
+        load_configuration(text, source="f", convert_older=True)
+    assert caught.value.line == 5
+    assert ["joined" in warning for warning in caught.value.warnings] == [True]
+
+
 NAMES = st.sampled_from(
     [row.name for row in TABLE if row.subject is Subject.PLUGIN] + ["NodeAffinity", "*", "X"]
 )
