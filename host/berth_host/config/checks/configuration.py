@@ -178,7 +178,7 @@ def _check_extenders(extenders: Sequence[ExtenderV1]) -> list[Finding]:
     for index, extender in enumerate(extenders):
         path = f"extenders[{index}]"
         if extender.prioritize_verb and extender.weight <= 0:
-            message = "must have a positive weight applied to it"
+            message = "must have a positive weight applied to it (with a prioritizeVerb, such as weight: 1)"
             findings.append(invalid(f"{path}.weight", extender.weight, message))
         for position, resource in enumerate(extender.managed_resources or ()):
             where = f"{path}.managedResources[{position}].name"

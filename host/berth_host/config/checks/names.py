@@ -64,7 +64,8 @@ def check_extended_resource_name(path: str, name: str) -> list[Finding]:
     """Findings about a resource that an extender manages."""
     findings = check_label_name(path, name)
     if not findings and not _is_extended_resource_name(name):
-        findings.append(invalid(path, name, "is an invalid extended resource name"))
+        cure = "write it as domain/name, such as example.com/gpu, outside kubernetes.io"
+        findings.append(invalid(path, name, f"is an invalid extended resource name ({cure})"))
     return findings
 
 
