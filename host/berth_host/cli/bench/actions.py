@@ -10,7 +10,7 @@ import asyncio
 import gc
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
@@ -41,7 +41,7 @@ class Actions:
         self._meter = meter
         self._profiled = profiled
         self._background: set[asyncio.Task[None]] = set()
-        self._not_waited_for: dict[str, KubeObject] = {}
+        self._not_waited_for: set[str] = set()
         self._made_count = 0
         self._refused_count = 0
         self.pods = PodWatch(host, server, meter)
@@ -203,12 +203,11 @@ class Actions:
         own = {"name": "vol", "persistentVolumeClaim": {"claimName": pvc_name}}
         return pod | {"spec": pod["spec"] | {"volumes": [*(pod["spec"].get("volumes") or ()), own]}}
 
-    async def _create_all(self, objects: Iterable[Mapping[str, Any]]) -> dict[str, KubeObject]:
-        """What was made, by uid."""
-        made: dict[str, KubeObject] = {}
+    async def _create_all(self, objects: Iterable[Mapping[str, Any]]) -> set[str]:
+        """The uids of what was made; the objects themselves are the cluster's, and change."""
+        made: set[str] = set()
         for index, obj in enumerate(objects, start=1):
-            stored = self._server.create(obj)
-            made[stored.ref.uid] = stored
+            made.add(self._server.create(obj).ref.uid)
             if index % AT_ONCE == 0:
                 await asyncio.sleep(0)
         return made
@@ -300,22 +299,23 @@ class Actions:
 
     async def _barrier(self, op: ops.Barrier) -> None:
         waited = {
-            uid: pod for uid, pod in self._not_waited_for.items() if matches(pod, op.namespaces, op.labels)
+            pod.ref.uid
+            for pod in self._server.list("pods")
+            if pod.ref.uid in self._not_waited_for and matches(pod, op.namespaces, op.labels)
         }
         await self._until(op.stage, waited)
         if op.stage == ops.SCHEDULED:
-            for uid in waited:
-                del self._not_waited_for[uid]
+            self._not_waited_for -= waited
         await self._delivered()
 
-    async def _until(self, stage: str, pods: Mapping[str, KubeObject]) -> None:
-        left = await self.pods.until(stage, pods.keys(), lambda: self._goes_on)
+    async def _until(self, stage: str, uids: Collection[str]) -> None:
+        left = await self.pods.until(stage, uids, lambda: self._goes_on)
         if left:
             what = "were never attempted" if stage == ops.ATTEMPTED else "stay pending"
-            self.notes.append(f"{left} of {len(pods)} pods {what}{self._why(pods)}")
+            self.notes.append(f"{len(left)} of {len(uids)} pods {what}{self._why(left)}")
 
-    def _why(self, pods: Mapping[str, KubeObject]) -> str:
-        for uid in pods:
+    def _why(self, uids: Iterable[str]) -> str:
+        for uid in uids:
             diagnosis = self._host.diagnoses.get(uid)
             if diagnosis is not None and diagnosis.message:
                 return f"; one of them: {diagnosis.message}"

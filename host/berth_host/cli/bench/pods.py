@@ -63,21 +63,25 @@ class PodWatch:
         finally:
             self._listeners.remove(on_bound)
 
-    async def until(self, stage: str, uids: Collection[str], moves: Callable[[], bool]) -> int:
-        """Wait until these pods are scheduled, or attempted, or gone; how many are not, and will not be.
+    async def until(self, stage: str, uids: Collection[str], moves: Callable[[], bool]) -> set[str]:
+        """Wait until these pods are scheduled, or attempted, or gone; those that are not, and will not be.
 
         `moves`: whether something beside the scheduler still changes the cluster.
         """
-        pods = [pod for pod in self._server.list("pods") if pod.ref.uid in uids]
-        wait = _Wait({pod.ref.uid for pod in pods if not has_come(pod, stage)}, stage)
-        if not wait.remaining:
-            return 0
+        remaining = {
+            pod.ref.uid
+            for pod in self._server.list("pods")
+            if pod.ref.uid in uids and not has_come(pod, stage)
+        }
+        if not remaining:
+            return remaining
+        wait = _Wait(remaining, stage)
         self._waits.append(wait)
         try:
             await self._wait(wait, moves)
         finally:
             self._waits.remove(wait)
-        return len(wait.remaining)
+        return remaining
 
     async def _wait(self, wait: _Wait, moves: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.profiles.expansion import EnabledPlugin
 
+_MAIN = ("__main__", "__mp_main__")
 _NAMED_ONCE = "queueSort"
 _SCORE = "score"
 
@@ -66,6 +67,8 @@ def _where(configuration: LoadedConfiguration, name: str, plugins: Mapping[str, 
         return own.in_process or name
     cls = plugins.get(name)
     if cls is not None:
+        if cls.__module__ in _MAIN:
+            raise PluginLoadError(name, "--remote", "its class must be in a module that can be imported")
         return f"{cls.__module__}:{cls.__qualname__}"
     if ClassRegistry(plugins).find(name) is None:
         raise PluginLoadError(name, "--remote", "this build does not have it")
