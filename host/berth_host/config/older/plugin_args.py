@@ -164,7 +164,7 @@ def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: Plugin
 
 def _labels(args: SourceNode, name: str, present: bool) -> Sequence[tuple[str, bool]]:
     node = field_of(args, name)
-    return [(str(item.value), present) for item in node.items] if node is not None else []
+    return [(str(item.value or ""), present) for item in node.items] if node is not None else []
 
 
 def put_label_rules(args: PluginArgs, rules: LabelRules, path: str, line: int) -> None:

@@ -114,7 +114,7 @@ def _read_predicates(root: SourceNode, selection: _Selection, remarks: Remarks) 
         if presence is not None:
             labels = field_of(presence, "labels")
             is_present = _is_true(presence, "presence")
-            keys = [str(label.value) for label in labels.items] if labels is not None else []
+            keys = [str(label.value or "") for label in labels.items] if labels is not None else []
             selection.rules.required += [(key, is_present) for key in keys]
             _say_filters_by_affinity(root, path, item, remarks)
     for name in MANDATORY_PREDICATES:
