@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.status import MAX_NODE_SCORE
@@ -35,6 +35,7 @@ class ImageLocality(Plugin):
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node_selectors import (
     NODE_NAME_FIELD,
@@ -48,6 +48,7 @@ class NodeAffinity(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("update.taints",)),

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -27,6 +27,7 @@ class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.taints")),

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -59,6 +59,7 @@ class NodeResourcesFit(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
@@ -29,6 +29,7 @@ class NodeUnschedulable(Plugin):
     """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
 
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
@@ -40,6 +40,7 @@ class TaintToleration(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),

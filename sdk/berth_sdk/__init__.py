@@ -20,6 +20,7 @@ from berth_sdk.errors import (
 )
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     Plugin,
@@ -63,6 +64,7 @@ __all__ = [
     "Code",
     "CycleState",
     "Decision",
+    "DependsOn",
     "EventInterest",
     "ExtensionPoint",
     "FilterResult",

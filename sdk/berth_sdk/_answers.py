@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from inspect import isawaitable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -39,9 +39,17 @@ _PLAIN: Final = frozenset(
 )
 
 
-def must_wait(answer: Any) -> bool:
+def must_wait(answer: T | Awaitable[T]) -> TypeGuard[Awaitable[T]]:
     """Whether an answer has to be awaited."""
     return type(answer) not in _PLAIN and isawaitable(answer)
+
+
+async def settled(answer: T | Awaitable[T]) -> T:
+    """The answer itself, awaited if need be."""
+    if must_wait(answer):
+        return await answer
+    plain: Any = answer
+    return plain  # type: ignore[no-any-return]  # what need not be awaited is the answer itself
 
 
 def run(steps: Steps[T]) -> T | Awaitable[T]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import (
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     Plugin,
@@ -64,6 +65,7 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "pod_need": (PodNeed, "a PodNeed"),
     "pod_sensitivity": (PodSensitivity, "a PodSensitivity"),
     "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
+    "depends_on": ((DependsOn, type(None)), "a DependsOn or None"),
     "max_concurrency": (int, "a number of calls"),
     "pure": (bool, "True or False"),
 }

@@ -187,7 +187,7 @@ class Instance:
             LOG.exception("%s could not be made", item.name)
             text = f"{item.name}.__init__ raised {type(err).__name__}: {err}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
-        return args, PluginRuntime(plugin, name=item.name)
+        return args, PluginRuntime(plugin, name=item.name, handle=handle)
 
     def _as_served(self, item: identity_pb2.PluginArgs, warnings: list[str]) -> ServedPlugin:
         _, runtime = self._runtimes[item.name, item.profile]

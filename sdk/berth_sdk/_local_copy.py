@@ -71,6 +71,12 @@ class _LockedReader:
         self._reader = reader
         self._lock = lock
 
+    @property
+    def version(self) -> int:
+        """Moves with any change of the objects."""
+        with self._lock:
+            return self._reader.version
+
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
         """One object, or None."""
         with self._lock:

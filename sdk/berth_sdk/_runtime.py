@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from berth_sdk._answers import Steps, must_wait, run
 from berth_sdk._convert import Answers
 from berth_sdk._declarations import PARAMETERS
-from berth_sdk._memo import Memo
+from berth_sdk._shared_columns import RowColumns, SharedAnswers, TableAnswers
 from berth_sdk._what_if import scenario_verdict
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import EAGER, Descriptor, describe
@@ -41,7 +41,6 @@ from berth_sdk.results import (
     QueuedPod,
 )
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.signature import signature
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -52,16 +51,17 @@ _LOG: Final = logging.getLogger("berth_sdk.plugin")
 class PluginRuntime:
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
-    def __init__(self, plugin: object, *, name: str = "") -> None:
-        """Raises PluginDefinitionError for an instance of a class that cannot be called."""
+    def __init__(self, plugin: object, *, name: str = "", handle: Handle | None = None) -> None:
+        """`handle`: the plugin's own. Raises PluginDefinitionError for an instance of a class that cannot be
+        called.
+        """
         self.plugin = plugin
         self.descriptor: Descriptor = describe(type(plugin), name)
         self._read = Answers(self.descriptor.name)
         self._methods: dict[str, Callable[..., Any]] = {
             method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
         }
-        self._verdict_memo = Memo()
-        self._score_memo = Memo()
+        self._shared = SharedAnswers(self.descriptor, handle)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -205,15 +205,58 @@ class PluginRuntime:
         return self._ask(method, lambda answer: self._read.decision(method, answer), *args)
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
+        shared = self._shared.verdicts if nodes.is_snapshot else None
+        if shared is None:
+            result = yield from self._ask_filter(state, pod, nodes)
+        elif isinstance(shared, RowColumns):
+            result = yield from self._filter_rows(shared, state, pod, nodes)
+        else:
+            known = shared.find(pod, nodes)
+            if known is None:
+                writes = state.writes
+                known = yield from self._ask_filter(state, pod, nodes)
+                if state.writes == writes:
+                    shared.keep(pod, nodes, known)
+            result = known
+        if eager and result.eager_scores is None and not result.skip_score:
+            result = yield from self._with_scores(state, pod, nodes, result)
+        return result
+
+    def _filter_rows(
+        self, shared: RowColumns, state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Steps[FilterResult]:
+        """Ask about the rows that moved, and remember what was said."""
+        column = shared.column(pod, nodes)
+        missing = column.missing(nodes)
+        if len(missing):
+            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+            result = yield from self._ask_filter(state, pod, asked)
+            if result.eager_scores is not None or result.skip_score:
+                # What comes beside the verdicts is about this call: such a plugin is asked in full.
+                self._shared.verdicts = None
+                return (yield from self._ask_filter(state, pod, nodes))
+            column.keep_verdicts(nodes, missing, result.verdicts)
+            if any(not status.is_success and not status.is_rejected for status in result.verdicts.statuses):
+                # An error is no answer about the row; the next pod asks again.
+                verdicts = column.verdicts(nodes)
+                column.forget(asked.rows)
+                return FilterResult(verdicts)
+        return FilterResult(column.verdicts(nodes))
+
+    def _ask_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
+        """The plugin's own answer for every row."""
         if self._has("filter_nodes"):
             answer = yield self._method("filter_nodes")(state, pod, nodes)
             result = self._read.filter_nodes(answer, len(nodes))
             self._check_eager(result)
-        else:
-            result = FilterResult((yield from self._filter_each(state, pod, nodes)))
-        if eager and result.eager_scores is None and not result.skip_score:
-            result = yield from self._with_scores(state, pod, nodes, result)
-        return result
+            return result
+        function = self._method("filter")
+        read = self._read.status
+        statuses: list[Status] = []
+        for node in nodes:
+            answer = function(state, pod, node)
+            statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+        return FilterResult(_grouped(statuses))
 
     def _check_eager(self, result: FilterResult) -> None:
         if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
@@ -261,44 +304,35 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        shared = self._shared.scores if nodes.is_snapshot else None
+        if shared is None:
+            return (yield from self._ask_score(state, pod, nodes))
+        if isinstance(shared, TableAnswers):
+            known = shared.find(pod, nodes)
+            if known is None:
+                writes = state.writes
+                known = yield from self._ask_score(state, pod, nodes)
+                if state.writes == writes:
+                    shared.keep(pod, nodes, known)
+            return known
+        column = shared.column(pod, nodes)
+        missing = column.missing(nodes)
+        if len(missing):
+            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+            column.keep(nodes, missing, (yield from self._ask_score(state, pod, asked)))
+        return column.read(nodes)
+
+    def _ask_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        """The plugin's own score of every row."""
         if self._has("score_nodes"):
             answer = yield self._method("score_nodes")(state, pod, nodes)
             return self._read.scores("score_nodes", answer, len(nodes))
-        return (yield from self._score_each(state, pod, nodes))
-
-    def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[Verdicts]:
-        """One verdict per row, remembered ones for a pure plugin."""
-        function = self._method("filter")
-        read = self._read.status
-        if not self.descriptor.pure:
-            statuses: list[Status] = []
-            for node in nodes:
-                answer = function(state, pod, node)
-                statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
-            return _grouped(statuses)
-        column = self._verdict_memo.column(signature(pod), nodes)
-        codes, missing = column.find(nodes)
-        for position in missing.tolist():
-            status = read("filter", (yield function(state, pod, nodes.node(position))))
-            codes[position] = column.encode(status)
-        column.keep(nodes, codes, missing)
-        return Verdicts(codes.astype(np.int32), tuple(column.statuses))
-
-    def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        """One score per row, remembered ones for a pure plugin."""
         function = self._method("score")
-        if not self.descriptor.pure:
-            scores: list[int] = []
-            for node in nodes:
-                answer = function(state, pod, node)
-                scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
-            return np.asarray(scores, dtype=np.int64)
-        column = self._score_memo.column(signature(pod), nodes)
-        numbers, missing = column.find(nodes)
-        for position in missing.tolist():
-            numbers[position] = self._read.score((yield function(state, pod, nodes.node(position))))
-        column.keep(nodes, numbers, missing)
-        return numbers
+        scores: list[int] = []
+        for node in nodes:
+            answer = function(state, pod, node)
+            scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
+        return np.asarray(scores, dtype=np.int64)
 
 
 def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle) -> object:

@@ -165,6 +165,11 @@ class ObjectView:
         self._copy = copy
         self._resource = resource
 
+    @property
+    def version(self) -> int:
+        """Moves with any change of the objects held."""
+        return self._copy.store(self._resource).version
+
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
         """One object, or None."""
         return self._copy.store(self._resource).get(name, namespace)

@@ -70,15 +70,27 @@ class CycleState:
     3
     """
 
-    __slots__ = ("_published", "_shared", "_store", "cycle_id", "plugin", "token")
+    __slots__ = ("_published", "_shared", "_store", "_token", "cycle_id", "plugin", "writes")
 
     def __init__(self, cycle_id: str, *, plugin: str = "", shared: SharedState | None = None) -> None:
         self.cycle_id = cycle_id
         self.plugin = plugin
-        self.token: bytes | None = None
+        self.writes = 0
+        """Counts what was written, published or deleted."""
+        self._token: bytes | None = None
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
+
+    @property
+    def token(self) -> bytes | None:
+        """What the host echoes in every later call; None: not set."""
+        return self._token
+
+    @token.setter
+    def token(self, value: bytes | None) -> None:
+        self._token = value
+        self.writes += 1
 
     def read(self, key: str) -> Any:
         """The value that this plugin wrote. Raises StateNotFoundError."""
@@ -95,22 +107,26 @@ class CycleState:
         """The value under `key`, made and kept at the first call."""
         if key not in self._store:
             self._store[key] = make()
+            self.writes += 1
         value: T = self._store[key]
         return value
 
     def write(self, key: str, value: Any) -> None:
         """Keep a value for this plugin's later calls in this cycle."""
         self._store[key] = value
+        self.writes += 1
 
     def delete(self, key: str) -> None:
         """Forget a value; a missing one is fine."""
         self._store.pop(key, None)
+        self.writes += 1
 
     def publish(self, key: str, value: bytes) -> None:
         """Let other plugins read `value` as `<this plugin>/<key>`, if they declare it."""
         full = f"{self.plugin}/{key}"
         self._shared.values[full] = value
         self._published.add(full)
+        self.writes += 1
 
     def activate(self, *pods: Pod) -> None:
         """Move these pods to activeQ when this cycle has succeeded (kube-scheduler: pods-to-activate).
@@ -126,6 +142,7 @@ class CycleState:
         full = f"{self.plugin}/{key}"
         self._shared.values.pop(full, None)
         self._published.add(full)
+        self.writes += 1
 
     def read_shared(self, key: str) -> bytes:
         """A value published as `<plugin>/<key>`. Raises StateNotFoundError.

@@ -7,6 +7,7 @@ served; a class that cannot work is refused here, with the cure.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     METHODS,
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     Plugin,
@@ -44,7 +46,8 @@ class Descriptor:
     """One plugin as the host sees it. Readings of unset values are applied already.
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
-    scores to Filter's answer. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
+    scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
+    plugin is not told. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
     `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it
     orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
     """
@@ -61,7 +64,7 @@ class Descriptor:
     events: tuple[EventInterest, ...] | None = None
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
-    pure: bool = False
+    depends_on: DependsOn = DependsOn.OTHER
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -115,7 +118,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         events=None if events is None else tuple(events),
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
-        pure=_attribute(cls, "pure"),
+        depends_on=_depends_on(title, cls, normalization),
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")
@@ -151,6 +154,44 @@ def _normalization(title: str, cls: type) -> ScoreNormalization:
             f"{title} declares normalization RPC and has no method `normalize`: write it, or choose another"
         )
     return declared if declared is not None else ScoreNormalization.PLUGIN
+
+
+# Methods of a plugin that remembers more than the tables show.
+_REMEMBERING: Final = (
+    "reserve",
+    "unreserve",
+    "permit",
+    "post_filter",
+    "pre_bind_pre_flight",
+    "pre_bind",
+    "bind",
+    "post_bind",
+)
+_SHARED: Final = ("filter", "filter_nodes", "score", "score_nodes")
+
+
+def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn:
+    declared: DependsOn | None = _attribute(cls, "depends_on")
+    if _attribute(cls, "pure"):
+        if declared not in (None, DependsOn.ROW):
+            raise PluginDefinitionError(
+                f"{title} declares pure = True, which means DependsOn.ROW, and depends_on {declared.name}:"
+                " remove one of the two"
+            )
+        declared = DependsOn.ROW
+    whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
+    if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW):
+        raise PluginDefinitionError(
+            f"{title} declares depends_on {declared.name}, and its `score_nodes` answers final scores"
+            " over all candidates together (normalization PLUGIN): declare NONE or HOST_* if a score does"
+            " not depend on the other candidates, else DependsOn.TABLE"
+        )
+    if declared is not None:
+        return declared
+    asynchronous = any(inspect.iscoroutinefunction(getattr(cls, method, None)) for method in _SHARED)
+    if asynchronous or _attribute(cls, "reads_shared") or any(_has(cls, name) for name in _REMEMBERING):
+        return DependsOn.OTHER
+    return DependsOn.TABLE
 
 
 def _state_needs(cls: type, points: Sequence[ExtensionPoint]) -> tuple[StateNeed, ...]:

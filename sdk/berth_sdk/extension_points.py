@@ -146,6 +146,23 @@ class PodSensitivity(Enum):
     """Pods on other nodes matter too (affinity, spreading)."""
 
 
+class DependsOn(Enum):
+    """What one row of an answer to Filter and Score depends on, beside the pod's wishes: as long as that
+    stands still, pods with equal wishes (`berth_sdk.signature`) share the answer.
+    """
+
+    NODE = 1
+    """The Node object alone: labels, taints, allocatable. Pods that come and go change nothing."""
+    ROW = 2
+    """The node and the pods on it."""
+    TABLE = 3
+    """Other nodes too, the number of nodes, pods elsewhere, objects of the declared `state_needs`."""
+    OTHER = 4
+    """Something that the tables do not show: the plugin's own memory, the time, the pod's name, what other
+    plugins published, a service. Never shared.
+    """
+
+
 class Plugin:
     """Base class with the defaults of the descriptor; deriving from it is a convenience, not a duty.
 
@@ -171,8 +188,13 @@ class Plugin:
     """Wishes in seconds by point, spelled as in the configuration (`preBind`); the host clamps them."""
     max_concurrency: ClassVar[int] = 0
     """Binding-cycle calls at once; 0: the host decides."""
+    depends_on: ClassVar[DependsOn | None] = None
+    """None: TABLE for a class that only filters and scores; OTHER for one with a method of Reserve, Permit,
+    PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
+    ROW and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
+    """
     pure: ClassVar[bool] = False
-    """Per-node answers depend on the pod's spec and labels and on the node alone: they are memoised."""
+    """Short for `depends_on = DependsOn.ROW`."""
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self.args = args

@@ -17,7 +17,12 @@ from berth_sdk.tables import NodeTable
 
 
 class ObjectReader(Protocol):
-    """The objects of one declared resource."""
+    """The objects of one declared resource. `version` moves with any change of them."""
+
+    @property
+    def version(self) -> int:
+        """Equal numbers: the same objects."""
+        ...
 
     def get(self, name: str, namespace: str = "") -> KubeObject | None:
         """One object, or None."""

@@ -87,6 +87,8 @@ class Pod:
     created_at_s: float | None = None
     started_at_s: float | None = None
     object: KubeObject | None = None
+    _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """What `berth_sdk.signature` found for it, once asked."""
 
     @property
     def key(self) -> str:

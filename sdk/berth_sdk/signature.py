@@ -1,9 +1,9 @@
 """A pod -> a digest that pods with the same scheduling wishes share.
 
-Used to memoise `pure` plugins and to share columns between equal pods. Covers what a plugin may judge
-a pod by: namespace, labels, priority, the controller that owns it, and the spec without the node it
-is on. Where the object is not known, the summary stands in for the spec; the two forms never meet,
-because their digests differ.
+Used to share columns between equal pods. Covers what a plugin may judge a pod by: namespace, labels,
+annotations, priority, the controller that owns it, and the spec without the node it is on. Where the
+object is not known, the summary stands in for the spec; the two forms never meet, because their digests
+differ.
 """
 
 from __future__ import annotations
@@ -31,10 +31,20 @@ def signature(pod: Pod) -> bytes:
     >>> signature(web) == signature(Pod(name="web-1", labels={"app": "db"}, requests={"cpu": 500}))
     False
     """
+    known = pod._signature
+    if known is None:
+        known = _digest(pod)
+        # The record is frozen for everybody else; what follows from its fields may be kept beside them.
+        object.__setattr__(pod, "_signature", known)
+    return known
+
+
+def _digest(pod: Pod) -> bytes:
     wishes = _summary_wishes(pod) if pod.object is None else _spec_wishes(pod.spec)
     document = [
         pod.namespace,
         pod.labels,
+        pod.annotations,
         pod.priority,
         pod.owner.uid if pod.owner else "",
         pod.object is None,
@@ -69,7 +79,6 @@ def _is_token_volume(name: Any) -> bool:
 
 def _summary_wishes(pod: Pod) -> Mapping[str, Any]:
     return {
-        "annotations": pod.annotations,
         "requests": pod.requests,
         "nonZero": pod.non_zero_requests,
         "score": pod.score_requests,

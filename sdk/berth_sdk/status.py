@@ -178,7 +178,7 @@ class Verdicts:
     @property
     def all_passed(self) -> bool:
         """True when every row is feasible."""
-        return len(self.statuses) == 1 or not self.groups.any()
+        return len(self.statuses) == 1 or not np.count_nonzero(self.groups)
 
     def status(self, row: int) -> Status:
         """The verdict of one row."""

@@ -10,6 +10,7 @@ from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     METHODS,
+    DependsOn,
     ExtensionPoint,
     NodeMode,
     Plugin,
@@ -57,7 +58,8 @@ def test_attributes_become_the_descriptor() -> None:
     assert got.state_needs == (StateNeed.nodes(), StateNeed.pods())
     assert got.pod_sensitivity is PodSensitivity.NODE
     assert (got.reads_shared, got.events) == (("Other/key",), (EventInterest("Node", ("add",)),))
-    assert (dict(got.deadlines), got.max_concurrency, got.pure) == ({"preBind": 30}, 4, True)
+    assert (dict(got.deadlines), got.max_concurrency) == ({"preBind": 30}, 4)
+    assert got.depends_on is DependsOn.ROW
 
 
 def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:

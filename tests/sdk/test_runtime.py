@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_sdk._memo import MAX_SIGNATURES
 from berth_sdk._runtime import PluginRuntime
+from berth_sdk._shared_columns import MAX_SIGNATURES, RowColumns
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
@@ -183,20 +183,13 @@ def test_pods_that_differ_are_asked_about_apart() -> None:
     assert asked == ["n0", "n0"]
 
 
-def test_rows_without_a_generation_are_never_remembered() -> None:
-    plugin, asked = counting()
-    nodes = table("spot", generation=0)
-    for _ in range(2):
-        plugin.filter(state(), POD, nodes)
-    assert asked == ["n0", "n0"]
-
-
 def test_the_memory_of_a_pure_plugin_is_bounded() -> None:
     plugin, _ = counting()
     nodes = table("spot")
     for i in range(3 * MAX_SIGNATURES):
         plugin.filter(state(), Pod(name="p", priority=i), nodes)
-    assert len(plugin._verdict_memo) == MAX_SIGNATURES
+    assert isinstance(plugin._shared.verdicts, RowColumns)
+    assert len(plugin._shared.verdicts) == MAX_SIGNATURES
 
 
 def test_another_table_is_asked_anew() -> None:

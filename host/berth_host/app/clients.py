@@ -136,7 +136,8 @@ def _client(
 def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) -> PluginRuntime:
     args: Any = profile.plugin_args.get(name)
     try:
-        return PluginRuntime(make_plugin(cls, args or {}, seams.handle(name)), name=name)
+        handle = seams.handle(name)
+        return PluginRuntime(make_plugin(cls, args or {}, handle), name=name, handle=handle)
     except (PluginArgsError, PluginDefinitionError, TypeError) as err:
         raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
     except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything

@@ -95,9 +95,12 @@ async def _chain(
         batch = _adjacent_remote(clients, position)
         position += len(batch)
         if len(batch) == 1:
-            answers = [await ask(batch[0], rows)]
-        else:
-            answers = await asyncio.gather(*(ask(client, rows) for client in batch))
+            verdicts = await ask(batch[0], rows)
+            if not verdicts.all_passed:
+                statuses.reject(rows, Verdicts(verdicts.groups, _signed(batch[0], verdicts)), "")
+                rows = rows[verdicts.passed]
+            continue
+        answers = await asyncio.gather(*(ask(client, rows) for client in batch))
         left = np.ones(len(rows), dtype=np.bool_)
         for client, verdicts in zip(batch, answers, strict=True):
             if verdicts.all_passed:
@@ -125,7 +128,9 @@ def _filter_status(plugin: str, status: Status) -> Status:
 
 def _adjacent_remote(clients: Sequence[PluginClient], start: int) -> Sequence[PluginClient]:
     end = start + 1
-    while clients[start].is_remote and end < len(clients) and clients[end].is_remote:
+    if not clients[start].is_remote:
+        return (clients[start],)
+    while end < len(clients) and clients[end].is_remote:
         end += 1
     return clients[start:end]
 

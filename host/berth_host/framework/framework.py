@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
@@ -62,17 +63,30 @@ class Framework:
         self.waiting_pods = waiting_pods
         self._pre_bind = pre_bind
         self._plugins = {point: tuple(plugins.get(point, ())) for point in ExtensionPoint}
+        self._always_asked = {
+            point: [plugin.client for plugin in found]
+            for point, found in self._plugins.items()
+            if all(plugin.client.always_asked_at(point) for plugin in found)
+        }
+        self._scores_all = all(
+            plugin.client.always_asked_at(ExtensionPoint.SCORE)
+            for plugin in self._plugins[ExtensionPoint.SCORE]
+        )
         self.clients: tuple[PluginClient, ...] = tuple(
             {
                 plugin.client.name: plugin.client for point in self._plugins.values() for plugin in point
             }.values()
         )
+        self._has_remote = any(client.is_remote for client in self.clients)
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """The plugins of one point, in order."""
         return tuple(plugin.client for plugin in self._plugins[point])
 
-    def _asked(self, point: ExtensionPoint, pod: Pod, skip: set[str] | None = None) -> list[PluginClient]:
+    def _asked(self, point: ExtensionPoint, pod: Pod, skip: set[str] | None = None) -> Sequence[PluginClient]:
+        always = self._always_asked.get(point)
+        if always is not None:
+            return [client for client in always if client.name not in skip] if skip else always
         return [
             plugin.client
             for plugin in self._plugins[point]
@@ -84,7 +98,7 @@ class Framework:
     @property
     def has_remote(self) -> bool:
         """Whether some plugin lives in another process: cycles may then wait for an answer."""
-        return any(client.is_remote for client in self.clients)
+        return self._has_remote
 
     @property
     def has_post_filters(self) -> bool:
@@ -164,9 +178,9 @@ class Framework:
 
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
-        score = [
-            plugin for plugin in self._plugins[ExtensionPoint.SCORE] if plugin.client.in_scope(cycle.pod)
-        ]
+        score: Sequence[WeightedPlugin] = self._plugins[ExtensionPoint.SCORE]
+        if not self._scores_all:
+            score = [plugin for plugin in score if plugin.client.in_scope(cycle.pod)]
         return await score_nodes(self._asked(ExtensionPoint.PRE_SCORE, cycle.pod), score, cycle, nodes)
 
     # --- Reserve, Permit -----------------------------------------------------------------------
@@ -247,9 +261,16 @@ class Framework:
             await client.post_bind(cycle.context, node_name)
 
 
+@lru_cache(maxsize=4)
+def _positions(count: int) -> Rows:
+    positions = np.arange(count, dtype=np.intp)
+    positions.flags.writeable = False
+    return positions
+
+
 def all_rows(table: NodeTable) -> Rows:
-    """The positions of all rows of a table."""
-    return np.arange(len(table), dtype=np.intp)
+    """The positions of all rows of a table; read-only."""
+    return _positions(len(table))
 
 
 def _nobody_left(restricting: Sequence[str]) -> str:

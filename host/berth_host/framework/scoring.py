@@ -49,8 +49,16 @@ class ScoreTable:
     skipped: list[str] = field(default_factory=list)
 
     def best(self) -> NDArray[np.intp]:
-        """The rows with the highest total: the tie set."""
+        """The rows with the highest total, ascending: the tie set."""
         return np.flatnonzero(self.total == self.total.max())
+
+    def top(self, count: int) -> NDArray[np.intp]:
+        """`count` rows with the highest totals, or all if there are fewer; ascending."""
+        best = self.best()
+        if len(best) >= count:
+            return best[:count]
+        count = min(count, len(self.total))
+        return np.sort(np.argpartition(self.total, -count)[-count:])
 
 
 async def score_nodes(
@@ -77,11 +85,14 @@ async def score_nodes(
             table.skipped.append(plugin.client.name)
             continue
         table.plugins.append(PluginScores(plugin.client.name, plugin.weight, outcome.raw, outcome.normalized))
-        table.total += outcome.normalized * plugin.weight
+        weight = plugin.weight
+        table.total += outcome.normalized if weight == 1 else outcome.normalized * weight
     return table
 
 
 async def _ask(plugins: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable) -> list[ScoreOutcome]:
+    if not any(plugin.client.is_remote for plugin in plugins):
+        return [await plugin.client.score(cycle.context, nodes) for plugin in plugins]
     remote = {
         plugin.client.name: asyncio.ensure_future(plugin.client.score(cycle.context, nodes))
         for plugin in plugins

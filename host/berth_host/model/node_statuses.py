@@ -61,6 +61,8 @@ class NodeStatuses:
 
     def group_counts(self) -> list[tuple[Status, int]]:
         """Each explicit status with the number of its rows, empty groups left out."""
+        if len(self.statuses) == 1:
+            return []
         counts = np.bincount(self.groups, minlength=len(self.statuses)).tolist()
         return [
             (status, count)

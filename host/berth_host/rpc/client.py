@@ -108,9 +108,10 @@ class PluginClient(PluginRelay):
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
         """One verdict per candidate, without a call where they came with PreFilter; eager scores are kept."""
-        known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.rows)
-        if known is not None:
-            return known
+        if self.name in cycle.eager_filter:
+            known = eager_verdicts(cycle.eager_filter[self.name], nodes.rows)
+            if known is not None:
+                return known
         count = len(nodes)
         result = await self._call(
             calls.FILTER,
@@ -187,7 +188,8 @@ class PluginClient(PluginRelay):
         if self.name in cycle.skip_score:
             return _zeros(count, skipped=True)
         how = self.descriptor.normalization
-        eager = eager_scores(cycle.eager.get(self.name, ()), nodes.rows)
+        answers = cycle.eager.get(self.name)
+        eager = None if answers is None else eager_scores(answers, nodes.rows)
         final = how is not ScoreNormalization.RPC
 
         def check(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
@@ -201,7 +203,7 @@ class PluginClient(PluginRelay):
         outcome = await self._call(
             calls.SCORE,
             cycle,
-            lambda way, deadline_s: way.score(cycle, nodes, deadline_s) if eager is None else _already(eager),
+            lambda way, deadline_s: way.score(cycle, nodes, deadline_s) if eager is None else eager,
             check,
             lambda policy, failure: self._no_scores(count, policy, failure, "Score"),
         )
@@ -336,10 +338,6 @@ class PluginClient(PluginRelay):
         where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
         reason = f'running {where}: plugin "{self.name}" failed with: {text}'
         return _score_error(count, Status(Code.ERROR, (reason,), self.name))
-
-
-async def _already(scores: NDArray[np.int64]) -> NDArray[np.int64]:
-    return scores
 
 
 def _zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:

@@ -11,12 +11,15 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from berth_sdk._answers import must_wait, settled
 from berth_sdk._runtime import PluginRuntime
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -45,6 +48,7 @@ from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
 from berth_host.rpc.cycle import CycleContext, Outcome
 
+T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
 """Binding-cycle calls of one plugin at once, where the plugin does not say."""
 _BINDING: Final = ("unreserve", "pre_bind_pre_flight", "pre_bind", "bind", "post_bind")
@@ -83,112 +87,99 @@ class InProcessTransport:
     async def pre_enqueue(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[Status]:
         """One status per pod."""
         ask = self.runtime.pre_enqueue
-        return [await self._ask(calls.PRE_ENQUEUE, deadline_s, ask, pod) for pod in pods]
+        return [await settled(self._ask(calls.PRE_ENQUEUE, deadline_s, ask, pod)) for pod in pods]
 
     async def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[bytes]:
         """One key per pod."""
         ask = self.runtime.sort_key
-        return [await self._ask(calls.SORT_KEYS, deadline_s, ask, pod) for pod in pods]
+        return [await settled(self._ask(calls.SORT_KEYS, deadline_s, ask, pod)) for pod in pods]
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod], deadline_s: float) -> list[bool]:
         """One hint per pod."""
         ask = self.runtime.queueing_hint
-        return [await self._ask(calls.QUEUEING_HINTS, deadline_s, ask, event, pod) for pod in pods]
+        return [await settled(self._ask(calls.QUEUEING_HINTS, deadline_s, ask, event, pod)) for pod in pods]
 
     # --- the scheduling cycle ------------------------------------------------------------------------
 
-    async def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> PreFilterResult:
+    def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[PreFilterResult]:
         """PreFilter over all nodes."""
-        state = cycle.state(self._name)
-        answer: PreFilterResult = await self._ask(
-            calls.PRE_FILTER, deadline_s, self.runtime.pre_filter, state, cycle.pod, nodes
+        return self._ask(
+            calls.PRE_FILTER, deadline_s, self.runtime.pre_filter, cycle.state(self._name), cycle.pod, nodes
         )
-        return answer
 
-    async def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> FilterResult:
+    def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[FilterResult]:
         """Filter over the candidates; scores are asked for when they are due, never eagerly."""
-        answer: FilterResult = await self._ask(
-            calls.FILTER, deadline_s, self._filter, cycle.state(self._name), cycle.pod, nodes
-        )
-        return answer
+        return self._ask(calls.FILTER, deadline_s, self._filter, cycle.state(self._name), cycle.pod, nodes)
 
-    def _filter(self, *args: Any) -> Any:
+    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         # A round trip is what eager scores save, and in process there is none.
-        return self.runtime.filter(*args, eager=False)
+        return self.runtime.filter(state, pod, nodes, eager=False)
 
-    async def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float) -> Verdicts:
+    def simulate_filter(
+        self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float
+    ) -> Answer[Verdicts]:
         """Filter under assumptions."""
         state = cycle.state(self._name)
-        answer: Verdicts = await self._ask(
+        return self._ask(
             calls.SIMULATE_FILTER, deadline_s, self.runtime.filter_scenarios, state, cycle.pod, scenarios
         )
-        return answer
 
-    async def post_filter(
+    def post_filter(
         self, cycle: CycleContext, rejections: NodeRejections, deadline_s: float
-    ) -> PostFilterResult:
+    ) -> Answer[PostFilterResult]:
         """No node is left."""
         state = cycle.state(self._name)
-        answer: PostFilterResult = await self._ask(
+        return self._ask(
             calls.POST_FILTER, deadline_s, self.runtime.post_filter, state, cycle.pod, rejections
         )
-        return answer
 
-    async def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Status:
+    def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[Status]:
         """PreScore over the feasible nodes."""
-        state = cycle.state(self._name)
-        answer: Status = await self._ask(
-            calls.PRE_SCORE, deadline_s, self.runtime.pre_score, state, cycle.pod, nodes
+        return self._ask(
+            calls.PRE_SCORE, deadline_s, self.runtime.pre_score, cycle.state(self._name), cycle.pod, nodes
         )
-        return answer
 
-    async def score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> NDArray[np.int64]:
+    def score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[NDArray[np.int64]]:
         """Raw scores."""
-        state = cycle.state(self._name)
-        answer: NDArray[np.int64] = await self._ask(
-            calls.SCORE, deadline_s, self.runtime.score, state, cycle.pod, nodes
+        return self._ask(
+            calls.SCORE, deadline_s, self.runtime.score, cycle.state(self._name), cycle.pod, nodes
         )
-        return answer
 
-    async def normalize_score(
+    def normalize_score(
         self, cycle: CycleContext, scores: NDArray[np.int64], nodes: NodeTable, deadline_s: float
-    ) -> NDArray[np.int64]:
+    ) -> Answer[NDArray[np.int64]]:
         """The plugin's own normalisation."""
         state = cycle.state(self._name)
-        answer: NDArray[np.int64] = await self._ask(
+        return self._ask(
             calls.NORMALIZE_SCORE, deadline_s, self.runtime.normalize, state, cycle.pod, scores, nodes
         )
-        return answer
 
-    async def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Status | None:
+    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Status | None]:
         """None: the plugin did not decide."""
-        answer: Status | None = await self._ask(
+        return self._ask(
             calls.RESERVE, deadline_s, self.runtime.reserve, cycle.state(self._name), cycle.pod, node_name
         )
-        return answer
 
-    async def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> PermitResult | None:
+    def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[PermitResult | None]:
         """None: the plugin did not decide."""
-        answer: PermitResult | None = await self._ask(
+        return self._ask(
             calls.PERMIT, deadline_s, self.runtime.permit, cycle.state(self._name), cycle.pod, node_name
         )
-        return answer
 
     # --- the binding cycle ---------------------------------------------------------------------------
 
-    async def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> None:
+    def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> Answer[None]:
         """In a thread only when the binding cycle asks; the scheduling cycle's plain calls are serial."""
         ask = self._bind_ask if cycle.binding else self._ask
-        await ask(
-            calls.UNRESERVE, deadline_s, self.runtime.unreserve, cycle.state(self._name), cycle.pod, node_name
-        )
+        state = cycle.state(self._name)
+        return ask(calls.UNRESERVE, deadline_s, self.runtime.unreserve, state, cycle.pod, node_name)
 
-    async def pre_bind_pre_flight(
+    def pre_bind_pre_flight(
         self, cycle: CycleContext, node_name: str, deadline_s: float
-    ) -> PreFlightResult:
+    ) -> Answer[PreFlightResult]:
         """Will PreBind do anything?"""
         state = cycle.state(self._name)
-        answer: PreFlightResult = await self._bind_ask(
+        return self._bind_ask(
             calls.PRE_BIND_PRE_FLIGHT,
             deadline_s,
             self.runtime.pre_bind_pre_flight,
@@ -196,28 +187,25 @@ class InProcessTransport:
             cycle.pod,
             node_name,
         )
-        return answer
 
-    async def pre_bind(
+    def pre_bind(
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult], deadline_s: float
-    ) -> PreBindResult | None:
+    ) -> Answer[PreBindResult | None]:
         """One round; None: the plugin did not decide."""
         state = cycle.state(self._name)
-        answer: PreBindResult | None = await self._bind_ask(
+        return self._bind_ask(
             calls.PRE_BIND, deadline_s, self.runtime.pre_bind, state, cycle.pod, node_name, patched
         )
-        return answer
 
-    async def bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> BindResult | None:
+    def bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[BindResult | None]:
         """None: the plugin did not decide."""
-        answer: BindResult | None = await self._bind_ask(
+        return self._bind_ask(
             calls.BIND, deadline_s, self.runtime.bind, cycle.state(self._name), cycle.pod, node_name
         )
-        return answer
 
-    async def post_bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> None:
+    def post_bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[None]:
         """For information."""
-        await self._bind_ask(
+        return self._bind_ask(
             calls.POST_BIND, deadline_s, self.runtime.post_bind, cycle.state(self._name), cycle.pod, node_name
         )
 
@@ -226,39 +214,46 @@ class InProcessTransport:
 
     # --- how it is done ------------------------------------------------------------------------------
 
-    async def _ask(self, call: Call, deadline_s: float, method: Callable[..., Any], *args: Any) -> Any:
-        """Call on the loop; an answer that has to be awaited gets the deadline."""
+    def _ask(self, call: Call, deadline_s: float, method: Callable[..., Answer[T]], *args: Any) -> Answer[T]:
+        """Call on the loop. What has to be awaited comes back as something to await, with the deadline."""
         try:
             answer = method(*args)
-            if hasattr(answer, "__await__"):
-                answer = await self._bounded(call, deadline_s, answer)
         except PluginError:
             raise
         except (Exception, SystemExit) as err:
             raise self._failure(call, err) from err
-        return answer
+        return self._mapped(call, self._bounded(call, deadline_s, answer)) if must_wait(answer) else answer
 
-    async def _bind_ask(self, call: Call, deadline_s: float, method: Callable[..., Any], *args: Any) -> Any:
+    def _bind_ask(
+        self, call: Call, deadline_s: float, method: Callable[..., Answer[T]], *args: Any
+    ) -> Answer[T]:
         """Call in a thread if the plugin's method is a plain one, else on the loop."""
         if method.__name__ not in self._in_thread:
-            return await self._ask(call, deadline_s, method, *args)
+            return self._ask(call, deadline_s, method, *args)
+        return self._mapped(call, self._threaded(call, deadline_s, method, *args))
+
+    async def _threaded(
+        self, call: Call, deadline_s: float, method: Callable[..., Answer[T]], *args: Any
+    ) -> T:
         if self._threads is None:
             count = self.runtime.descriptor.max_concurrency or DEFAULT_CONCURRENCY
             self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"berth-{self._name}")
         context = contextvars.copy_context()
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: context.run(method, *args)
+        )
+        # A plain method may still have answered something to await.
+        return await (self._bounded(call, deadline_s, answer) if must_wait(answer) else settled(answer))
+
+    async def _mapped(self, call: Call, answer: Awaitable[T]) -> T:
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: context.run(method, *args)
-            )
-            if hasattr(answer, "__await__"):
-                answer = await self._bounded(call, deadline_s, answer)
+            return await answer
         except PluginError:
             raise
         except (Exception, SystemExit) as err:
             raise self._failure(call, err) from err
-        return answer
 
-    async def _bounded(self, call: Call, deadline_s: float, answer: Awaitable[Any]) -> Any:
+    async def _bounded(self, call: Call, deadline_s: float, answer: Awaitable[T]) -> T:
         deadline = asyncio.timeout(deadline_s)
         try:
             async with deadline:

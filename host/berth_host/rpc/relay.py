@@ -7,14 +7,15 @@ how it is to be treated (`ClientSettings`), and nothing of what the calls are ab
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
+from berth_sdk._answers import must_wait, settled
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -117,6 +118,7 @@ class PluginRelay:
         self._failing: set[str] = set()
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
+        self._keys = {item.rpc: (name, item.rpc) for item in calls.CALLS}
         self._check = Checker(route.descriptor, facts)
         self._refresh()
 
@@ -152,6 +154,10 @@ class PluginRelay:
         """While not available: the error that pods in the scope of a required plugin get."""
         return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
 
+    def always_asked_at(self, point: ExtensionPoint) -> bool:
+        """Whether it is asked at `point` about every pod, for as long as it lives."""
+        return self._local is not None and self.settings.scope is None and point in self.points
+
     def in_scope(self, pod: Pod) -> bool:
         """Whether the plugin is asked about this pod at all. Never about a pod of its own workload: a
         required plugin could not be scheduled otherwise.
@@ -167,19 +173,23 @@ class PluginRelay:
         self,
         call: Call,
         cycle: CycleContext | None,
-        ask: Callable[[Transport, float], Awaitable[Any]],
+        ask: Callable[[Transport, float], Answer[Any]],
         check: Callable[[Any], T],
         stand_in: Callable[[Policy, PluginError], T],
     ) -> T:
         """Ask, check, and put the policy's answer in the place of one that did not come."""
-        if self._local is None and self.route.descriptor is not self._descriptor:
+        local = self._local
+        if local is None and self.route.descriptor is not self._descriptor:
             self._refresh()
-        rule = self._rules[call.rpc]
+        rule, key = self._rules[call.rpc], self._keys[call.rpc]
         stats = self.stats.of(call.rpc)
         started_s = time.perf_counter()
         try:
-            if self._local is not None:
-                answer = check(await ask(self._local, self._deadline_s(call, rule, cycle)))
+            if local is not None:
+                raw = ask(local, self._deadline_s(call, rule, cycle))
+                if must_wait(raw):
+                    raw = await raw
+                answer = check(raw)
                 if cycle is not None and not call.pure:
                     self._check.token(call, cycle.state(self.name).token)
             else:
@@ -192,9 +202,8 @@ class PluginRelay:
         duration_s = time.perf_counter() - started_s
         stats.observe(duration_s)
         if cycle is not None:
-            key = (self.name, call.rpc)
             cycle.timings_s[key] = cycle.timings_s.get(key, 0.0) + duration_s
-        if self._local is not None and duration_s > rule.deadline_s:
+        if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
         if self._failing:
             self._recovered(call)
@@ -205,7 +214,7 @@ class PluginRelay:
         call: Call,
         rule: CallRule,
         cycle: CycleContext | None,
-        ask: Callable[[Transport, float], Awaitable[Any]],
+        ask: Callable[[Transport, float], Answer[Any]],
         check: Callable[[Any], T],
     ) -> T:
         """One attempt, and a second one for a pure call of an instance that was unavailable."""
@@ -218,14 +227,14 @@ class PluginRelay:
         try:
             deadline_s = self._deadline_s(call, rule, cycle)
             try:
-                return check(await ask(way, deadline_s))
+                return check(await settled(ask(way, deadline_s)))
             except PluginUnavailableError:
                 if not call.pure or not way.is_open:
                     raise
                 deadline_s = self._deadline_s(call, rule, cycle)
                 self.stats.of(call.rpc).repeats += 1
                 with _repeating(cycle, self.name):
-                    return check(await ask(way, deadline_s))
+                    return check(await settled(ask(way, deadline_s)))
         except PluginUnavailableError as failure:
             self._restart_if_replaced(cycle, way, failure)
             raise
@@ -334,7 +343,7 @@ class PluginRelay:
     def _observe(self, call: Call, cycle: CycleContext | None, duration_s: float) -> None:
         self.stats.of(call.rpc).observe(duration_s)
         if cycle is not None:
-            key = (self.name, call.rpc)
+            key = self._keys[call.rpc]
             cycle.timings_s[key] = cycle.timings_s.get(key, 0.0) + duration_s
 
     def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:

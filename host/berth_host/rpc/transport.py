@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -35,7 +36,8 @@ from berth_host.rpc.cycle import CycleContext, Outcome
 
 class Transport(Protocol):
     """A way to one plugin of one profile. Every method raises PluginError, CycleRestartError, or answers
-    what the plugin said. `deadline_s`: seconds from now; in process nothing interrupts a plain `def`.
+    what the plugin said: at once, or as something to await. `deadline_s`: seconds from now; in process
+    nothing interrupts a plain `def`.
     """
 
     @property
@@ -43,81 +45,85 @@ class Transport(Protocol):
         """False once it will never answer again."""
         ...
 
-    async def pre_enqueue(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[Status]:
+    def pre_enqueue(self, pods: Sequence[QueuedPod], deadline_s: float) -> Answer[list[Status]]:
         """One status per pod."""
         ...
 
-    async def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[bytes]:
+    def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> Answer[list[bytes]]:
         """One key per pod."""
         ...
 
-    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod], deadline_s: float) -> list[bool]:
+    def queueing_hints(
+        self, event: ClusterEvent, pods: Sequence[Pod], deadline_s: float
+    ) -> Answer[list[bool]]:
         """One hint per pod."""
         ...
 
-    async def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> PreFilterResult:
+    def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[PreFilterResult]:
         """Over all nodes of the snapshot."""
         ...
 
-    async def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> FilterResult:
+    def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[FilterResult]:
         """Verdicts over the candidates, with scores where they come along."""
         ...
 
-    async def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float) -> Verdicts:
+    def simulate_filter(
+        self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float
+    ) -> Answer[Verdicts]:
         """One verdict per scenario."""
         ...
 
-    async def post_filter(
+    def post_filter(
         self, cycle: CycleContext, rejections: NodeRejections, deadline_s: float
-    ) -> PostFilterResult:
+    ) -> Answer[PostFilterResult]:
         """No node is left."""
         ...
 
-    async def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Status:
+    def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[Status]:
         """Over the feasible nodes."""
         ...
 
-    async def score(
+    def score(
         self, cycle: CycleContext, nodes: NodeTable, deadline_s: float
-    ) -> NDArray[np.int64] | Status:
+    ) -> Answer[NDArray[np.int64] | Status]:
         """Raw scores of the feasible nodes."""
         ...
 
-    async def normalize_score(
+    def normalize_score(
         self, cycle: CycleContext, scores: NDArray[np.int64], nodes: NodeTable, deadline_s: float
-    ) -> NDArray[np.int64] | Status:
+    ) -> Answer[NDArray[np.int64] | Status]:
         """The plugin's own second step."""
         ...
 
-    async def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Status | None:
+    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Status | None]:
         """None: the plugin did not decide."""
         ...
 
-    async def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> None:
+    def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> Answer[None]:
         """Give back what the cycle reserved."""
         ...
 
-    async def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> PermitResult | None:
+    def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[PermitResult | None]:
         """None: the plugin did not decide."""
         ...
 
-    async def pre_bind_pre_flight(
+    def pre_bind_pre_flight(
         self, cycle: CycleContext, node_name: str, deadline_s: float
-    ) -> PreFlightResult:
+    ) -> Answer[PreFlightResult]:
         """Will PreBind do anything?"""
         ...
 
-    async def pre_bind(
+    def pre_bind(
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult], deadline_s: float
-    ) -> PreBindResult | None:
+    ) -> Answer[PreBindResult | None]:
         """One round; None: the plugin did not decide."""
         ...
 
-    async def bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> BindResult | None:
+    def bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[BindResult | None]:
         """None: the plugin did not decide."""
         ...
 
-    async def post_bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> None:
+    def post_bind(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[None]:
         """For information."""
         ...
 

@@ -198,7 +198,8 @@ class Checker:
 
     def final_scores(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """0..100 each; kube-scheduler's own words otherwise."""
-        if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
+        # Read as unsigned, a negative score is above every legal one too.
+        if len(scores) and int(scores.view(np.uint64).max()) > MAX_NODE_SCORE:
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             call = NORMALIZE_SCORE if self.descriptor.normalization is ScoreNormalization.RPC else SCORE
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)

@@ -127,7 +127,8 @@ class Algorithm:
         counts = (len(feasible.rows), feasible.visited_count)
         if len(feasible.rows) == 1:
             return self._chosen(nodes.take(feasible.rows), counts)
-        rows = np.sort(feasible.rows)
+        # Sampling visits nodes in an order of its own; else the rows ascend as they are.
+        rows = np.sort(feasible.rows) if self._percentage else feasible.rows
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
         if not self.framework.has_scores:
             return self._chosen(candidates, counts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-import numpy as np
 from berth_sdk.cycle_state import PODS_TO_ACTIVATE, read_pods_to_activate
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
@@ -84,10 +83,8 @@ def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
     if table is None:
         return
     diagnosis.skipped_scores = list(table.skipped)
-    count = min(_TOP_SCORES, len(table.total))
-    best = np.argpartition(table.total, -count)[-count:]
-    names = table.nodes.take(np.sort(best)).names
-    for name, row in zip(names, np.sort(best).tolist(), strict=True):
+    best = table.top(_TOP_SCORES)
+    for name, row in zip(table.nodes.take(best).names, best.tolist(), strict=True):
         diagnosis.top_scores.append(
             NodeScore(
                 name,

@@ -19,6 +19,7 @@ from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.read_only import extended, read_only
+from berth_sdk.tables.slot_log import SlotLog
 
 if TYPE_CHECKING:
     from berth_sdk.tables.node_table import NodeTable
@@ -42,12 +43,15 @@ class NodeColumns:
     """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
 
     `generation` (int64[capacity]) moves whenever a row changes, its writer sets it; `version` moves with
-    any change. `pods`: the pods on these nodes, None where they are not known.
+    any change. `moved` and `node_moved` say which rows changed, in anything and in their Node object.
+    `pods`: the pods on these nodes, None where they are not known.
     """
 
     def __init__(self) -> None:
         self.capacity = 0
         self.version = 0
+        self.moved = SlotLog()
+        self.node_moved = SlotLog()
         self.nodes: list[Node | None] = []
         self.usages: list[NodeUsage] = []
         self.names: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
@@ -157,6 +161,7 @@ class NodeColumns:
         """The row was written in this update and is at `generation` now."""
         self.generation[slot] = generation
         self.images.refresh_row(slot)
+        self.moved.add(slot)
         self.version += 1
 
     def remove(self, slot: int, generation: int | None = None) -> None:
@@ -208,6 +213,8 @@ class NodeColumns:
         for name, column in self.features.items():
             column[slot] = name in node.declared_features
         self.images.set_row(slot, old.images if old else (), node.images)
+        self.node_moved.add(slot)
+        self.moved.add(slot)
         self.version += 1
 
     def set_usage(self, slot: int, usage: NodeUsage) -> None:
@@ -227,6 +234,7 @@ class NodeColumns:
             for port in usage.host_ports - old.host_ports:
                 self._port_column(port)[slot] = True
         self.images.refresh_row(slot)
+        self.moved.add(slot)
         self.version += 1
 
     def resource_row(self, name: str) -> int:

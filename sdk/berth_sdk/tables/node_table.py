@@ -77,8 +77,10 @@ class NodeTable:
     def position(self, name: str) -> int | None:
         """The row of the node called `name`, or None if it is not among the candidates."""
         slot = self._columns.index_of.get(name)
-        if slot is None:
-            return None
+        return None if slot is None else self.position_of_slot(slot)
+
+    def position_of_slot(self, slot: int) -> int | None:
+        """The row of the node in a slot (see `rows`), or None if it is not among the candidates."""
         if self._all:
             return slot if slot < len(self.rows) else None
         if self._ascending():
@@ -213,6 +215,15 @@ class NodeTable:
         return NodeTable.of(self._columns)
 
     # --- plumbing ------------------------------------------------------------------------------
+
+    def take_of(self, column: NDArray[Any]) -> NDArray[Any]:
+        """The entries of a column by slot that belong to the rows: the caller's own array."""
+        return column[: len(self.rows)].copy() if self._all else column.take(self.rows)
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the rows are as the snapshot has them, and not as they would be (`with_usages`)."""
+        return self._usages is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
         return read_only(column[: len(self.rows)] if self._all else column.take(self.rows))

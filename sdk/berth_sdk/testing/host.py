@@ -68,7 +68,7 @@ class PluginHost:
         self._attempts = 0
         self._stores: dict[str, ObjectStore] = {}
         self.handle = RecordingHandle(self.table, self._stores)
-        self.runtime = PluginRuntime(make_plugin(plugin, args or {}, self.handle))
+        self.runtime = PluginRuntime(make_plugin(plugin, args or {}, self.handle), handle=self.handle)
         self.handle.plugin = self.runtime.descriptor.name
         for need in self.runtime.descriptor.state_needs:
             if need.kind is NeedKind.OBJECT:

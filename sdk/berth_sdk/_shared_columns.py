@@ -1,0 +1,241 @@
+"""Answers that equal pods share: what a plugin said at Filter or Score, kept as long as it holds.
+
+Used by `_runtime` for a plugin in the host and for one in a process of its own alike. What holds is decided
+by what moved in the tables (`DependsOn`), never by time. Two forms:
+
+    RowColumns     NODE, ROW   a number per node and pod signature; rows that moved are asked about again
+    TableAnswers   TABLE       whole answers, dropped as soon as anything moved
+
+Bounded: the pod signatures used least recently are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.descriptor import Descriptor
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.handle import Handle, ObjectReader
+from berth_sdk.needs import NeedKind
+from berth_sdk.pod import Pod
+from berth_sdk.results import FilterResult
+from berth_sdk.signature import signature
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns
+
+T = TypeVar("T")
+Rows = NDArray[np.intp]
+MAX_SIGNATURES: Final = 64
+_MAX_STATUSES: Final = 4096
+_FEW: Final = 64
+_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+
+
+class RowColumn:
+    """One number per slot for one pod signature: a score, or the code of a status (0: success)."""
+
+    __slots__ = ("_codes", "_known", "_numbers", "_position", "_unknown", "statuses")
+
+    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+        self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
+        self._position = -1
+        # The only slots in use that are not known; None: too many to be listed.
+        self._unknown: set[int] | None = None
+        self._codes: dict[Status, int] = {SUCCESS: 0}
+        self.statuses: list[Status] = [SUCCESS]
+
+    def catch_up(self, columns: NodeColumns, *, node_only: bool) -> None:
+        """Forget the rows that moved since the last time."""
+        log = columns.node_moved if node_only else columns.moved
+        if len(self._known) < columns.capacity:
+            self._known = _longer(self._known, columns.capacity)
+            self._numbers = _longer(self._numbers, columns.capacity)
+        moved = log.since(self._position) if self._position >= 0 else None
+        self._position = log.position
+        if moved is None:
+            self._known[:] = False
+            self._unknown = None
+        elif moved:
+            self._known[moved] = False
+            if self._unknown is not None:
+                self._unknown.update(moved)
+                if len(self._unknown) > _FEW:
+                    self._unknown = None
+
+    def missing(self, nodes: NodeTable) -> Rows:
+        """Positions in `nodes` of the rows that are not known, ascending."""
+        if self._unknown is None:
+            unknown = np.flatnonzero(~self._known.take(nodes.rows))
+            if not len(unknown) and len(nodes) == nodes.snapshot_size:
+                self._unknown = set()
+            return unknown
+        if not self._unknown:
+            return _NO_ROWS
+        found = [nodes.position_of_slot(slot) for slot in self._unknown]
+        return np.asarray(sorted(at for at in found if at is not None), dtype=np.intp)
+
+    def keep(self, nodes: NodeTable, positions: Rows, numbers: NDArray[Any]) -> None:
+        """Remember `numbers`, one for each of `positions` of `nodes`."""
+        slots = nodes.rows if len(positions) == len(nodes) else nodes.rows.take(positions)
+        self._numbers[slots] = numbers
+        self._known[slots] = True
+        if self._unknown is not None:
+            self._unknown.difference_update(slots.tolist())
+        elif len(nodes) == nodes.snapshot_size:
+            # Every node in use is known now: from here on it is enough to list those that move.
+            self._unknown = set()
+
+    def forget(self, slots: Rows) -> None:
+        """These rows are not known after all."""
+        self._known[slots] = False
+        self._unknown = None
+
+    def read(self, nodes: NodeTable) -> NDArray[Any]:
+        """The number of each row: the caller's own array."""
+        return nodes.take_of(self._numbers)
+
+    def keep_verdicts(self, nodes: NodeTable, positions: Rows, verdicts: Verdicts) -> None:
+        """Remember verdicts as their codes."""
+        if len(verdicts.statuses) == 1:
+            self.keep(nodes, positions, np.zeros(len(positions), dtype=np.int32))
+            return
+        codes = np.asarray([self._encode(status) for status in verdicts.statuses], dtype=np.int32)
+        self.keep(nodes, positions, codes.take(verdicts.groups))
+
+    def verdicts(self, nodes: NodeTable) -> Verdicts:
+        """The verdict of each row."""
+        if len(self.statuses) == 1:
+            return Verdicts.feasible(len(nodes))
+        return Verdicts(self.read(nodes), tuple(self.statuses))
+
+    def _encode(self, status: Status) -> int:
+        """The code of a status; its position in `statuses`."""
+        code = self._codes.get(status)
+        if code is None:
+            code = self._codes[status] = len(self.statuses)
+            self.statuses.append(status)
+        return code
+
+
+class RowColumns:
+    """Columns by pod, for one table of nodes at a time. `node_only`: a row moves with its Node alone."""
+
+    def __init__(
+        self, dtype: type[np.signedinteger[Any]], *, node_only: bool, max_signatures: int = MAX_SIGNATURES
+    ) -> None:
+        self._dtype = dtype
+        self._node_only = node_only
+        self._max = max_signatures
+        self._columns: OrderedDict[bytes, RowColumn] = OrderedDict()
+        self._table: NodeColumns | None = None
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def column(self, pod: Pod, nodes: NodeTable) -> RowColumn:
+        """What is known for pods like `pod` on the table that `nodes` is part of, as of now."""
+        table = nodes._columns
+        if self._table is not table:
+            # Another table, such as a copy built anew: its slots belong to other nodes.
+            self._columns.clear()
+            self._table = table
+        key = _key(pod)
+        column = self._columns.get(key)
+        if column is None or len(column.statuses) > _MAX_STATUSES:
+            column = self._columns[key] = RowColumn(self._dtype)
+            if len(self._columns) > self._max:
+                self._columns.popitem(last=False)
+        else:
+            self._columns.move_to_end(key)
+        column.catch_up(table, node_only=self._node_only)
+        return column
+
+
+class TableAnswers(Generic[T]):
+    """Whole answers by pod and candidates, of one version of the tables. `versions`: those of the objects
+    that the plugin reads beside the nodes.
+    """
+
+    def __init__(self, versions: Callable[[], Hashable], *, max_signatures: int = MAX_SIGNATURES) -> None:
+        self._versions = versions
+        self._max = max_signatures
+        self._version: Hashable = None
+        self._table: NodeColumns | None = None
+        self._fresh: list[tuple[Pod, Rows, T]] = []
+        self._by_key: OrderedDict[bytes, tuple[Rows, T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_key) + len(self._fresh)
+
+    def find(self, pod: Pod, nodes: NodeTable) -> T | None:
+        """What was answered for a pod like `pod` about the same rows, if nothing has moved since."""
+        table = nodes._columns
+        version = (table.version, self._versions())
+        if self._table is not table or self._version != version:
+            self._table, self._version = table, version
+            self._fresh.clear()
+            self._by_key.clear()
+            return None
+        # Signatures are made only now: nearly always something has moved, and nobody needs them.
+        for known, rows, answer in self._fresh:
+            self._by_key[_key(known)] = (rows, answer)
+        self._fresh.clear()
+        found = self._by_key.get(_key(pod))
+        if found is None:
+            return None
+        rows, answer = found
+        return answer if rows is nodes.rows or np.array_equal(rows, nodes.rows) else None
+
+    def keep(self, pod: Pod, nodes: NodeTable, answer: T) -> None:
+        """Remember an answer given right after `find` found none."""
+        self._fresh.append((pod, nodes.rows, answer))
+        while len(self) > self._max:
+            if self._by_key:
+                self._by_key.popitem(last=False)
+            else:
+                del self._fresh[0]
+
+
+class SharedAnswers:
+    """Where one plugin's answers to Filter and Score are kept, by what they depend on; None: nowhere."""
+
+    def __init__(self, descriptor: Descriptor, handle: Handle | None) -> None:
+        self._handle = handle
+        self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
+        self._readers: list[ObjectReader] | None = None
+        self.verdicts: RowColumns | TableAnswers[FilterResult] | None = None
+        self.scores: RowColumns | TableAnswers[NDArray[np.int64]] | None = None
+        depends_on = descriptor.depends_on
+        if depends_on in (DependsOn.NODE, DependsOn.ROW):
+            node_only = depends_on is DependsOn.NODE
+            self.verdicts = RowColumns(np.int32, node_only=node_only)
+            self.scores = RowColumns(np.int64, node_only=node_only)
+        elif depends_on is DependsOn.TABLE and (handle is not None or not self._resources):
+            self.verdicts = TableAnswers(self._versions)
+            self.scores = TableAnswers(self._versions)
+
+    def _versions(self) -> tuple[int, ...]:
+        """Of the objects that the plugin reads beside the tables."""
+        if self._handle is None or not self._resources:
+            return ()
+        if self._readers is None:
+            self._readers = [self._handle.objects(resource) for resource in self._resources]
+        return tuple(reader.version for reader in self._readers)
+
+
+def _key(pod: Pod) -> bytes:
+    # The signature leaves out the node that the spec names, which a plugin may judge by.
+    return signature(pod) + pod.node_name.encode() if pod.node_name else signature(pod)
+
+
+def _longer(array: NDArray[Any], length: int) -> NDArray[Any]:
+    longer = np.zeros(length, dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
