@@ -8,7 +8,7 @@ change log, delta codec, the SDK's copy, the default plugins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -61,7 +61,7 @@ class Spread(Plugin):
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         counts = self._counts(pod, nodes)
         return Verdicts.reject_where(
-            counts > self._counts(pod, nodes.whole).min(), Status.unschedulable("skew")
+            counts > self._counts(pod, nodes.whole).min(initial=9), Status.unschedulable("skew")
         )
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
@@ -165,15 +165,15 @@ WAITING = (
 )
 
 
-@dataclass
 class Asked:
-    """A set of plugins that live on, or only for one question, with where they read objects."""
+    """One instance of each plugin. `sharing` False: every answer is the plugin's own, nothing is kept."""
 
-    objects: Callable[[str], ObjectReader]
-
-    def __post_init__(self) -> None:
-        handle: Any = SimpleNamespace(objects=self.objects)
+    def __init__(self, objects: Callable[[str], ObjectReader], *, sharing: bool = True) -> None:
+        handle: Any = SimpleNamespace(objects=objects)
         self.runtimes = {cls: PluginRuntime(make_plugin(cls, {}, handle), handle=handle) for cls in CLASSES}
+        if not sharing:
+            for runtime in self.runtimes.values():
+                runtime._shared.verdicts = runtime._shared.scores = None
 
     def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
         """By node name: the verdict, and the score where the node passed."""
@@ -294,14 +294,14 @@ class SharedColumnsMachine(RuleBasedStateMachine):
         for cls in CLASSES:
             host = _candidates(self.snapshot.nodes, mask)
             got = self.in_host.answers(cls, pod, host)
-            assert got == Asked(self.objects.of_resource).answers(cls, pod, host), cls.__name__
+            assert got == Asked(self.objects.of_resource, sharing=False).answers(cls, pod, host), cls.__name__
             if cls not in HISTORY_MATTERS:
-                fresh = Asked(self.objects.of_resource)
+                fresh = Asked(self.objects.of_resource, sharing=False)
                 assert got == fresh.answers(cls, pod, _candidates(anew.nodes, mask)), cls.__name__
             if not lagging:
                 copy = _candidates(self.copy.nodes, mask)
                 theirs = self.on_copy.answers(cls, sent, copy)
-                own = Asked(self.copy.objects)
+                own = Asked(self.copy.objects, sharing=False)
                 assert theirs == own.answers(cls, sent, copy), cls.__name__
                 if cls not in HISTORY_MATTERS:
                     assert theirs == got, cls.__name__

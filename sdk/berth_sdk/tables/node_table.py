@@ -198,7 +198,7 @@ class NodeTable:
 
     def take(self, positions: NDArray[Any] | Sequence[int]) -> NodeTable:
         """Some rows: positions (intp[m]) or a mask (bool[n])."""
-        chosen = np.asarray(positions)
+        chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         usages = None
         if self._usages is not None:
             indices = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
