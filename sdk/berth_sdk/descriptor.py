@@ -166,6 +166,7 @@ _REMEMBERING: Final = (
     "pre_bind",
     "bind",
     "post_bind",
+    "reconcile",
 )
 _SHARED: Final = ("filter", "filter_nodes", "score", "score_nodes")
 
