@@ -21,6 +21,7 @@ RUN_ELSEWHERE = {
         "berth bench scheduler-perf misc/performance-config.yaml"
         " --workload SchedulingBasic/5000Nodes_10000Pods\n"
         "berth bench scheduler-perf misc/performance-config.yaml --labels performance,-short\n",
+        "berth bench openb --data openb --config examples/openb/most-allocated.yaml --config scheduler.yaml\n"
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",

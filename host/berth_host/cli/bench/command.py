@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,7 +29,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FAILED: Final = 1
 
 _OPTIONS: Final = (
-    click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, with or without berth's own. Repeatable: a run with each.",
+    ),
     no_convert_option,
     click.option(
         "--remote",
@@ -134,33 +141,34 @@ def _run(
     shown_nodes: int | None = None,
 ) -> None:
     settings = _settings(options)
-    if len(workloads) > 1:
-        for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
-            if value:
-                fail(f"{option} is for one workload, and there are {len(workloads)}: name one")
     if options.get("nodes"):
         workloads = [resized(workload, options["nodes"]) for workload in workloads]
+    configs: tuple[str, ...] = options.get("configs") or ("",)
+    runs = [(workload, replace(settings, config=config)) for workload in workloads for config in configs]
+    if len(runs) > 1:
+        for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
+            if value:
+                fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
     with reported():
-        for workload in workloads:
-            loaded(workload, settings)  # a bad configuration is found before anything runs
+        for workload, own_settings in runs:
+            loaded(workload, own_settings)  # a bad configuration is found before anything runs
     more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
     results: list[Result] = []
-    failed = False
-    for number, workload in enumerate(workloads, start=1):
-        _say_progress(number, len(workloads), workload.name)
+    for number, (workload, own_settings) in enumerate(runs, start=1):
+        _say_progress(number, len(runs), workload.name)
         try:
-            result = run_in_child(workload, settings)
+            result = run_in_child(workload, own_settings)
         except WorkloadError as err:
             click.echo(f"berth bench: {err}", err=True)
-            failed = True
             continue
-        results.append(result)
+        results.append(replace(result, config=own_settings.config) if len(configs) > 1 else result)
         if options.get("output") == "json":
-            command = shlex.join(["berth", "bench", *command_of(workload), *more])
+            config = ["--config", own_settings.config] if own_settings.config else []
+            command = shlex.join(["berth", "bench", *command_of(workload), *config, *more])
             click.echo(json.dumps(result.as_json(command)))
             sys.stdout.flush()
     _report(results, options)
-    if failed:
+    if len(results) < len(runs):
         sys.exit(FAILED)
 
 
@@ -170,7 +178,7 @@ def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
             click.echo(line, err=True)
         for result in results:
             if result.gpu_share is not None:
-                text = f"note ({result.workload}): {100 * result.gpu_share:.2f} % of the GPUs are in use"
+                text = f"note ({result.title}): {100 * result.gpu_share:.2f} % of the GPUs are in use"
                 click.echo(text, err=True)
     elif results:
         click.echo(results_text(results), nl=False)
@@ -182,7 +190,6 @@ def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
 def _settings(options: dict[str, Any]) -> Settings:
     remote = tuple(name.strip() for given in options.get("remote") or () for name in given.split(","))
     return Settings(
-        config=options.get("config") or "",
         convert_older=not options.get("no_convert"),
         remote=tuple(name for name in remote if name),
         seed=options.get("seed") or 0,
@@ -205,7 +212,7 @@ def _absolute(path: str | None) -> str:
 def _more_arguments(options: dict[str, Any]) -> list[str]:
     """What of the options makes a difference to the figures, as it was given."""
     arguments: list[str] = []
-    for name in ("config", "nodes", "seed"):
+    for name in ("nodes", "seed"):
         if options.get(name):
             arguments += [f"--{name}", str(options[name])]
     if options.get("no_convert"):

@@ -62,6 +62,7 @@ class Figures:
 class Result:
     """One workload. `threshold`: pods/s, None: the workload has none. `notes`: what else to know, a sentence
     each; `gpu_share`: of the nodes' GPUs, how much is in use at the end (0..1), None where it was not asked.
+    `config`: the file that it ran with, where several were given.
     """
 
     workload: str
@@ -69,6 +70,12 @@ class Result:
     threshold: float | None = None
     notes: tuple[str, ...] = field(default=())
     gpu_share: float | None = None
+    config: str = ""
+
+    @property
+    def title(self) -> str:
+        """The workload, told apart from its runs with other configurations."""
+        return f"{self.workload} ({self.config})" if self.config else self.workload
 
     @property
     def ratio(self) -> float | None:

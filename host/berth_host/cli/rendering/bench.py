@@ -41,7 +41,7 @@ def notes_texts(results: Sequence[Result]) -> list[str]:
     about: dict[str, list[str]] = {}
     for result in results:
         for note in result.notes:
-            about.setdefault(note, []).append(result.workload)
+            about.setdefault(note, []).append(result.title)
     return [
         f"note: {note}" if len(names) == len(results) else f"note ({_some(names)}): {note}"
         for note, names in about.items()
@@ -68,13 +68,13 @@ def plugins_text(result: Result) -> str:
         for item in sorted(result.figures.plugins, key=lambda item: (-item.total_ms, item.plugin, item.point))
     ]
     header = ("PLUGIN", "CALL", "CALLS", "MS/CALL", "TOTAL MS", "BYTES SENT/CALL", "RECEIVED/CALL")
-    return f"{result.workload}\n{columns(header, rows, right=(2, 3, 4, 5, 6), indent=2)}\n"
+    return f"{result.title}\n{columns(header, rows, right=(2, 3, 4, 5, 6), indent=2)}\n"
 
 
 def _row(result: Result, *, with_gpus: bool) -> tuple[str, ...]:
     own, ratio = result.figures, result.ratio
     row = (
-        result.workload,
+        result.title,
         str(own.nodes),
         str(own.pods),
         str(own.bound),

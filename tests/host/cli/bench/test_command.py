@@ -120,6 +120,24 @@ def test_json_lines_repeat_the_command_that_makes_them(
     assert (settings.remote, settings.seed) == (("NodeName", "NodeResourcesFit"), 3)
 
 
+def test_every_workload_runs_with_each_configuration(
+    run: Run, write_case: WriteCase, tmp_path: Path, seen: list[tuple[Workload, Settings]]
+) -> None:
+    file = str(write_case(nodes(1), measured(1)))
+    configs = [str(tmp_path / name) for name in ("one.yaml", "two.yaml")]
+    for path in configs:
+        Path(path).write_text(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        )
+    arguments = ["bench", "scheduler-perf", file, "--config", configs[0], "--config", configs[1]]
+    table = run(*arguments).stdout
+    assert [settings.config for _, settings in seen] == configs
+    assert [f"C/w ({path})" in table for path in configs] == [True, True]
+    lines = [json.loads(line) for line in run(*arguments, "-o", "json").stdout.splitlines()]
+    assert [line["workload"] for line in lines] == ["C/w", "C/w"]
+    assert [shlex.split(line["command"])[-2:] for line in lines] == [["--config", path] for path in configs]
+
+
 def test_bench_alone_runs_all_workloads_of_its_own(run: Run, seen: list[tuple[Workload, Settings]]) -> None:
     listed = run("bench", "own", "--list").stdout.split()
     done = run("bench")
@@ -147,9 +165,9 @@ def test_workload_that_fails_does_not_stop_the_others(
         pytest.param(("scheduler-perf", "none.yaml"), "none.yaml: cannot be read", id="no file"),
         pytest.param(("openb", "--data", "nowhere"), "cannot be read: No such file", id="no data"),
         pytest.param(("own", "Plane/500Nodes"), "did you mean Plain/500Nodes", id="no workload"),
-        pytest.param(("own", "--profile", "x"), "--profile is for one workload", id="profile of many"),
+        pytest.param(("own", "--profile", "x"), "--profile is for one run, and these are", id="profile of many"),
         pytest.param(
-            ("own", "--dump-placements", "x"), "--dump-placements is for one workload", id="placements"
+            ("own", "--dump-placements", "x"), "--dump-placements is for one run", id="placements"
         ),
         pytest.param(
             ("own", "Plain/500Nodes", "--profile", "no/x"), "there is no folder", id="no folder to write to"
