@@ -165,10 +165,10 @@ def test_workload_that_fails_does_not_stop_the_others(
         pytest.param(("scheduler-perf", "none.yaml"), "none.yaml: cannot be read", id="no file"),
         pytest.param(("openb", "--data", "nowhere"), "cannot be read: No such file", id="no data"),
         pytest.param(("own", "Plane/500Nodes"), "did you mean Plain/500Nodes", id="no workload"),
-        pytest.param(("own", "--profile", "x"), "--profile is for one run, and these are", id="profile of many"),
         pytest.param(
-            ("own", "--dump-placements", "x"), "--dump-placements is for one run", id="placements"
+            ("own", "--profile", "x"), "--profile is for one run, and these are", id="profile of many"
         ),
+        pytest.param(("own", "--dump-placements", "x"), "--dump-placements is for one run", id="placements"),
         pytest.param(
             ("own", "Plain/500Nodes", "--profile", "no/x"), "there is no folder", id="no folder to write to"
         ),
