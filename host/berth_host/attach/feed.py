@@ -61,8 +61,8 @@ class InstanceFeed:
 
     def stream(
         self, base: StateVersion | None, max_message_bytes: int
-    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest]]:
-        """(target, chunks); everything where `base` is None or not known any more."""
+    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
+        """(target, chunks with None between them); everything where `base` is None or not known any more."""
         changes = self._state.changes_since(base, self._selection)
         if changes is None:
             changes = self._state.changes_since(None, self._selection)

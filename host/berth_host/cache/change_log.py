@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.tables import StateVersion
+from berth_sdk.tables import NodeUsage, StateVersion
+from berth_sdk.tables.object_store import StoredObject
 
 from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
-from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges, StateSelection
+from berth_host.model.state_changes import Lazy, NodeChange, ObjectChange, StateChanges, StateSelection
 
 _MODULUS = 2**64
 
@@ -41,9 +43,7 @@ class ChangeLog:
         """
         snapshot = self._snapshot
         if base is None:
-            return self._changes(
-                None, self._all_nodes(selection), [], self._all_objects(selection), selection
-            )
+            return self._everything(selection)
         if base.epoch != snapshot.epoch or base.generation > snapshot.generation:
             return None
         since = base.generation
@@ -58,7 +58,9 @@ class ChangeLog:
         dirty = np.flatnonzero(snapshot.columns.generation > since).tolist()
         nodes = [self._changed_node(slot, since, left.get(slot, ()), selection) for slot in dirty]
         slots = sorted({slot for _, slot in removed})
-        return self._changes(base, nodes, slots, objects, selection)
+        pods = self._snapshot.pods
+        assumed = frozenset(pod.uid for node in nodes for pod in node.pods if pods.is_assumed(pod.uid))
+        return self._changes(base, nodes, slots, objects, selection, assumed)
 
     # --- nodes -------------------------------------------------------------------------------
 
@@ -97,20 +99,8 @@ class ChangeLog:
         node = columns.nodes[slot]
         if node is None:
             raise InvariantError(f"slot {slot} is in use and has no node")
-        return NodeChange(
-            index=slot,
-            generation=int(columns.generation[slot]),
-            node=node,
-            is_new=True,
-            summary=True,
-            object=True,
-            usage=columns.usages[slot],
-            pods=pods.pods_of(slot) if selection.pods else (),
-            pods_complete=selection.pods,
-        )
-
-    def _all_nodes(self, selection: StateSelection) -> list[NodeChange]:
-        return [self._whole_node(slot, selection) for slot in self._snapshot.columns.live_rows().tolist()]
+        here = pods.pods_of(slot) if selection.pods else ()
+        return _whole(slot, int(columns.generation[slot]), node, columns.usages[slot], here, selection)
 
     # --- objects -----------------------------------------------------------------------------
 
@@ -133,22 +123,52 @@ class ChangeLog:
             )
         return changes
 
-    def _all_objects(self, selection: StateSelection) -> list[ObjectChange]:
-        return [
-            ObjectChange(resource=resource, generation=item.generation, ref=item.ref, object=item.object)
-            for resource, _ in selection.resources
-            for item in self._snapshot.objects_of_kind(kind_of(resource)).changed_since(0)
-        ]
-
     # --- the whole ---------------------------------------------------------------------------
+
+    def _everything(self, selection: StateSelection) -> StateChanges:
+        """Captured now, turned into records one by one as they are asked for: all of a large cluster at
+        once would hold the loop, and the snapshot may move on meanwhile.
+        """
+        snapshot = self._snapshot
+        columns = snapshot.columns
+        nodes, usages, generation = columns.nodes.copy(), columns.usages.copy(), columns.generation.copy()
+        on_node, assumed = snapshot.pods.captured()
+
+        def whole(slot: int) -> NodeChange:
+            node = nodes[slot]
+            if node is None:
+                raise InvariantError(f"slot {slot} is in use and has no node")
+            pods: Sequence[Pod] = on_node[slot] if selection.pods and slot < len(on_node) else ()
+            return _whole(slot, int(generation[slot]), node, usages[slot], pods, selection)
+
+        def item(found: tuple[str, StoredObject]) -> ObjectChange:
+            resource, stored = found
+            return ObjectChange(
+                resource=resource, generation=stored.generation, ref=stored.ref, object=stored.object
+            )
+
+        objects = [
+            (resource, stored)
+            for resource, _ in selection.resources
+            for stored in snapshot.objects_of_kind(kind_of(resource)).changed_since(0)
+        ]
+        return self._changes(
+            None,
+            Lazy(columns.live_rows().tolist(), whole),
+            (),
+            Lazy(objects, item),
+            selection,
+            assumed,
+        )
 
     def _changes(
         self,
         base: StateVersion | None,
-        nodes: list[NodeChange],
-        removed: list[int],
-        objects: list[ObjectChange],
+        nodes: Sequence[NodeChange],
+        removed: Sequence[int],
+        objects: Sequence[ObjectChange],
         selection: StateSelection,
+        assumed: frozenset[str],
     ) -> StateChanges:
         snapshot = self._snapshot
         stores = [snapshot.objects_of_kind(kind_of(resource)) for resource, _ in selection.resources]
@@ -159,10 +179,29 @@ class ChangeLog:
             nodes=nodes,
             removed=removed,
             objects=objects,
-            assumed=frozenset(
-                pod.uid for node in nodes for pod in node.pods if snapshot.pods.is_assumed(pod.uid)
-            ),
+            assumed=assumed,
             node_count=len(snapshot.columns),
             object_count=sum(map(len, stores)),
             generation_sum=total % _MODULUS,
         )
+
+
+def _whole(
+    slot: int,
+    generation: int,
+    node: Node,
+    usage: NodeUsage,
+    pods: Sequence[Pod],
+    selection: StateSelection,
+) -> NodeChange:
+    return NodeChange(
+        index=slot,
+        generation=generation,
+        node=node,
+        is_new=True,
+        summary=True,
+        object=True,
+        usage=usage,
+        pods=pods,
+        pods_complete=selection.pods,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from berth_sdk import _wire
@@ -14,6 +13,7 @@ from berth_host.attach.feed import HostState
 from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
 from berth_host.model.state_changes import StateSelection
+from berth_host.rpc.pace import Pace
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.state_codec import StateEncoder
 
@@ -40,7 +40,11 @@ class StateReader:
         """Nodes and objects, complete, each in one chunk."""
         version = _wire.encode_version(self.version)
         held: pb.NodeState | None = None
+        pace = Pace()
         for part in self._encoder.chunks(self._changes, MAX_MESSAGE_BYTES):
+            if part is None:
+                await pace.step()
+                continue
             response = handle_pb2.ReadStateResponse(version=version, objects=part.chunk.objects)
             # A node with many pods comes in pieces: the last of a part waits for the next part.
             for node in self._chosen(part.chunk.upserts):
@@ -54,7 +58,7 @@ class StateReader:
                 response.nodes.append(held)
             if response.nodes or response.objects or part.last:
                 yield response
-            await asyncio.sleep(0)
+            await pace.rest()
 
     def _chosen(self, nodes: Iterable[pb.NodeState]) -> Iterator[pb.NodeState]:
         return (node for node in nodes if self._wanted is None or node.index in self._wanted)

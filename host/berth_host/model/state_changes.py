@@ -6,8 +6,9 @@ change, so it may be encoded piece by piece while the snapshot moves on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, overload
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind, StateNeed
@@ -15,8 +16,31 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeUsage, StateVersion
 
+T_co = TypeVar("T_co", covariant=True)
 Prefixes = tuple[str, ...] | None
 """Of label or annotation keys to keep; None: all."""
+
+
+class Lazy(Sequence[T_co], Generic[T_co]):
+    """Records that are made from `items` as they are read, and not kept."""
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, items: Sequence[Any], make: Callable[[Any], T_co]) -> None:
+        self._items = items
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lazy[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Lazy[T_co]:
+        if isinstance(index, slice):
+            return Lazy(self._items[index], self._make)
+        return self._make(self._items[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.tables import StateVersion
 
-from berth_host.errors import HostError
 from berth_host.model.state_changes import (
     NodeChange,
     ObjectChange,
@@ -26,16 +25,14 @@ from berth_host.model.state_changes import (
     StateChanges,
     StateSelection,
 )
+from berth_host.rpc.state_chunks import ChunkWriter, StateTooLargeError
+
+__all__ = ["StateEncoder", "StateSource", "StateTooLargeError", "fits_in_call"]
 
 MAX_DELTA_NODES: Final = 500
 """A delta with more nodes travels by SyncState ..."""
 MAX_DELTA_BYTES: Final = 256 * 1024
 """... as does one with more bytes."""
-CHUNK_BYTES: Final = 16 * 1024
-"""A chunk is no larger even where the limit allows it: the loop is free again after each."""
-_ENVELOPE_BYTES: Final = 192
-"""Room for what surrounds the parts of a chunk: versions, digests, tags."""
-_TAG_BYTES: Final = 8
 
 
 class StateSource(Protocol):
@@ -49,17 +46,6 @@ class StateSource(Protocol):
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
         """What a holder of `base` lacks (None: holds nothing); None: not known, it needs everything."""
         ...
-
-
-class StateTooLargeError(HostError):
-    """One piece of state alone exceeds the message size that was agreed. Attribute: what."""
-
-    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
-        self.what = what
-        super().__init__(
-            f"{what} takes {size_bytes} bytes, and a message may have {limit_bytes}:"
-            " raise max_message_bytes, or drop fields in the plugin's state_needs"
-        )
 
 
 class StateEncoder:
@@ -78,74 +64,45 @@ class StateEncoder:
     def delta(self, changes: StateChanges) -> pb.StateDelta:
         """All changes in one message: for a call when `fits_in_call` says so."""
         delta = pb.StateDelta()
-        self._set_versions(delta, changes)
-        self._set_digests(delta, changes)
-        delta.removed.extend(changes.removed)
-        delta.upserts.extend(self._node(change, changes) for change in changes.nodes)
-        delta.objects.extend(self._object(change) for change in changes.objects)
+        self.versions(delta, changes)
+        self.digests(delta, changes)
+        if changes.removed:
+            delta.removed.extend(changes.removed)
+        for change in changes.nodes:
+            state = self.bare_node(change)
+            if change.pods:
+                state.pods.extend(self.pod(pod, changes) for pod in change.pods)
+            delta.upserts.append(state)
+        if changes.objects:
+            delta.objects.extend(self.object(change) for change in changes.objects)
         return delta
 
-    def chunks(self, changes: StateChanges, max_message_bytes: int) -> Iterator[state_pb2.SyncStateRequest]:
-        """The same as a stream of messages, each below the limit, made one at a time as they are asked for.
+    def chunks(
+        self, changes: StateChanges, max_message_bytes: int
+    ) -> Iterator[state_pb2.SyncStateRequest | None]:
+        """The same as a stream of messages, each below the limit, made as they are asked for.
 
-        Raises StateTooLargeError for a single object that no chunk can hold.
+        None comes between two pieces of the work. Raises StateTooLargeError for a single piece that no
+        chunk can hold.
         """
-        budget = min(max_message_bytes, CHUNK_BYTES) - _ENVELOPE_BYTES
-        limit = max_message_bytes - _ENVELOPE_BYTES
-        request, used = self._request(changes, 0), 0
-        for part in self._parts(changes, budget, limit):
-            size = part.ByteSize() + _TAG_BYTES
-            # Two pieces of one node never fit together, so an index stands once in a chunk.
-            if used and used + size > budget:
-                yield request
-                request, used = self._request(changes, request.sequence + 1), 0
-            used += size
-            if isinstance(part, pb.NodeState):
-                request.chunk.upserts.append(part)
-            elif isinstance(part, pb.ObjectState):
-                request.chunk.objects.append(part)
-            else:
-                request.chunk.removed.extend(part.removed)
-        self._set_digests(request.chunk, changes)
-        request.last = True
-        yield request
+        return ChunkWriter(self, changes, max_message_bytes).steps()
 
     # --- pieces --------------------------------------------------------------------------------
 
-    def _parts(
-        self, changes: StateChanges, budget: int, limit: int
-    ) -> Iterator[pb.NodeState | pb.ObjectState | pb.StateDelta]:
-        # At most five bytes per index; removals come before the upserts that may use their indices anew.
-        step = max(1, budget // 6)
-        for start in range(0, len(changes.removed), step):
-            yield pb.StateDelta(removed=changes.removed[start : start + step])
-        for node in changes.nodes:
-            state = self._node(node, changes)
-            if state.ByteSize() + _TAG_BYTES <= budget:
-                yield state
-            else:
-                yield from _split(state, node.node.name, budget, limit)
-        for item in changes.objects:
-            piece = self._object(item)
-            _check_size(f"{item.resource} {item.ref.key}", piece.ByteSize() + _TAG_BYTES, limit)
-            yield piece
-
-    def _set_versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
+    def versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
+        """Base and target."""
         delta.target.CopyFrom(wire.encode_version(changes.target))
         if changes.base is not None:
             delta.base.CopyFrom(wire.encode_version(changes.base))
 
-    def _set_digests(self, delta: pb.StateDelta, changes: StateChanges) -> None:
+    def digests(self, delta: pb.StateDelta, changes: StateChanges) -> None:
+        """Counts and sum."""
         delta.node_count = changes.node_count
         delta.object_count = changes.object_count
         delta.generation_sum = changes.generation_sum
 
-    def _request(self, changes: StateChanges, sequence: int) -> state_pb2.SyncStateRequest:
-        request = state_pb2.SyncStateRequest(full=changes.base is None, sequence=sequence)
-        self._set_versions(request.chunk, changes)
-        return request
-
-    def _node(self, change: NodeChange, changes: StateChanges) -> pb.NodeState:
+    def bare_node(self, change: NodeChange) -> pb.NodeState:
+        """A node without its pods."""
         wanted = self._selection
         state = pb.NodeState(
             index=change.index,
@@ -168,11 +125,10 @@ class StateEncoder:
             state.usage.CopyFrom(wire.encode_usage(change.usage))
         if change.object and wanted.node_object is not None and node.object is not None:
             state.object.CopyFrom(_object(node.object, wanted.node_object))
-        if change.pods:
-            state.pods.extend(self._pod(pod, pod.uid in changes.assumed) for pod in change.pods)
         return state
 
-    def _pod(self, pod: Pod, assumed: bool) -> pb.PodState:
+    def pod(self, pod: Pod, changes: StateChanges) -> pb.PodState:
+        """A pod on a node."""
         wanted = self._selection
         state = pb.PodState(
             pod=wire.encode_pod(
@@ -181,13 +137,14 @@ class StateEncoder:
                 annotations=_kept(pod.annotations, wanted.pod_annotations),
                 in_state=True,
             ),
-            assumed=assumed,
+            assumed=pod.uid in changes.assumed,
         )
         if wanted.pod_object is not None and pod.object is not None:
             state.object.CopyFrom(_object(pod.object, wanted.pod_object))
         return state
 
-    def _object(self, change: ObjectChange) -> pb.ObjectState:
+    def object(self, change: ObjectChange) -> pb.ObjectState:
+        """An object of another kind."""
         state = pb.ObjectState(
             resource=change.resource,
             generation=change.generation,
@@ -203,30 +160,6 @@ class StateEncoder:
 def fits_in_call(changes: StateChanges, delta: pb.StateDelta) -> bool:
     """Whether the delta may ride on a call; else it goes by SyncState."""
     return len(changes.nodes) <= MAX_DELTA_NODES and delta.ByteSize() <= MAX_DELTA_BYTES
-
-
-def _split(state: pb.NodeState, name: str, budget: int, limit: int) -> Iterator[pb.NodeState]:
-    """One node in several pieces: itself without pods, then its pods, as many at a time as fit."""
-    pods = list(state.pods)
-    del state.pods[:]
-    _check_size(f"node {name}", state.ByteSize() + _TAG_BYTES, limit)
-    yield state
-    piece, used = pb.NodeState(index=state.index, generation=state.generation), 2 * _TAG_BYTES
-    for pod in pods:
-        size = pod.ByteSize() + _TAG_BYTES
-        _check_size(f"pod {pod.pod.ref.namespace}/{pod.pod.ref.name}", size + 2 * _TAG_BYTES, limit)
-        if piece.pods and used + size > budget:
-            yield piece
-            piece, used = pb.NodeState(index=state.index, generation=state.generation), 2 * _TAG_BYTES
-        piece.pods.append(pod)
-        used += size
-    if piece.pods:
-        yield piece
-
-
-def _check_size(what: str, size_bytes: int, limit_bytes: int) -> None:
-    if size_bytes > limit_bytes:
-        raise StateTooLargeError(what, size_bytes, limit_bytes)
 
 
 def _kept(values: Mapping[str, str], prefixes: Prefixes) -> Mapping[str, str]:

@@ -61,7 +61,9 @@ class ObjectStore:
         return self._items.get((namespace, name))
 
     def changed_since(self, generation: int) -> builtins.list[StoredObject]:
-        """What changed after `generation`, oldest change first."""
+        """What changed after `generation` (0: ever), oldest change first."""
+        if not generation:
+            return [*self._items.values()]
         changed: builtins.list[StoredObject] = []
         for item in reversed(self._items.values()):
             if item.generation <= generation:

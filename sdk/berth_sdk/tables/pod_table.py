@@ -181,6 +181,12 @@ class PodTable:
         """As `on_node`, without a copy; the list is never changed. For code that keeps tables in step."""
         return self._on_node[index] if index < len(self._on_node) else ()
 
+    def captured(self) -> tuple[list[list[Pod]], frozenset[str]]:
+        """The pods of every slot, and the uids of those that are reserved only, as they are now: for code
+        that reads a version while the table moves on. The inner lists are never changed.
+        """
+        return self._on_node.copy(), frozenset(self._assumed_uids)
+
     def is_assumed(self, uid: str) -> bool:
         """Whether the pod with `uid` is reserved only."""
         return uid in self._assumed_uids

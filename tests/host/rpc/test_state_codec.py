@@ -21,6 +21,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind, StateNeed
 from berth_sdk.node import Node, NodeImage
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
@@ -193,6 +194,13 @@ def test_large_delta_does_not_ride_on_a_call() -> None:
     assert not fits_in_call(changes, setup.encoder.delta(changes))
 
 
+def chunks_of(
+    encoder: StateEncoder, changes: StateChanges, limit_bytes: int
+) -> list[state_pb2.SyncStateRequest]:
+    """The chunks, without the pauses between them."""
+    return [chunk for chunk in encoder.chunks(changes, limit_bytes) if chunk is not None]
+
+
 @pytest.mark.parametrize("limit_bytes", [400, 1000, 10_000, 4 * 2**20])
 def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -> None:
     setup = Setup(StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
@@ -203,7 +211,7 @@ def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -
         setup.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
     setup.cache.remove_node("n1")
     changes = setup.changes()
-    requests = list(setup.encoder.chunks(changes, limit_bytes))
+    requests = chunks_of(setup.encoder, changes, limit_bytes)
     assert all(request.ByteSize() <= limit_bytes for request in requests)
     assert [request.sequence for request in requests] == list(range(len(requests)))
     assert [request.last for request in requests] == [False] * (len(requests) - 1) + [True]
@@ -224,7 +232,7 @@ def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -
 def test_empty_cluster_is_one_last_chunk() -> None:
     setup = Setup(StateNeed.nodes())
     setup.cache.remove_node("n1")
-    (request,) = setup.encoder.chunks(setup.changes(full=True), 4 * 2**20)
+    (request,) = chunks_of(setup.encoder, setup.changes(full=True), 4 * 2**20)
     assert (request.full, request.last, len(request.chunk.upserts)) == (True, True, 0)
 
 
@@ -233,14 +241,49 @@ def test_single_object_beyond_the_limit_is_named() -> None:
     raw = {"metadata": {"name": "huge", "namespace": "ns"}, "data": "x" * 5000}
     setup.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
     with pytest.raises(StateTooLargeError, match="persistentvolumeclaims ns/huge takes"):
-        list(setup.encoder.chunks(setup.changes(), 4000))
+        chunks_of(setup.encoder, setup.changes(), 4000)
 
 
 def test_single_pod_or_node_beyond_the_limit_is_named() -> None:
     setup = Setup(StateNeed.nodes(), StateNeed.pods())
     setup.cache.assume(pod("huge", labels={"x": "y" * 5000}))
     with pytest.raises(StateTooLargeError, match="pod default/huge takes"):
-        list(setup.encoder.chunks(setup.changes(), 4000))
+        chunks_of(setup.encoder, setup.changes(), 4000)
     setup.cache.update_node(node(labels={"x": "y" * 5000}))
     with pytest.raises(StateTooLargeError, match="node n1 takes"):
-        list(setup.encoder.chunks(setup.changes(), 4000))
+        chunks_of(setup.encoder, setup.changes(), 4000)
+
+
+def test_state_captured_for_a_full_synchronisation_does_not_move_with_the_snapshot() -> None:
+    setup = Setup(StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
+    for i in range(3):
+        setup.cache.add_node(node(f"n-{i}"))
+        setup.cache.assume(pod(f"p-{i}", f"n-{i}"))
+    changes = setup.changes(full=True)
+    want = setup.encoder.delta(changes)
+    steps = setup.encoder.chunks(changes, 400)
+    got = [next(steps)]
+    setup.cache.remove_node("n-0")
+    setup.cache.update_node(node("n-1", labels={"new": "1"}))
+    setup.cache.assume(pod("late", "n-2"))
+    raw = {"metadata": {"name": "late", "namespace": "ns"}}
+    setup.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
+    setup.changes()
+    got += steps
+    chunks = [chunk.chunk for chunk in got if chunk is not None]
+    assert [state.index for chunk in chunks for state in chunk.upserts if state.name] == [
+        state.index for state in want.upserts
+    ]
+    pods = [entry for chunk in chunks for state in chunk.upserts for entry in state.pods]
+    assert pods == [entry for state in want.upserts for entry in state.pods]
+    assert (chunks[-1].node_count, chunks[-1].generation_sum) == (want.node_count, want.generation_sum)
+    assert not any(chunk.objects for chunk in chunks)
+
+
+def test_no_step_of_the_work_is_longer_than_one_pod() -> None:
+    setup = Setup(StateNeed.nodes(), StateNeed.pods())
+    for i in range(50):
+        setup.cache.assume(pod(f"p-{i}"))
+    steps = list(setup.encoder.chunks(setup.changes(full=True), 4 * 2**20))
+    assert len(steps) >= 51
+    assert [step for step in steps if step is not None] == steps[-1:]

@@ -56,6 +56,11 @@ node_names = st.sampled_from(["n1", "n2", "n3"])
 uids = st.sampled_from("abcd")
 
 
+def chunks_of(encoder: StateEncoder, changes: StateChanges) -> list[state_pb2.SyncStateRequest]:
+    """The chunks, without the pauses between them."""
+    return [chunk for chunk in encoder.chunks(changes, SMALL_MESSAGE_BYTES) if chunk is not None]
+
+
 class Link:
     """The host's side of one attachment: what it believes the instance holds."""
 
@@ -78,7 +83,7 @@ class Link:
         if not chunked:
             return self.copy.apply(pb.StateDelta.FromString(self.encoder.delta(changes).SerializeToString()))
         stream = self.copy.begin_sync()
-        for request in self.encoder.chunks(changes, SMALL_MESSAGE_BYTES):
+        for request in chunks_of(self.encoder, changes):
             data = request.SerializeToString()
             assert len(data) <= SMALL_MESSAGE_BYTES
             stream.add(state_pb2.SyncStateRequest.FromString(data))
@@ -176,7 +181,7 @@ class DeltaMachine(RuleBasedStateMachine):
         if chunked:
             stream = link.copy.begin_sync()
             before = link.copy.version
-            for request in list(link.encoder.chunks(changes, SMALL_MESSAGE_BYTES))[:-1]:
+            for request in chunks_of(link.encoder, changes)[:-1]:
                 stream.add(request)
             assert link.copy.version == before
 

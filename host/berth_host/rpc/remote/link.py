@@ -30,6 +30,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
+from berth_host.rpc.pace import Pace
 from berth_host.rpc.remote.grpc_errors import plugin_error
 from berth_host.rpc.remote.methods import Method
 
@@ -66,8 +67,10 @@ class StateFeed(Protocol):
 
     def stream(
         self, base: StateVersion | None, max_message_bytes: int
-    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest]]:
-        """(target, chunks) of SyncState; everything where `base` is None or not known any more."""
+    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
+        """(target, chunks) of SyncState; everything where `base` is None or not known any more. None
+        comes between two pieces of the work.
+        """
         ...
 
 
@@ -228,10 +231,14 @@ class InstanceLink:
 
         async def requests() -> AsyncIterator[state_pb2.SyncStateRequest]:
             nonlocal sent
+            pace = Pace()  # encoding a large cluster must not hold the loop
             for chunk in chunks:
+                if chunk is None:
+                    await pace.step()
+                    continue
                 sent += chunk.ByteSize()
+                await pace.rest()
                 yield chunk
-                await asyncio.sleep(0)  # encoding a large cluster must not hold the loop
 
         try:
             reply = await self.state.SyncState(requests(), timeout=left_s)
