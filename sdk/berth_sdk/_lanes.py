@@ -11,8 +11,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
 from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -54,29 +54,34 @@ class SchedulingLane:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    @contextmanager
-    def entered(self, context: CallContext) -> Iterator[None]:
+    def entered(self, context: CallContext) -> AbstractContextManager[None]:
         """Wait for a turn and keep it for the block. Raises CallCancelledError."""
-        _acquire(self._lock.acquire, context)
-        turn = _Turn(self._lock)
-        token = _TURN.set(turn)
-        try:
-            yield
-        finally:
-            _TURN.reset(token)
-            turn.end()
+        return _Turn(self._lock, context)
 
 
-class _Turn:
+class _Turn(AbstractContextManager[None]):
     """One holder's time in a lane. Tasks and threads that the plugin started may pause it as well, also at
     the same time, and may outlive it.
     """
 
-    def __init__(self, lock: threading.Lock) -> None:
+    __slots__ = ("_context", "_lock", "_mutex", "_over", "_pauses", "_token")
+
+    def __init__(self, lock: threading.Lock, context: CallContext) -> None:
         self._lock = lock
+        self._context = context
         self._mutex = threading.Lock()
         self._pauses = 0
         self._over = False
+        self._token: Token[_Turn | None] | None = None
+
+    def __enter__(self) -> None:
+        _acquire(self._lock.acquire, self._context)
+        self._token = _TURN.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _TURN.reset(self._token)
+        self.end()
 
     def pause(self) -> None:
         with self._mutex:

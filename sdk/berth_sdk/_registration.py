@@ -23,8 +23,16 @@ class Servicer(Protocol):
     instance: Instance
 
 
+def register(server: grpc.Server, service: Any, servicer: Servicer) -> None:
+    """Serve every method of a service's descriptor."""
+    handlers = {method.name: _handler(method, servicer) for method in service.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    # Known by their whole paths as well, methods are found without asking one service after the other.
+    server.add_registered_method_handlers(service.full_name, handlers)
+
+
 def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
-    """Handlers for every method of a service's descriptor."""
+    """Handlers for every method of a service's descriptor, without a server."""
     return grpc.method_handlers_generic_handler(
         service.full_name, {method.name: _handler(method, servicer) for method in service.methods}
     )

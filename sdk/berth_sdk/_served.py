@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from berth_sdk._lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
@@ -63,16 +63,17 @@ class ServedPlugin:
         """Whether scores are worth sending with Filter's answer."""
         return ExtensionPoint.SCORE in self.enabled
 
-    @contextmanager
-    def turn(self, method: str, context: CallContext) -> Iterator[None]:
+    def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:
         """Wait until the method may run, and keep the turn for the block.
 
         Raises CallCancelledError, and LaneFullError when too many calls of binding cycles wait.
         """
-        if method not in BINDING_METHODS:
-            with self._lanes.scheduling.entered(context):
-                yield
-            return
+        if method in BINDING_METHODS:
+            return self._binding_turn(method, context)
+        return self._lanes.scheduling.entered(context)
+
+    @contextmanager
+    def _binding_turn(self, method: str, context: CallContext) -> Iterator[None]:
         room = self._lanes.room
         if not room.acquire(blocking=False):
             raise LaneFullError

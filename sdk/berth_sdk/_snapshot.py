@@ -195,7 +195,7 @@ class _Shape:
 class _Held:
     """Tables and stores of one version, changed in place."""
 
-    __slots__ = ("_shape", "columns", "objects", "pods")
+    __slots__ = ("_generation_sum", "_shape", "columns", "objects", "pods")
 
     def __init__(self, shape: _Shape) -> None:
         self._shape = shape
@@ -203,6 +203,7 @@ class _Held:
         self.pods = PodTable() if shape.pods else None
         self.columns.pods = self.pods
         self.objects = {resource: ObjectStore() for resource in shape.resources}
+        self._generation_sum = 0
 
     def apply(self, chunks: Iterable[pb.StateDelta]) -> None:
         """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
@@ -211,6 +212,7 @@ class _Held:
         for last in chunks:
             for slot in last.removed:
                 if slot < self.columns.capacity:
+                    self._generation_sum -= int(self.columns.generation[slot])
                     self.columns.remove(slot)
             for node in last.upserts:
                 self._put_node(node)
@@ -221,7 +223,7 @@ class _Held:
 
     def _digests(self) -> tuple[int, int, int]:
         stores = self.objects.values()
-        total = int(self.columns.generation.sum()) + sum(store.generation_sum for store in stores)
+        total = self._generation_sum + sum(store.generation_sum for store in stores)
         return len(self.columns), sum(map(len, stores)), total % _MODULUS
 
     # --- nodes -------------------------------------------------------------------------------
@@ -244,6 +246,7 @@ class _Held:
             columns.set_usage(slot, wire.decode_usage(state.usage))
         if self.pods is not None:
             self._put_pods(self.pods, node.name, state)
+        self._generation_sum += state.generation - int(columns.generation[slot])
         columns.touch(slot, state.generation)
 
     def _node(self, old: Node | None, state: pb.NodeState) -> Node:

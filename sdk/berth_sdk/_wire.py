@@ -7,7 +7,7 @@ What a message cannot carry is not invented: a decoded Pod or Node has the field
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,6 +22,8 @@ from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toler
 from berth_sdk.tables import NodeUsage, StateVersion
 
 _NANOS: Final = 10**9
+K = TypeVar("K")
+V = TypeVar("V")
 Rows = NDArray[np.intp]
 
 
@@ -53,6 +55,11 @@ def encode_version(version: tuple[int, int]) -> pb.StateVersion:
 def decode_version(message: pb.StateVersion) -> StateVersion:
     """Message -> StateVersion."""
     return StateVersion(message.epoch, message.generation)
+
+
+def plain(values: Mapping[K, V]) -> dict[K, V]:
+    """A map of a message as a dict; most are empty, and telling so is cheaper than to go through one."""
+    return {key: values[key] for key in values} if values else {}
 
 
 def encode_time(time_s: float) -> Timestamp:
@@ -168,23 +175,21 @@ def decode_pod(
     message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None
 ) -> Pod:
     """Summary -> Pod. `node_name`: where the pod is, else the node that it requires. `item`: its JSON."""
-    requests = dict(message.requests)
-    non_zero = dict(message.non_zero_requests)
+    requests = plain(message.requests)
+    non_zero = plain(message.non_zero_requests)
     return Pod(
         name=message.ref.name,
         namespace=message.ref.namespace,
         uid=message.ref.uid,
         resource_version=message.ref.resource_version,
-        labels=dict(message.labels),
-        annotations=dict(message.annotations),
+        labels=plain(message.labels),
+        annotations=plain(message.annotations),
         priority=message.priority,
         requests=requests,
         non_zero_requests=non_zero,
-        score_requests=dict(message.score_requests) or {**requests, **non_zero},
-        node_selector=dict(message.node_selector),
-        tolerations=tuple(
-            Toleration(entry.key, entry.operator, entry.value, entry.effect) for entry in message.tolerations
-        ),
+        score_requests=plain(message.score_requests) or {**requests, **non_zero},
+        node_selector=plain(message.node_selector),
+        tolerations=tuple([_decode_toleration(entry) for entry in message.tolerations]),
         owner=_decode_owner(message.owner) if message.HasField("owner") else None,
         scheduler_name=message.scheduler_name or DEFAULT_SCHEDULER_NAME,
         node_name=message.required_node if node_name is None else node_name,
@@ -199,6 +204,10 @@ def decode_pod(
         started_at_s=decode_time(message.started_at) if message.HasField("started_at") else None,
         object=item,
     )
+
+
+def _decode_toleration(message: pb.Toleration) -> Toleration:
+    return Toleration(message.key, message.operator, message.value, message.effect)
 
 
 def _decode_owner(message: pb.OwnerRef) -> OwnerRef:
@@ -238,11 +247,11 @@ def decode_node(name: str, message: pb.NodeSummary, *, item: KubeObject | None =
     """Summary -> Node. `item`: the node's JSON."""
     return Node(
         name=name,
-        labels=dict(message.labels),
-        annotations=dict(message.annotations),
+        labels=plain(message.labels),
+        annotations=plain(message.annotations),
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in message.taints),
         unschedulable=message.unschedulable,
-        allocatable=dict(message.allocatable),
+        allocatable=plain(message.allocatable),
         images=tuple(NodeImage(tuple(image.names), image.size_bytes) for image in message.images),
         declared_features=tuple(message.declared_features),
         object=item,
@@ -262,8 +271,8 @@ def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
 def decode_usage(message: pb.NodeUsage) -> NodeUsage:
     """Message -> NodeUsage."""
     return NodeUsage(
-        requested=dict(message.requested),
-        non_zero_requested=dict(message.non_zero_requested),
+        requested=plain(message.requested),
+        non_zero_requested=plain(message.non_zero_requested),
         pod_count=message.pod_count,
         host_ports=frozenset(_decode_port(port) for port in message.host_ports),
     )

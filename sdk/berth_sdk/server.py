@@ -25,7 +25,7 @@ import grpc
 
 from berth_sdk._instance import Instance
 from berth_sdk._optional_services import IDENTITY, MISSING, QUEUE, SCHEDULING, STATE, add_optional_services
-from berth_sdk._registration import handlers_of
+from berth_sdk._registration import register
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.errors import BerthError
@@ -57,14 +57,10 @@ class PluginServer:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        self._server.add_generic_rpc_handlers(
-            [
-                handlers_of(IDENTITY, IdentityServicer(self.instance)),
-                handlers_of(STATE, StateServicer(self.instance)),
-                handlers_of(QUEUE, QueueServicer(self.instance)),
-                handlers_of(SCHEDULING, SchedulingServicer(self.instance)),
-            ]
-        )
+        register(self._server, SCHEDULING, SchedulingServicer(self.instance))
+        register(self._server, STATE, StateServicer(self.instance))
+        register(self._server, QUEUE, QueueServicer(self.instance))
+        register(self._server, IDENTITY, IdentityServicer(self.instance))
         self._begin_stop: Callable[[], None] = _nothing
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()

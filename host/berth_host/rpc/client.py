@@ -163,11 +163,17 @@ class PluginClient(PluginRelay):
         finally:
             cycle.open_post_filters.discard(self.name)
 
+    def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
+        """Whether PreScore and Score leave the process: the plugin is remote and has not answered already."""
+        return (
+            self.is_remote and self.name not in cycle.skip_score and self._eager_scores(cycle, nodes) is None
+        )
+
     async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
         """SKIP: the plugin does not score this pod. No call where scores came with the verdicts."""
         if self.name in cycle.skip_score:
             return SKIP
-        if self.name in cycle.eager and eager_scores(cycle.eager[self.name], nodes.rows) is not None:
+        if self._eager_scores(cycle, nodes) is not None:
             return SUCCESS
         return await self._call(
             calls.PRE_SCORE,
@@ -188,8 +194,7 @@ class PluginClient(PluginRelay):
         if self.name in cycle.skip_score:
             return _zeros(count, skipped=True)
         how = self.descriptor.normalization
-        answers = cycle.eager.get(self.name)
-        eager = None if answers is None else eager_scores(answers, nodes.rows)
+        eager = self._eager_scores(cycle, nodes)
         final = how is not ScoreNormalization.RPC
 
         def check(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
@@ -324,6 +329,18 @@ class PluginClient(PluginRelay):
         way = self._local or cycle.instances.get(self.name)
         if way is not None:
             way.end_cycle(cycle, outcome)
+
+    def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
+        """What came with the verdicts, for the rows of `nodes`; kept for the next question about them."""
+        answers = cycle.eager.get(self.name)
+        if answers is None:
+            return None
+        if len(answers) == 1 and answers[0].rows is nodes.rows:
+            return answers[0].scores
+        scores = eager_scores(answers, nodes.rows)
+        if scores is not None:
+            cycle.eager[self.name] = [EagerScores(nodes.rows, scores)]
+        return scores
 
     def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
         if policy is not Policy.FAIL:

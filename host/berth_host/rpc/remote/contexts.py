@@ -63,6 +63,7 @@ class ContextWriter:
 
     async def write(
         self,
+        message: pb.CallContext,
         cycle: CycleContext,
         call: Call,
         ends_s: float,
@@ -70,21 +71,23 @@ class ContextWriter:
         *,
         repaired: bool,
     ) -> Envelope:
-        """The context of one attempt. State that is too large for a call is sent ahead of it.
+        """Fill the context of one attempt. State that is too large for a call is sent ahead of it.
 
-        `ended`: earlier cycles that are over. Raises PluginError.
+        `message`: empty, in its request, so that nothing is copied. `ended`: earlier cycles that are over.
+        Raises PluginError.
         """
         told = cycle.wire.setdefault(self._link.identity.attachment_id, _Told())
         state = cycle.state(self._plugin)
         again = repaired or self._plugin in cycle.repeating
-        message = pb.CallContext(
-            cycle_id=cycle.cycle_id,
-            attempt=1 if again else 0,
-            plugin=self._plugin,
-            profile=self._profile,
-            plugin_token=state.token or b"",
-            ended=encode_ended(ended),
-        )
+        message.cycle_id = cycle.cycle_id
+        message.plugin = self._plugin
+        message.profile = self._profile
+        if again:
+            message.attempt = 1
+        if state.token:
+            message.plugin_token = state.token
+        if ended:
+            message.ended.extend(encode_ended(ended))
         complete = self._write_pod(message, cycle, told)
         shared = self._write_shared(message, cycle, told, complete=complete)
         versioned = call.budgeted and self._snapshot and self._link.feed is not None
@@ -94,7 +97,7 @@ class ContextWriter:
                 message.delta.CopyFrom(delta)
             feed = self._link.feed
             if feed is not None:
-                message.version.CopyFrom(_wire.encode_version(feed.version))
+                message.version.epoch, message.version.generation = feed.version
         return Envelope(message, told, shared, versioned, ended)
 
     def _write_pod(self, message: pb.CallContext, cycle: CycleContext, told: _Told) -> bool:

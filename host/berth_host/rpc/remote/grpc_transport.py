@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -119,7 +119,7 @@ class GrpcTransport:
             calls.PRE_FILTER,
             cycle,
             methods.PRE_FILTER,
-            lambda ctx: scheduling_pb2.PreFilterRequest(ctx=ctx, candidates=candidates),
+            scheduling_pb2.PreFilterRequest(candidates=candidates),
             deadline_s,
         )
         return self._reader(calls.PRE_FILTER, nodes).pre_filter(reply)
@@ -132,7 +132,7 @@ class GrpcTransport:
             calls.FILTER,
             cycle,
             methods.FILTER,
-            lambda ctx: scheduling_pb2.FilterRequest(ctx=ctx, candidates=candidates),
+            scheduling_pb2.FilterRequest(candidates=candidates),
             deadline_s,
         )
         result = self._reader(calls.FILTER, ascending).filter(reply)
@@ -154,9 +154,7 @@ class GrpcTransport:
                 calls.SIMULATE_FILTER,
                 cycle,
                 methods.SIMULATE_FILTER,
-                lambda ctx, batch=batch: scheduling_pb2.SimulateFilterRequest(  # type: ignore[misc]
-                    ctx=ctx, scenarios=batch
-                ),
+                scheduling_pb2.SimulateFilterRequest(scenarios=batch),
                 max(ends_s - time.monotonic(), 0.0),
             )
             parts.append(self._reader(calls.SIMULATE_FILTER).simulate_filter(reply, len(batch)))
@@ -179,7 +177,7 @@ class GrpcTransport:
             calls.POST_FILTER,
             cycle,
             methods.POST_FILTER,
-            lambda ctx: scheduling_pb2.PostFilterRequest(ctx=ctx, rejected=groups, rejected_by=plugins),
+            scheduling_pb2.PostFilterRequest(rejected=groups, rejected_by=plugins),
             deadline_s,
         )
         return self._reader(calls.POST_FILTER).post_filter(reply)
@@ -192,7 +190,7 @@ class GrpcTransport:
             calls.PRE_SCORE,
             cycle,
             methods.PRE_SCORE,
-            lambda ctx: scheduling_pb2.PreScoreRequest(ctx=ctx, candidates=candidates),
+            scheduling_pb2.PreScoreRequest(candidates=candidates),
             deadline_s,
         )
         return self._reader(calls.PRE_SCORE).status(reply.ctx)
@@ -207,7 +205,7 @@ class GrpcTransport:
             calls.SCORE,
             cycle,
             methods.SCORE,
-            lambda ctx: scheduling_pb2.ScoreRequest(ctx=ctx, candidates=candidates),
+            scheduling_pb2.ScoreRequest(candidates=candidates),
             deadline_s,
         )
         return self._scores(calls.SCORE, ascending, back, reply)
@@ -226,7 +224,7 @@ class GrpcTransport:
             calls.NORMALIZE_SCORE,
             cycle,
             methods.NORMALIZE_SCORE,
-            lambda ctx: scheduling_pb2.NormalizeScoreRequest(ctx=ctx, candidates=candidates, scores=dense),
+            scheduling_pb2.NormalizeScoreRequest(candidates=candidates, scores=dense),
             deadline_s,
         )
         return self._scores(calls.NORMALIZE_SCORE, ascending, back, reply)
@@ -256,7 +254,7 @@ class GrpcTransport:
             calls.RESERVE,
             cycle,
             methods.RESERVE,
-            lambda ctx: scheduling_pb2.ReserveRequest(ctx=ctx, node_name=node_name, node_index=index),
+            scheduling_pb2.ReserveRequest(node_name=node_name, node_index=index),
             ends_s - time.monotonic(),
         )
         return self._reader(calls.RESERVE).decision(reply.ctx)
@@ -273,7 +271,7 @@ class GrpcTransport:
             calls.PERMIT,
             cycle,
             methods.PERMIT,
-            lambda ctx: scheduling_pb2.PermitRequest(ctx=ctx, node_name=node_name, node_index=index),
+            scheduling_pb2.PermitRequest(node_name=node_name, node_index=index),
             deadline_s,
         )
         return self._reader(calls.PERMIT).permit(reply)
@@ -288,7 +286,7 @@ class GrpcTransport:
             calls.PRE_BIND_PRE_FLIGHT,
             cycle,
             methods.PRE_BIND_PRE_FLIGHT,
-            lambda ctx: scheduling_pb2.PreBindPreFlightRequest(ctx=ctx, node_name=node_name),
+            scheduling_pb2.PreBindPreFlightRequest(node_name=node_name),
             deadline_s,
         )
         return self._reader(calls.PRE_BIND_PRE_FLIGHT).pre_flight(reply)
@@ -305,9 +303,7 @@ class GrpcTransport:
                 calls.PRE_BIND,
                 cycle,
                 methods.PRE_BIND,
-                lambda ctx: scheduling_pb2.PreBindRequest(
-                    ctx=ctx, node_name=node_name, round=rounds - 1, patched=results
-                ),
+                scheduling_pb2.PreBindRequest(node_name=node_name, round=rounds - 1, patched=results),
                 deadline_s,
             )
         finally:
@@ -320,7 +316,7 @@ class GrpcTransport:
             calls.BIND,
             cycle,
             methods.BIND,
-            lambda ctx: scheduling_pb2.BindRequest(ctx=ctx, node_name=node_name),
+            scheduling_pb2.BindRequest(node_name=node_name),
             deadline_s,
         )
         return self._reader(calls.BIND).bind(reply)
@@ -342,20 +338,24 @@ class GrpcTransport:
         call: Call,
         cycle: CycleContext,
         method: Method[R],
-        build: Callable[[pb.CallContext], Any],
+        request: Any,
         deadline_s: float,
     ) -> R:
-        """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in."""
+        """One call of a cycle: sent, repaired and sent again if need be, its envelope taken in.
+
+        `request` lacks its context alone.
+        """
         ends_s = time.monotonic() + deadline_s
         ended = self._outbox.take_ended()
         delivered = False
         try:
             for repaired in (False, True):
-                envelope = await self._contexts.write(cycle, call, ends_s, ended, repaired=repaired)
+                envelope = await self._contexts.write(
+                    request.ctx, cycle, call, ends_s, ended, repaired=repaired
+                )
                 left_s = ends_s - time.monotonic()
                 if left_s <= 0:
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
-                request = build(envelope.message)
                 reply = await self.link.ask(method, request, (self._plugin, call.rpc), left_s)
                 context: pb.ReplyContext = reply.ctx  # type: ignore[attr-defined]  # every reply has one
                 if not context.needs:
@@ -365,6 +365,7 @@ class GrpcTransport:
                     return reply
                 if not repaired:
                     self._contexts.repair(cycle, call, context)
+                    request.ClearField("ctx")
             self.link.wants_full = True
             raise PluginProtocolError(self._plugin, call.rpc, "asked again for what it was just given")
         finally:
@@ -378,7 +379,7 @@ class GrpcTransport:
         call: Call,
         cycle: CycleContext,
         method: Method[R],
-        build: Callable[[pb.CallContext], Any],
+        request: Any,
         deadline_s: float,
     ) -> R:
         """The same in the binding cycle, where only so many calls are open at once."""
@@ -389,7 +390,7 @@ class GrpcTransport:
         except TimeoutError as err:
             raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
         try:
-            return await self._ask(call, cycle, method, build, ends_s - time.monotonic())
+            return await self._ask(call, cycle, method, request, ends_s - time.monotonic())
         finally:
             self._slots.release()
 
