@@ -335,11 +335,11 @@ class PluginClient(PluginRelay):
         answers = cycle.eager.get(self.name)
         if answers is None:
             return None
-        if len(answers) == 1 and answers[0].rows is nodes.rows:
-            return answers[0].scores
+        if answers[-1].rows is nodes.rows:
+            return answers[-1].scores
         scores = eager_scores(answers, nodes.rows)
         if scores is not None:
-            cycle.eager[self.name] = [EagerScores(nodes.rows, scores)]
+            answers.append(EagerScores(nodes.rows, scores))
         return scores
 
     def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
