@@ -114,7 +114,15 @@ class AttachedHost:
         self.state = ClusterState()
         self.state.add_nodes(make_node(f"n{i}") for i in range(node_count))
         self.witness = Witness()
-        seams = AttachSeams(state=self.state, listener=self.witness, grants=grants, host_version="test")
+        self.sent: list[tuple[str, str, int, int]] = []
+        """Plugin, call, bytes sent and bytes received of every message."""
+        seams = AttachSeams(
+            state=self.state,
+            listener=self.witness,
+            grants=grants,
+            host_version="test",
+            traffic=lambda *message: self.sent.append(message),
+        )
         self.attachments = Attachments(places, seams)
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
         settings = ClientSettings(points=points or {}, required=required)
