@@ -154,7 +154,7 @@ class ChangeLog:
         ]
         return self._changes(
             None,
-            Lazy(columns.live_rows().tolist(), whole),
+            Lazy(columns.live_rows(), lambda slot: whole(int(slot))),
             (),
             Lazy(objects, item),
             selection,

@@ -22,11 +22,11 @@ Prefixes = tuple[str, ...] | None
 
 
 class Lazy(Sequence[T_co], Generic[T_co]):
-    """Records that are made from `items` as they are read, and not kept."""
+    """Records that are made from `items`, a sequence or an array, as they are read, and not kept."""
 
     __slots__ = ("_items", "_make")
 
-    def __init__(self, items: Sequence[Any], make: Callable[[Any], T_co]) -> None:
+    def __init__(self, items: Any, make: Callable[[Any], T_co]) -> None:
         self._items = items
         self._make = make
 

@@ -15,7 +15,7 @@ from berth_sdk.pod import Pod
 from berth_host.errors import HostError
 from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
 
-CHUNK_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 16 * 1024
 """A chunk is no larger even where the limit allows it: it is serialised and sent in one step."""
 _ENVELOPE_BYTES: Final = 192
 """Room for what surrounds the parts of a chunk: versions, digests, tags."""
