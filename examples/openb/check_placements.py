@@ -9,8 +9,9 @@ with one line per violation. It knows requests and allocatable, which is all tha
 pending pod with node affinity or a node selector only the result's message is checked.
 
 `--shared-gpus`: GPUs were shared. Then whole GPUs are not counted, but each one: a placed pod must say which
-it got (`gpu-share.berth.io/gpu-index`), as many as it wants and all different, and what the pods want of one
-may not be more than 1000 milli; a pending pod fits where enough GPUs have that much left.
+it got (`gpu-share.berth.io/gpu-index`), as many as it wants, all different and of a model that it names, and
+what the pods want of one may not be more than 1000 milli; a pending pod fits where enough GPUs of such a
+model have that much left.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ COUNT: Final = f"{_DOMAIN}/gpu-count"
 MILLI: Final = f"{_DOMAIN}/gpu-milli"
 INDEX: Final = f"{_DOMAIN}/gpu-index"
 MODEL: Final = f"{_DOMAIN}/gpu-model"
+MODEL_LABEL: Final = f"{_DOMAIN}/model"
 WHOLE_MILLI: Final = 1000
 _NANO: Final = 10**9
 
@@ -60,8 +62,7 @@ def request_of(pod: Mapping[str, Any]) -> Amounts:
 
 def is_constrained(pod: Mapping[str, Any]) -> bool:
     """Whether more than resources decides where the pod may run."""
-    annotations = pod["metadata"].get("annotations") or {}
-    return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector") or annotations.get(MODEL))
+    return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector"))
 
 
 def read_placements(path: Path) -> dict[str, Any]:
@@ -81,17 +82,27 @@ def read_placements(path: Path) -> dict[str, Any]:
 def wanted_gpus(pod: Mapping[str, Any]) -> tuple[int, int]:
     """(how many GPUs, how much of each in milli) a pod wants."""
     annotations = pod["metadata"].get("annotations") or {}
-    return int(annotations.get(COUNT, "0")), int(annotations.get(MILLI, "0"))
+    requested = request_of(pod).get(GPU, 0) // _NANO
+    count = int(annotations.get(COUNT, requested or int(MILLI in annotations)))
+    return count, int(annotations.get(MILLI, WHOLE_MILLI))
+
+
+def suits(pod: Mapping[str, Any], model: str) -> bool:
+    """Whether the pod may have GPUs of this model."""
+    wanted = (pod["metadata"].get("annotations") or {}).get(MODEL, "")
+    return not wanted or model in wanted.split("|")
 
 
 def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = False) -> Iterator[str]:
     """One line per thing that is wrong."""
     nodes: dict[str, Amounts] = {}
+    models: dict[str, str] = {}
     pods: dict[str, Mapping[str, Any]] = {}
     for item in objects(folder):
         name = item["metadata"]["name"]
         if item["kind"] == "Node":
             nodes[name] = amounts(item["status"]["allocatable"])
+            models[name] = (item["metadata"].get("labels") or {}).get(MODEL_LABEL, "")
         elif item["kind"] == "Pod":
             pods[f"{item['metadata'].get('namespace', 'default')}/{name}"] = item
     listed = [item["pod"] for item in (*result["placements"], *result["pending"])]
@@ -109,7 +120,10 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
     gpus = {node: [WHOLE_MILLI] * (held.get(GPU, 0) // _NANO) for node, held in nodes.items()}
     if shared_gpus:
         for placement in result["placements"]:
-            yield from _take_gpus(placement, pods[placement["pod"]], gpus)
+            pod = pods[placement["pod"]]
+            yield from _take_gpus(placement, pod, gpus)
+            if not suits(pod, models[placement["node"]]):
+                yield f"pod {placement['pod']} got GPUs of model {models[placement['node']] or '(none)'}"
         for node, left in gpus.items():
             for index, milli in enumerate(left):
                 if milli < 0:
@@ -124,6 +138,7 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
             node
             for node, left in free.items()
             if all(left.get(name, 0) >= value for name, value in wanted.items())
+            and suits(pod, models[node])
             and (not shared_gpus or _has_gpus(pod, gpus[node]))
         ]
         if fits and not is_constrained(pod):

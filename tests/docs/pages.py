@@ -99,8 +99,9 @@ class Page:
 
 
 def all_pages() -> list[Page]:
-    """README.md, CHANGELOG.md and everything below docs/."""
-    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+    """README.md, CHANGELOG.md, the examples' own READMEs and everything below docs/."""
+    examples = sorted((REPOSITORY / "examples").glob("*/README.md"))
+    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *examples, *sorted(DOCS.rglob("*.md"))]
     return [Page(path) for path in files]
 
 

@@ -26,6 +26,17 @@ RUN_ELSEWHERE = {
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
     ],
+    "examples/gpu_share/README.md": [
+        # tests/examples/test_gpu_share_package.py
+        "pip install ./sdk ./examples/gpu_share\n"
+        "berth-sdk serve GpuShare --listen unix:/run/berth/plugins/gpu-share.sock\n",
+        # needs the trace
+        "python examples/openb/openb_manifests.py --data DIR --out openb\n"
+        "berth bench openb --data DIR --config examples/gpu_share/scheduler.yaml"
+        " --dump-placements placements.csv\n"
+        "python examples/openb/check_placements.py --manifests openb --placements placements.csv"
+        " --shared-gpus\n",
+    ],
 }
 """Blocks that are not run here, by page: what runs this very test, or runs too long."""
 

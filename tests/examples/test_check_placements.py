@@ -117,3 +117,43 @@ def test_shared_gpus_that_are_full_have_no_violation(gpu_folder: Path) -> None:
     got = placements(gpu_folder, p0="0", p1="0", p3="1")
     assert list(check.violations(gpu_folder, got, shared_gpus=True)) == []
     assert list(check.violations(gpu_folder, got))  # three pods on two whole GPUs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "placed", "problem"),
+    [
+        pytest.param("T4", True, "got GPUs of model A10", id="another model"),
+        pytest.param("A10|T4", True, "", id="one of two models"),
+        pytest.param("T4", False, "", id="none of its model"),
+        pytest.param("A10|T4", False, "is pending, and fits on n0", id="one of its model is free"),
+    ],
+)
+def test_models_are_checked(tmp_path: Path, wanted: str, placed: bool, problem: str) -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n0", "labels": {f"{PREFIX}/model": "A10"}},
+        "status": {"allocatable": {"pods": "9", f"{PREFIX}/gpu": "1"}},
+    }
+    annotations = {f"{PREFIX}/gpu-milli": "600", f"{PREFIX}/gpu-model": wanted}
+    metadata = {"name": "p0", "annotations": annotations}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{}]}}
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [node, pod]}))
+    got = placements(tmp_path, **({"p0": "0"} if placed else {}))
+    got["pending"] = got["pending"][: int(not placed)]
+    lines = list(check.violations(tmp_path, got, shared_gpus=True))
+    assert len(lines) == bool(problem)
+    assert all(problem in line for line in lines)
+
+
+def test_whole_gpus_that_are_only_requested_count_as_well(tmp_path: Path) -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n0"},
+        "status": {"allocatable": {"pods": "9", f"{PREFIX}/gpu": "1"}},
+    }
+    spec = {"containers": [{"resources": {"requests": {f"{PREFIX}/gpu": "1"}}}]}
+    pods = [{"kind": "Pod", "metadata": {"name": name}, "spec": spec} for name in ("p0", "p1", "p2", "p3")]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [node, *pods]}))
+    assert list(check.violations(tmp_path, placements(tmp_path, p0="0"), shared_gpus=True)) == []
+    twice = check.violations(tmp_path, placements(tmp_path, p0="0", p1="0"), shared_gpus=True)
+    assert list(twice) == ["node n0: GPU 0 over-committed by 1000 milli"]

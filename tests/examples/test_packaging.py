@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from pathlib import Path
 
@@ -19,14 +20,19 @@ def test_entry_points_name_plugin_classes(project: Path) -> None:
     assert plugins
     for name, where in plugins.items():
         module, _, attribute = where.partition(":")
-        assert f"{module}.py" in parsed["tool"]["hatch"]["build"]["targets"]["wheel"]["include"]
-        cls = getattr(example(f"{project.parent.name}/{module}.py"), attribute)
+        wheel = parsed["tool"]["hatch"]["build"]["targets"]["wheel"]
+        if "packages" in wheel:
+            assert module in wheel["packages"]
+            cls = getattr(importlib.import_module(module), attribute)
+        else:
+            assert f"{module}.py" in wheel["include"]
+            cls = getattr(example(f"{project.parent.name}/{module}.py"), attribute)
         assert name_of(cls) == name
         assert points_of(cls)
 
 
 def test_there_are_examples_to_install() -> None:
-    assert {project.parent.name for project in PROJECTS} >= {"blinking_lights", "gang"}
+    assert {project.parent.name for project in PROJECTS} >= {"blinking_lights", "gang", "gpu_share"}
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)

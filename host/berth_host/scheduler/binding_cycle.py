@@ -138,7 +138,9 @@ class BindingCycle:
         if will_act:
             status = await framework.run_pre_bind(cycle, node_name)
             if not status.is_success:
-                raise Failed(Status(status.code, status.reasons), status.message)
+                # A plugin that failed wakes the pod when it is back; one that rejected it is not on record.
+                failed_plugin = "" if status.is_rejected else status.plugin
+                raise Failed(Status(status.code, status.reasons, failed_plugin), status.message)
         for plugin in cycle.context.lost_by:
             status = Status.error(f'plugin "{plugin}" {LOST}')
             raise Failed(status, status.message)

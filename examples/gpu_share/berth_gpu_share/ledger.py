@@ -1,0 +1,151 @@
+"""What is free on every GPU of every node, as columns that follow the snapshot.
+
+The snapshot says which pods are on a node, reserved ones included; which GPUs they have is in their
+annotations, and for a reservation whose annotation is not written yet, in memory. So nothing is counted
+twice: a pod is counted where the snapshot has it, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from berth_sdk import NodeTable, Pod, PodTable
+from numpy.typing import NDArray
+
+from berth_gpu_share.requests import (
+    GPU,
+    GPU_INDEX,
+    WHOLE,
+    GpuRequest,
+    RequestError,
+    read_indices,
+    request_of,
+)
+
+MAX_GPUS: Final = 64
+"""Of one node; more are not used."""
+
+
+class Placement(NamedTuple):
+    """`milli` of each of the GPUs `indices`. `cycle_id`: the reservation; empty: an annotation says so."""
+
+    indices: tuple[int, ...]
+    milli: int
+    cycle_id: str = ""
+
+
+class Ledger:
+    """`free` is int64[GPUs, slots], in milli, 0 where a node has no such GPU; `gpu_count` is int64[slots].
+
+    Slots are `NodeTable.rows`; a row per GPU, so that numpy runs along the nodes. Reservations are added
+    and dropped one at a time, from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.free: NDArray[np.int64] = np.zeros((1, 0), dtype=np.int64)
+        self.gpu_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._pods: PodTable | None = None
+        self._reserved: dict[str, Placement] = {}
+
+    # --- reservations ------------------------------------------------------------------------------
+
+    def reserve(self, uid: str, placement: Placement) -> None:
+        """Counts from the next snapshot on, in which the pod is on its node."""
+        self._reserved[uid] = placement
+
+    def release(self, uid: str, cycle_id: str) -> None:
+        """Drop this reservation, and no later one of the same pod."""
+        found = self._reserved.get(uid)
+        if found is not None and found.cycle_id == cycle_id:
+            self._reserved.pop(uid, None)
+
+    # --- following the snapshot --------------------------------------------------------------------
+
+    def update(self, nodes: NodeTable) -> None:
+        """Read the nodes that changed since the last call: usually one or two, of however many."""
+        whole = nodes.whole
+        if whole.pods is not self._pods:  # another snapshot altogether: generations start anew
+            self._pods = whole.pods
+            self._generation = np.zeros(0, dtype=np.int64)
+        self._grow(int(whole.rows[-1]) + 1 if len(whole) else 0)
+        changed = np.flatnonzero(self._generation[whole.rows] != whole.generation)
+        for position in changed.tolist():
+            self._read(whole, position)
+        self._generation[whole.rows] = whole.generation
+        for uid in list(self._reserved):
+            if whole.pods.position(uid) is None:  # it is not on its node any more
+                self._reserved.pop(uid, None)
+
+    def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
+        """Which GPUs a pod on a node has; None: none. Where nobody knows: each of them, to be safe."""
+        everywhere = tuple(range(gpu_count))
+        try:
+            request = request_of(pod)
+        except RequestError:
+            return Placement(everywhere, WHOLE)
+        if request is None:
+            return None
+        if self._pods is not None and self._pods.is_assumed(pod.uid):
+            # Reserved only: an annotation that it has already may be that of an earlier attempt.
+            return self._reserved.get(pod.uid) or Placement(everywhere, request.milli)
+        self._reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
+        indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request, gpu_count)
+        return Placement(everywhere if indices is None else indices, request.milli)
+
+    # --- choosing ----------------------------------------------------------------------------------
+
+    def free_if(self, slot: int, removed: Sequence[Pod], added: Sequence[Pod]) -> NDArray[np.int64]:
+        """int64[GPUs] of one node without some of its pods and with others, each where it fits best."""
+        gpu_count = int(self.gpu_count[slot])
+        free: NDArray[np.int64] = self.free[:, slot].copy()
+        for pod in removed:
+            placement = self.placement(pod, gpu_count)
+            if placement is not None:
+                free[list(placement.indices)] += placement.milli
+        for pod in added:
+            try:
+                request = request_of(pod)
+            except RequestError:
+                request = GpuRequest(gpu_count, WHOLE)
+            if request is not None:
+                indices = self.choose(free, request)
+                free[list(range(gpu_count) if indices is None else indices)] -= request.milli
+        return free
+
+    @staticmethod
+    def choose(free: NDArray[np.int64], request: GpuRequest) -> tuple[int, ...] | None:
+        """The GPUs of one node that fit best, ascending: those with the least to spare; None: too few fit."""
+        fitting = np.flatnonzero(free >= request.milli)
+        if len(fitting) < request.count:
+            return None
+        best = fitting[np.argsort(free[fitting], kind="stable")[: request.count]]
+        return tuple(sorted(best.tolist()))
+
+    # --- plumbing ----------------------------------------------------------------------------------
+
+    def _read(self, whole: NodeTable, position: int) -> None:
+        node = whole.node(position)
+        gpu_count = min(node.allocatable.get(GPU, 0), MAX_GPUS)
+        more = gpu_count - len(self.free)
+        if more > 0:
+            self.free = np.pad(self.free, ((0, more), (0, 0)))
+        self.gpu_count[node.index] = gpu_count
+        free = self.free[:, node.index]
+        free[:] = 0
+        free[:gpu_count] = WHOLE
+        for pod in node.pods if gpu_count else ():
+            placement = self.placement(pod, gpu_count)
+            if placement is not None:
+                free[list(placement.indices)] -= placement.milli
+
+    def _grow(self, slots: int) -> None:
+        more = slots - len(self._generation)
+        if more > 0:
+            self._generation = np.pad(self._generation, (0, more), constant_values=-1)
+        more = slots - len(self.gpu_count)
+        if more > 0:
+            self.free = np.pad(self.free, ((0, 0), (0, more)))
+            self.gpu_count = np.pad(self.gpu_count, (0, more))

@@ -1,0 +1,207 @@
+"""GpuShare: pods get shares of GPUs, or several GPUs, and the plugin says which.
+
+    gpu-share.berth.io/gpu-milli: "460"        of each GPU, 1 to 1000
+    gpu-share.berth.io/gpu-count: "2"          how many GPUs
+    gpu-share.berth.io/gpu-model: "A10|T4"     any of these
+
+Nodes say how many GPUs they have (the extended resource `gpu-share.berth.io/gpu`) and of which model (the
+label `gpu-share.berth.io/model`). The chosen GPUs are written to the pod (`gpu-share.berth.io/gpu-index:
+"0,3"`) before it is bound; between Reserve and then they ride in the cycle's token, so that a process that
+is killed loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from berth_sdk import (
+    MAX_NODE_SCORE,
+    CycleState,
+    EventInterest,
+    Handle,
+    LiveReservation,
+    NodeTable,
+    ObjectPatch,
+    PatchOutcome,
+    PatchResult,
+    Plugin,
+    PluginArgsError,
+    Pod,
+    PodSensitivity,
+    PreBindResult,
+    PreFlightResult,
+    Scenarios,
+    ScoreNormalization,
+    StateNeed,
+    Status,
+    Verdicts,
+)
+from numpy.typing import NDArray
+
+from berth_gpu_share.ledger import Ledger, Placement
+from berth_gpu_share.requests import (
+    GPU_INDEX,
+    MODEL,
+    PREFIX,
+    WHOLE,
+    GpuRequest,
+    RequestError,
+    request_of,
+    write_indices,
+)
+
+
+class GpuShare(Plugin):
+    """Takes no arguments."""
+
+    version = "1.0.0"
+    state_needs = (StateNeed.nodes(), StateNeed.pods(annotation_prefixes=(PREFIX,)))
+    pod_sensitivity = PodSensitivity.NODE
+    # A node's score does not depend on the others: it travels with the verdicts, in one round trip.
+    normalization = ScoreNormalization.NONE
+    events = (
+        EventInterest("Pod", ("delete",)),
+        EventInterest("Node", ("add", "update.allocatable", "update.labels")),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        if args:
+            raise PluginArgsError(f"{next(iter(args))}: GpuShare takes no arguments")
+        self._ledger = Ledger()
+
+    # --- the scheduling cycle ----------------------------------------------------------------------
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """Enough GPUs with enough to spare, of the right model."""
+        try:
+            request = request_of(pod)
+        except RequestError as err:
+            return Status.unresolvable(str(err))
+        if request is None:
+            return Status.success()
+        self._ledger.update(nodes)
+        return self._verdicts(request, nodes, self._ledger.free.take(nodes.rows, axis=1))
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts | Status:
+        """The same with some pods gone and others come: no column of the table says which GPUs that frees."""
+        try:
+            request = request_of(pod)
+        except RequestError as err:
+            return Status.unresolvable(str(err))
+        if request is None:
+            return Status.success()
+        nodes = scenarios.nodes
+        self._ledger.update(nodes)
+        free = np.stack(
+            [
+                self._ledger.free_if(int(slot), item.removed, item.added)
+                for slot, item in zip(nodes.rows, scenarios.items, strict=True)
+            ],
+            axis=1,
+        )
+        return self._verdicts(request, nodes, free)
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Best fit: the less of the chosen GPUs is left over, the better. Without GPUs: a node without."""
+        self._ledger.update(nodes)
+        request = request_of(pod)
+        if request is None:
+            return np.where(self._ledger.gpu_count[nodes.rows] == 0, MAX_NODE_SCORE, 0)
+        left = self._ledger.free.take(nodes.rows, axis=1) - request.milli
+        left[left < 0] = WHOLE
+        if request.count == 1:
+            left_over: NDArray[np.int64] = left.min(axis=0)
+        else:
+            left_over = np.sort(left, axis=0)[: request.count].sum(axis=0)
+        return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Choose the GPUs."""
+        request = request_of(pod)
+        if request is None:
+            return Status.success()
+        nodes = self.handle.snapshot()
+        self._ledger.update(nodes)
+        position = nodes.position(node_name)
+        if position is None:
+            return Status.unschedulable(f"node {node_name} is gone")
+        indices = self._ledger.choose(self._ledger.free[:, nodes.rows[position]], request)
+        if indices is None:
+            return Status.unschedulable(_too_little(request))
+        self._ledger.reserve(pod.uid, Placement(indices, request.milli, state.cycle_id))
+        state.token = json.dumps({"gpus": indices, "milli": request.milli}).encode()
+        return Status.success()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Give them back."""
+        self._ledger.release(pod.uid, state.cycle_id)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
+        """After a restart: every reservation that the host holds for us, from its token."""
+        lost = []
+        for item in live:
+            token = item.state.token
+            if token is None:
+                continue  # a pod without GPUs
+            try:
+                placement = _read_token(token, item.state.cycle_id)
+            except (ValueError, KeyError, TypeError):
+                lost.append(item)  # not of this version of the plugin
+            else:
+                self._ledger.reserve(item.pod.uid, placement)
+        return lost
+
+    # --- the binding cycle -------------------------------------------------------------------------
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
+        """Nothing to write for a pod without GPUs; the annotation is nobody else's business."""
+        status = Status.skip() if state.token is None else Status.success()
+        return PreFlightResult(status, allow_parallel=True)
+
+    def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult | Status:
+        """Have the host write which GPUs the pod got."""
+        if state.token is None:
+            return Status.error("no GPUs were reserved in this cycle")
+        if patched:
+            done = patched[-1]
+            if done.outcome is PatchOutcome.APPLIED:
+                return Status.success()
+            return Status.error(f"annotation {GPU_INDEX}: {done.outcome.name.lower()}: {done.message}")
+        indices = _read_token(state.token, state.cycle_id).indices
+        change = {"metadata": {"annotations": {GPU_INDEX: write_indices(indices)}}}
+        return PreBindResult(
+            Status.success(), (ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change),)
+        )
+
+    # --- plumbing ----------------------------------------------------------------------------------
+
+    def _verdicts(self, request: GpuRequest, nodes: NodeTable, free: NDArray[np.int64]) -> Verdicts:
+        """`free` is int64[GPUs, n]. What no pod's leaving can cure comes first."""
+        plural = "" if request.count == 1 else "s"
+        few = self._ledger.gpu_count[nodes.rows] < request.count
+        verdicts = Verdicts.reject_where(
+            few, Status.unresolvable(f"node has fewer than {request.count} GPU{plural}")
+        )
+        if request.models:
+            codes, models = nodes.label(MODEL)
+            other = ~models.members(request.models)[codes]
+            wanted = "|".join(sorted(request.models))
+            verdicts = verdicts.otherwise(other, Status.unresolvable(f"GPUs are not of model {wanted}"))
+        full = np.count_nonzero(free >= request.milli, axis=0) < request.count
+        return verdicts.otherwise(full, Status.unschedulable(_too_little(request)))
+
+
+def _too_little(request: GpuRequest) -> str:
+    who = "no GPU has" if request.count == 1 else f"fewer than {request.count} GPUs have"
+    return f"{who} {request.milli} of {WHOLE} free"
+
+
+def _read_token(token: bytes, cycle_id: str) -> Placement:
+    told = json.loads(token)
+    return Placement(tuple(map(int, told["gpus"])), int(told["milli"]), cycle_id)
