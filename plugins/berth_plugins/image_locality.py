@@ -43,12 +43,18 @@ class ImageLocality(Plugin):
         spec = spec_of(pod)
         containers = len(spec.get("initContainers") or ()) + len(spec.get("containers") or ())
         total = np.zeros(len(nodes), dtype=np.int64)
+        found = False
         snapshot_size = float(nodes.snapshot_size)
         for image, uses in Counter(normalized_name(image) for image in pod.images).items():
+            if not nodes.has_image(image):
+                continue
             holders, size_bytes = nodes.image(image)
             if size_bytes:
+                found = True
                 scaled = float(size_bytes) * (holders / snapshot_size)
                 total += scaled.astype(np.int64) * uses
+        if not found and containers:
+            return total  # below the least that counts, everywhere
         return _scaled(total, MOST_BYTES_PER_CONTAINER * containers)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -42,6 +43,42 @@ _PLAIN: Final = frozenset(
 def must_wait(answer: T | Awaitable[T]) -> TypeGuard[Awaitable[T]]:
     """Whether an answer has to be awaited."""
     return type(answer) not in _PLAIN and isawaitable(answer)
+
+
+def begun(answer: T | Awaitable[T]) -> T | Awaitable[T]:
+    """A coroutine is run up to where it first waits: most never do, and need neither a timer nor a turn."""
+    if type(answer) is not CoroutineType:
+        return answer
+    try:
+        waits_for = answer.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    return _Rest(answer, waits_for)
+
+
+class _Rest(Awaitable[T]):
+    """A coroutine that waits for something. To be awaited at once, by the same task."""
+
+    __slots__ = ("_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: CoroutineType[Any, Any, T], waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        coroutine, waits_for = self._coroutine, self._waits_for
+        while True:
+            try:
+                try:
+                    came = yield waits_for
+                except BaseException as err:  # noqa: BLE001 (a cancellation, most often; the coroutine's to handle)
+                    waits_for = coroutine.throw(err)
+                else:
+                    waits_for = coroutine.send(came)
+            except StopIteration as end:
+                value: T = end.value
+                return value
 
 
 async def settled(answer: T | Awaitable[T]) -> T:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,7 +84,7 @@ class KubeObject:
         """The value at a dotted path of keys, or `default` where a key is missing or null."""
         value: Any = self.parsed
         for key in path.split("."):
-            if not isinstance(value, Mapping):
+            if type(value) is not dict and not isinstance(value, Mapping):
                 return default
             value = value.get(key)
         return default if value is None else value
@@ -100,9 +100,10 @@ class KubeObject:
             resource_version=metadata.get("resourceVersion") or "",
         )
 
-    def release(self) -> None:
-        """Keep the bytes alone (made now if need be); the parsed form is rebuilt when asked for."""
-        _ = self.raw
+    def release(self, encode: Callable[[JsonObject], bytes] | None = None) -> None:
+        """Keep the bytes alone (made, if need be, by `encode`); the parsed form is rebuilt when asked for."""
+        if self._raw is None:
+            self._raw = self.raw if encode is None or self._parsed is None else encode(self._parsed)
         self._parsed = None
 
     def __repr__(self) -> str:

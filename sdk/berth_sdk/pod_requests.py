@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from berth_sdk.errors import ObjectError, QuantityError
@@ -38,6 +39,47 @@ def requests_of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> Po
 
     Raises ObjectError with the path of a quantity that cannot be read.
     """
+    shape = _plain_shape(spec, status)
+    return _computed(spec, status) if shape is None else _of_shape(shape)
+
+
+_Shape = tuple[tuple[tuple[str, Any], ...], ...]
+
+
+def _plain_shape(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> _Shape | None:
+    """What plain containers request, one entry each; None for a pod with anything else that counts."""
+    if any(spec.get(field) for field in ("initContainers", "overhead", "resources")):
+        return None
+    if status and (status.get("containerStatuses") or status.get("resources")):
+        return None
+    try:
+        return tuple(
+            tuple(((container.get("resources") or {}).get("requests") or {}).items())
+            for container in spec.get("containers") or ()
+        )
+    except AttributeError:
+        return None  # of a wrong type somewhere: said where it is read in full
+
+
+def _of_shape(shape: _Shape) -> PodRequests:
+    try:
+        # 1, 1.0 and True are equal keys and not the same quantity.
+        return _remembered(shape) if all(type(v) is str for item in shape for _, v in item) else _again(shape)
+    except TypeError:
+        return _again(shape)  # a value that is no key, which reading it will name
+
+
+@lru_cache(maxsize=1024)
+def _remembered(shape: _Shape) -> PodRequests:
+    """Equal pods share the three maps, which nobody changes."""
+    return _again(shape)
+
+
+def _again(shape: _Shape) -> PodRequests:
+    return _computed({"containers": [{"resources": {"requests": dict(item)}} for item in shape]}, None)
+
+
+def _computed(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodRequests:
     reader = _Reader(spec, status)
     plain = reader.containers(defaults=None)
     overhead = _quantities(spec.get("overhead"), "spec.overhead")

@@ -50,8 +50,7 @@ def _digest(pod: Pod) -> bytes:
         pod.object is None,
         wishes,
     ]
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
-    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(_ENCODER.encode(document).encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,3 +95,6 @@ def _summary_wishes(pod: Pod) -> Mapping[str, Any]:
 def _plain(value: Any) -> Any:
     """Mappings that are no dicts, as protobuf's maps."""
     return dict(value)
+
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain)

@@ -15,6 +15,7 @@ from berth_sdk.pod import Pod
 from berth_host.app.attachments import HostAttachments
 from berth_host.app.backend import Backend
 from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_by_point
+from berth_host.app.collector import Collector
 from berth_host.app.facts import SnapshotFacts
 from berth_host.app.handle_server import handle_server
 from berth_host.app.queue_wiring import QueueWiring, queue_config
@@ -116,6 +117,7 @@ class Host:
             Handled(stores=self.objects, cache=self.cache, queue=self.queue, attempts=_Attempts(self)),
             frameworks.keys(),
         )
+        self.collector = Collector(lambda: self.queue.scheduling_cycle)
         self._loop_task: asyncio.Future[None] | None = None
 
     # --- life ----------------------------------------------------------------------------------
@@ -133,6 +135,7 @@ class Host:
     async def start(self) -> None:
         """Connect, and begin to schedule."""
         await self.connect()
+        self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self._loop_task = asyncio.ensure_future(self.scheduler.run())
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
@@ -144,6 +147,7 @@ class Host:
             self._loop_task.cancel()
             await asyncio.wait({self._loop_task})
         self.queue.stop()
+        self.collector.stop()
         await self.binding.stop()
         await self.status.flush()
         await self.cluster.stop()

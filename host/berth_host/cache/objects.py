@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import orjson
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -44,7 +45,7 @@ class ObjectStores:
         if old is not None and old.uid != pod.uid:
             self._pods_by_uid.pop(old.uid, None)
         if pod.node_name and pod.object is not None:
-            pod.object.release()
+            pod.object.release(orjson.dumps)
         self._pods[pod.key] = pod
         self._pods_by_uid[pod.uid] = pod
         return old

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import sys
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from berth_host import log
+from berth_host.app import event_loop
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 
@@ -107,7 +107,7 @@ def finished(ready: Prepared) -> Finished:
 def _run(ready: Prepared) -> Finished:
     console = Console(stderr=True)
     if not console.is_terminal:
-        return asyncio.run(run(ready))
+        return event_loop.run(run(ready))
     with Progress(
         TextColumn("scheduling"),
         BarColumn(),
@@ -118,4 +118,4 @@ def _run(ready: Prepared) -> Finished:
         transient=True,
     ) as bar:
         task = bar.add_task("scheduling", total=ready.pods_to_place)
-        return asyncio.run(run(ready, lambda count: bar.update(task, completed=count)))
+        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count)))

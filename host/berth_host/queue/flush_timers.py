@@ -72,6 +72,8 @@ class FlushTimers:
         started_us = self._started_us
         if started_us is None:
             return
+        if self._timer is None and not (self._queue.has_backing_off or self._queue.has_unschedulable):
+            return
         if self._backoff_due_us is None and self._queue.has_backing_off:
             to_next_second_us = SECOND_US - round(self._clock.now_s() * SECOND_US) % SECOND_US
             self._backoff_due_us = self._monotonic_us() + to_next_second_us

@@ -11,6 +11,11 @@ class Readiness:
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiters)
+
     def notify(self) -> None:
         """Wake everybody who waits."""
         waiters, self._waiters = self._waiters, []

@@ -373,7 +373,7 @@ class SchedulingQueue:
 
     def _settle(self) -> None:
         """After every change: wake up who waits for a pod, and see to the timers."""
-        if self.has_ready:
+        if self._readiness.is_awaited and self.has_ready:
             self._readiness.notify()
         self._timers.arm()
 

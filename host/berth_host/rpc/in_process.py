@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from berth_sdk._answers import must_wait, settled
+from berth_sdk._answers import begun, must_wait, settled
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
@@ -217,7 +217,7 @@ class InProcessTransport:
     def _ask(self, call: Call, deadline_s: float, method: Callable[..., Answer[T]], *args: Any) -> Answer[T]:
         """Call on the loop. What has to be awaited comes back as something to await, with the deadline."""
         try:
-            answer = method(*args)
+            answer = begun(method(*args))
         except PluginError:
             raise
         except (Exception, SystemExit) as err:

@@ -147,11 +147,13 @@ class Checker:
         statuses = verdicts.statuses
         if groups.dtype != np.int32 or not statuses or not statuses[0].is_success:
             self._violation(call, "answered verdicts that are not grouped as Verdicts says")
+        if len(statuses) == 1:
+            if np.count_nonzero(groups):
+                self._violation(call, "answered a verdict group that does not exist")
+            return verdicts
         # Read as unsigned, a negative group is above every length too.
         if count and int(groups.view(np.uint32).max()) >= len(statuses):
             self._violation(call, "answered a verdict group that does not exist")
-        if len(statuses) == 1:
-            return verdicts
         legal = _LEGAL[FILTER.rpc]
         if all(status.code in legal for status in statuses):
             return verdicts

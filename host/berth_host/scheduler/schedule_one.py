@@ -14,8 +14,8 @@ Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, scheduli
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -83,6 +83,8 @@ class Scheduler:
         self.clock = clock
         self.search = SearchStart()
         self._stopping = False
+        self._life = secrets.token_hex(10)
+        self._cycle_count = 0
         self.in_cycle: Attempt | None = None
         """The attempt whose scheduling cycle runs now: the snapshot must not move."""
 
@@ -176,7 +178,7 @@ class Scheduler:
         nodes = self.snapshot.nodes
         self.search.order = self.snapshot.order
         context = CycleContext(
-            attempt.diagnosis.cycle_id if not restarted else uuid.uuid4().hex,
+            attempt.diagnosis.cycle_id if not restarted else self._next_id(),
             attempt.pod,
             attempt.pod.scheduler_name,
             version=self.snapshot.version,
@@ -254,10 +256,15 @@ class Scheduler:
         return Diagnosis(
             pod=queued.pod,
             profile=queued.pod.scheduler_name,
-            cycle_id=uuid.uuid4().hex,
+            cycle_id=self._next_id(),
             attempt=queued.attempts,
             started_at_s=self.clock.now_s(),
         )
+
+    def _next_id(self) -> str:
+        """32 hexadecimal digits that no other cycle has, of this host or of another one."""
+        self._cycle_count += 1
+        return f"{self._life}{self._cycle_count:012x}"
 
     def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:
         """Nothing to schedule: no such profile, on its way out, or assumed already."""

@@ -87,6 +87,10 @@ class NodeImages:
         """The row was copied in this update."""
         self._copied[slot] = self.update
 
+    def has(self, name: str) -> bool:
+        """Whether any node holds the image."""
+        return name in self._images
+
     def column(self, name: str) -> tuple[NDArray[np.int64], int]:
         """int64[capacity]: nodes holding the image as each row saw it (0: not on that node); bytes."""
         counts = np.zeros(self._columns.capacity, dtype=np.int64)

@@ -134,6 +134,10 @@ class NodeTable:
         """bool[n]: status.declaredFeatures holds `name`."""
         return self._take(self._columns.feature(name))
 
+    def has_image(self, name: str) -> bool:
+        """Whether any node of the snapshot holds the image."""
+        return self._columns.images.has(name)
+
     def image(self, name: str) -> tuple[NDArray[np.int64], int]:
         """int64[n] nodes that hold the image, as each row last saw it (0: not here); size in bytes."""
         counts, size_bytes = self._columns.images.column(name)
@@ -226,7 +230,11 @@ class NodeTable:
         return self._usages is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
-        return read_only(column[: len(self.rows)] if self._all else column.take(self.rows))
+        if self._all:
+            return read_only(column[: len(self.rows)])
+        taken = column.take(self.rows)
+        taken.flags.writeable = False
+        return taken
 
     def _ascending(self) -> bool:
         if self._sorted is None:

@@ -6,7 +6,6 @@ workload as values and answers with a Result. It dies with its parent.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import pickle
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from berth_host import log
+from berth_host.app import event_loop
 from berth_host.app.registry import PluginLoadError
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, run
@@ -57,7 +57,7 @@ def _child(theirs: Connection, workload: Workload, settings: Settings) -> None:
     os.dup2(sys.stderr.fileno(), 1)
     log.configure("ERROR")
     try:
-        theirs.send(asyncio.run(run(workload, settings)))
+        theirs.send(event_loop.run(run(workload, settings)))
     except WorkloadError as err:
         theirs.send(str(err))
     except (ConfigurationError, PluginLoadError, OSError) as err:

@@ -1,0 +1,27 @@
+"""The event loop that the commands run on: uvloop's where it is installed, else asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the loop; None: asyncio's default."""
+    try:
+        # By name, as it is an extra (`berth-host[uvloop]`) that need not be there.
+        uvloop: Any = import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,89 @@
+"""Full garbage collections: none in the middle of work, one when nothing is scheduled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from berth_host.app import collector
+from berth_host.app.collector import Collector
+
+
+class Attempts:
+    count = 0
+
+    def __call__(self) -> int:
+        return self.count
+
+
+@pytest.fixture
+def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    done: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: done.append("unfreeze"))
+    yield done
+
+
+async def test_a_large_cluster_is_set_aside_and_full_collections_are_off_until_the_stop(
+    collections: list[str],
+) -> None:
+    before = gc.get_threshold()
+    tested = Collector(Attempts())
+    tested.start(collector.LARGE)
+    assert collections == ["collect", "freeze"]
+    assert gc.get_threshold()[2] > 10**9
+    tested.stop()
+    tested.stop()
+    assert collections == ["collect", "freeze", "unfreeze"]
+    assert gc.get_threshold() == before
+
+
+async def test_a_small_cluster_is_not_worth_it(collections: list[str]) -> None:
+    tested = Collector(Attempts())
+    tested.start(collector.LARGE - 1)
+    tested.stop()
+    assert collections == ["unfreeze"]
+
+
+async def test_the_last_of_two_hosts_restores_the_collector(collections: list[str]) -> None:
+    before = gc.get_threshold()
+    first, second = Collector(Attempts()), Collector(Attempts())
+    first.start(0)
+    second.start(0)
+    first.stop()
+    assert gc.get_threshold() != before
+    second.stop()
+    assert gc.get_threshold() == before
+
+
+async def test_one_full_collection_when_nothing_was_scheduled_since_the_last_look(
+    collections: list[str],
+) -> None:
+    attempts = Attempts()
+    tested = Collector(attempts)
+    tested.start(0)
+    try:
+        attempts.count = collector.WORTH_IT
+        assert not tested.look()  # pods were scheduled just now
+        assert tested.look()
+        assert not tested.look()  # nothing new
+        attempts.count += collector.WORTH_IT - 1
+        assert not tested.look()
+        assert not tested.look()  # idle, and not worth it
+        assert collections == ["collect"]
+    finally:
+        tested.stop()
+
+
+async def test_under_lasting_load_one_is_made_when_it_is_overdue(collections: list[str]) -> None:
+    attempts = Attempts()
+    tested = Collector(attempts)
+    tested.start(0)
+    try:
+        attempts.count = collector.OVERDUE
+        assert tested.look()
+        assert collections == ["collect"]
+    finally:
+        tested.stop()
