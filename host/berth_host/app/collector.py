@@ -40,8 +40,8 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, object_count: int) -> None:
-        """The cluster's state is there (`object_count` nodes and pods): set it aside if that is much, and look
-        for idle moments from now on.
+        """The cluster's state is there, `object_count` nodes and pods: set it aside if that is much, and
+        look for idle moments from now on.
         """
         if self._timer is not None:
             return
