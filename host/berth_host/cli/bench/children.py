@@ -1,7 +1,7 @@
 """Every workload in a fresh process, so that no peak and no cache of one shows in another's figures.
 
 The child is started anew (multiprocessing's "spawn": a fork would take the parent's memory along), gets the
-workload as values and answers with a Result. It dies with its parent.
+workload as values and answers with a Result. It ends with its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -51,7 +52,21 @@ def run_in_child(workload: Workload, settings: Settings) -> Result:
     raise WorkloadError(str(answer))
 
 
+def _end_with_parent() -> None:
+    """Ours to see to: a parent that is killed cannot end its children."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="berth-bench-parent", daemon=True).start()
+
+
 def _child(theirs: Connection, workload: Workload, settings: Settings) -> None:
+    _end_with_parent()
     # What plugins print is no part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)

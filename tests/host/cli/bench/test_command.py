@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,34 @@ def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
     assert len(pids) == 1
     assert str(process.pid) not in pids
     assert len([text for text in placements.read_text().splitlines() if text.split(",")[1]]) == 4
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_bench(pid: int) -> bool:
+    """Whether a process is the one of a workload; the other child of the command only tracks resources."""
+    try:
+        return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_process_of_a_workload_ends_with_a_command_that_is_killed(write_case: WriteCase) -> None:
+    file = write_case({"opcode": "sleep", "duration": "20s"}, measured(1))
+    arguments = ["bench", "scheduler-perf", str(file)]
+    process = subprocess.Popen([sys.executable, "-m", "berth_host", *arguments], stderr=subprocess.DEVNULL)
+    ends_s = time.monotonic() + 15
+    try:
+        while not (found := [pid for pid in children_of(process.pid) if is_bench(pid)]):
+            assert time.monotonic() < ends_s
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    # Less than the workload takes: it ends because of its parent.
+    while is_bench(found[0]):
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
