@@ -7,7 +7,7 @@ anything after Permit failed), the others give up too, so that half a gang never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
@@ -16,7 +16,7 @@ from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
-from berth_sdk.results import PermitResult, WaitingPod
+from berth_sdk.results import LiveReservation, PermitResult, WaitingPod
 from berth_sdk.status import Status
 
 NAME: Final = "gang.example.com/name"
@@ -73,6 +73,9 @@ class Gang(Plugin):
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Nothing to take; here so that `unreserve` is called."""
         return Status.success()
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> None:
+        """Nothing was lost with an earlier process: who waits, the host says."""
 
     def _waiting(self, key: Key, *, besides: Pod) -> list[WaitingPod]:
         return [

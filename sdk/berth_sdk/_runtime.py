@@ -163,6 +163,11 @@ class PluginRuntime:
 
     # --- the binding cycle -------------------------------------------------------------------
 
+    @property
+    def has_pre_flight(self) -> bool:
+        """Whether the plugin itself says if PreBind will act."""
+        return self._has("pre_bind_pre_flight")
+
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PreFlightResult]:
         """Will PreBind do anything? Yes for a plugin that does not say."""
         if not self._has("pre_bind_pre_flight"):

@@ -155,6 +155,8 @@ class SchedulingServicer:
                 lambda: call.runtime.reserve(call.state, call.pod, request.node_name)
             )
             first = spb.ReserveResponse(ctx=call.reply(status))
+            if status is not None and status.is_success and call.acts_in_every_pre_bind:
+                first.eager_pre_flight.ctx.status.code = pb.Status.CODE_SUCCESS
             call.part.first_replies[ExtensionPoint.RESERVE] = first
         reply = spb.ReserveResponse()
         reply.CopyFrom(first)
@@ -207,7 +209,9 @@ class SchedulingServicer:
         except (TypeError, ValueError) as err:
             text = f"{call.served.name}.pre_bind answered a patch that is no JSON: {err}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
-        reply = spb.PreBindResponse(ctx=call.reply(result.status), patches=patches)
+        reply = spb.PreBindResponse(
+            ctx=call.reply(result.status), patches=patches, done_when_applied=result.done_when_applied
+        )
         if result.ask_again_after_s is not None:
             reply.ask_again_after.CopyFrom(encode_duration(result.ask_again_after_s))
         return reply

@@ -118,12 +118,21 @@ class PreBindResult:
     """SUCCESS with neither patches nor `ask_again_after_s` means satisfied.
 
     With patches the host applies them and calls PreBind again with their results; with
-    `ask_again_after_s` it calls again after that time. One deadline covers all rounds.
+    `ask_again_after_s` it calls again after that time. One deadline covers all rounds. With
+    `done_when_applied` it calls again only when some patch was not applied.
     """
 
     status: Status
     patches: tuple[ObjectPatch, ...] = ()
     ask_again_after_s: float | None = None
+    done_when_applied: bool = False
+
+    def is_done(self, patched: Sequence[PatchResult]) -> bool:
+        """Whether these results of its patches make another round needless."""
+        waits = self.ask_again_after_s is not None
+        return (
+            self.done_when_applied and not waits and all(r.outcome is PatchOutcome.APPLIED for r in patched)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from berth_host.cli.main import berth
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
+from berth_sdk.results import LiveReservation
 from berth_sdk.status import Code
 from berth_sdk.testing import PluginHost, make_pod
 from click.testing import CliRunner
@@ -86,3 +88,10 @@ def test_size_that_is_no_number_is_refused() -> None:
 def test_wait_that_is_no_time_is_refused(wait: object) -> None:
     with pytest.raises(PluginArgsError, match="waitSeconds"):
         PluginHost(gang.Gang, {"waitSeconds": wait})
+
+
+def test_members_that_wait_go_on_with_another_process() -> None:
+    host = PluginHost(gang.Gang)
+    state = CycleState("c1")
+    live = [LiveReservation(state=state, pod=make_pod("m0"), node_name="a", waiting_on_permit=True)]
+    assert host.run(host.runtime.reconcile(live)) == frozenset()

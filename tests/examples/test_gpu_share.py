@@ -93,7 +93,8 @@ def test_a_pod_without_gpus_goes_anywhere_and_best_where_there_are_none() -> Non
     assert attempt.score() == {"a": 0, "c": 100}
     assert attempt.reserve("a").is_success
     assert attempt.state.token is None
-    assert attempt.pre_bind_pre_flight("a").status.code is Code.SKIP
+    assert attempt.pre_bind("a").status.is_success
+    assert not attempt.patched
 
 
 BAD = [
@@ -252,7 +253,6 @@ def test_a_pod_that_would_come_without_fitting_leaves_nothing() -> None:
 def test_the_annotation_is_written_by_the_host_once() -> None:
     attempt = host(gpu_node("a", 2)).attempt(gpu_pod("p", 500, 2))
     assert attempt.reserve("a").is_success
-    assert attempt.pre_bind_pre_flight("a").status.is_success
     assert attempt.pre_bind("a").status.is_success
     assert attempt.pod.annotations[GPU_INDEX] == "0,1"
     assert len(attempt.patched) == 1
@@ -265,11 +265,6 @@ def test_a_refused_annotation_is_an_error_that_says_why() -> None:
     status = attempt.pre_bind("a").status
     assert status.code is Code.ERROR
     assert status.message.startswith("annotation gpu-share.berth.io/gpu-index: not_found")
-
-
-def test_without_a_reservation_nothing_is_written() -> None:
-    attempt = host(gpu_node("a", 2)).attempt(gpu_pod("p", 500))
-    assert attempt.pre_bind("a").status.code is Code.ERROR
 
 
 def test_a_node_without_room_is_refused_at_reserve_too() -> None:

@@ -196,6 +196,38 @@ def test_reserve_and_permit_answer_a_duplicate_as_the_first_time(asked_host: Ask
     )
 
 
+class Always(Plugin):
+    """Acts in every PreBind: it has no method that says otherwise."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return Status.success() if pod.name == "web" else Status.unschedulable("no")
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> Status:
+        return Status.success()
+
+
+class Sometimes(Always):
+    """Says itself whether it acts."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return Status.skip()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "pod", "early"), [(Always, "web", True), (Always, "other", False), (Sometimes, "web", False)]
+)
+def test_reserve_answers_pre_flight_where_it_has_one_answer(
+    serve: Serve, plugin: type, pod: str, early: bool
+) -> None:
+    host = serve(plugin).host
+    host.attach()
+    ctx = host.ctx(plugin.__name__, Pod(name=pod, uid=pod))
+    reply = host.scheduling.Reserve(spb.ReserveRequest(ctx=ctx, node_name="n0"), timeout=TIMEOUT_S)
+    assert reply.HasField("eager_pre_flight") is early
+    if early:
+        assert reply.eager_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+
+
 def test_pre_bind_goes_in_rounds(asked_host: AskedHost) -> None:
     host, plugin, _ = asked_host
     first = host.scheduling.PreBind(spb.PreBindRequest(ctx=host.ctx(plugin, POD), node_name="n0"))

@@ -25,14 +25,12 @@ from berth_sdk import (
     LiveReservation,
     NodeTable,
     ObjectPatch,
-    PatchOutcome,
     PatchResult,
     Plugin,
     PluginArgsError,
     Pod,
     PodSensitivity,
     PreBindResult,
-    PreFlightResult,
     Scenarios,
     ScoreNormalization,
     StateNeed,
@@ -157,27 +155,19 @@ class GpuShare(Plugin):
 
     # --- the binding cycle -------------------------------------------------------------------------
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
-        """Nothing to write for a pod without GPUs; the annotation is nobody else's business."""
-        status = Status.skip() if state.token is None else Status.success()
-        return PreFlightResult(status, allow_parallel=True)
-
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
         """Have the host write which GPUs the pod got."""
         if state.token is None:
-            return Status.error("no GPUs were reserved in this cycle")
+            return Status.success()  # a pod without GPUs
         if patched:
-            done = patched[-1]
-            if done.outcome is PatchOutcome.APPLIED:
-                return Status.success()
-            return Status.error(f"annotation {GPU_INDEX}: {done.outcome.name.lower()}: {done.message}")
+            failed = patched[-1]
+            return Status.error(f"annotation {GPU_INDEX}: {failed.outcome.name.lower()}: {failed.message}")
         indices = _read_token(state.token, state.cycle_id).indices
         change = {"metadata": {"annotations": {GPU_INDEX: write_indices(indices)}}}
-        return PreBindResult(
-            Status.success(), (ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change),)
-        )
+        patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change)
+        return PreBindResult(Status.success(), (patch,), done_when_applied=True)
 
     # --- plumbing ----------------------------------------------------------------------------------
 

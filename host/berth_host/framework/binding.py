@@ -115,6 +115,8 @@ class PreBindRunner:
             patched = []
             if answer.patches:
                 patched = await self._executor.apply(client, cycle, answer.patches)
+                if answer.is_done(patched):
+                    return SUCCESS
             elif answer.ask_again_after_s is None:
                 return SUCCESS
             if answer.ask_again_after_s is not None:

@@ -274,7 +274,10 @@ class PluginClient(PluginRelay):
     # --- the binding cycle -----------------------------------------------------------------------------
 
     async def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> PreFlightResult:
-        """Will PreBind do anything for this pod?"""
+        """Will PreBind do anything for this pod? No call where Reserve has said it."""
+        eager = cycle.eager_pre_flight.get(self.name)
+        if eager is not None:
+            return eager
         return await self._call(
             calls.PRE_BIND_PRE_FLIGHT,
             cycle,

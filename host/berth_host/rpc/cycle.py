@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.pod import Pod
+from berth_sdk.results import PreFlightResult
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import StateVersion
 from numpy.typing import NDArray
@@ -66,6 +67,7 @@ class CycleContext:
         "cycle_id",
         "eager",
         "eager_filter",
+        "eager_pre_flight",
         "instances",
         "lost_by",
         "notes",
@@ -108,6 +110,8 @@ class CycleContext:
         self.timings_s: dict[tuple[str, str], float] = {}
         self.eager: dict[str, list[EagerScores]] = {}
         self.eager_filter: dict[str, EagerVerdicts] = {}
+        self.eager_pre_flight: dict[str, PreFlightResult] = {}
+        """What plugins answered to PreBindPreFlight with Reserve already."""
         self.skip_score: set[str] = set()
         self.unknown_outcome: set[str] = set()
         """Plugins whose Bind may have happened although it gave no usable answer: read the pod back."""

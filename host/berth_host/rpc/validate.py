@@ -8,7 +8,7 @@ Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -243,7 +243,7 @@ class Checker:
             self._patch(patch, pod)
         if status is result.status:
             return result
-        return PreBindResult(status, result.patches, result.ask_again_after_s)
+        return replace(result, status=status)
 
     def bind(self, result: BindResult | None) -> BindResult:
         """A decision is due."""

@@ -146,6 +146,8 @@ class Attempt:
                 return result
             patched = self._apply(result.patches)
             self.patched.extend(patched)
+            if result.is_done(patched):
+                return PreBindResult(result.status)
         raise PluginAnswerError(f"{self._name}.pre_bind still asks for patches after {MAX_ROUNDS} rounds")
 
     def bind(self, node_name: str) -> BindResult:

@@ -257,6 +257,9 @@ class GrpcTransport:
             scheduling_pb2.ReserveRequest(node_name=node_name, node_index=index),
             ends_s - time.monotonic(),
         )
+        if reply.HasField("eager_pre_flight"):
+            pre_flight = self._reader(calls.PRE_BIND_PRE_FLIGHT).pre_flight(reply.eager_pre_flight)
+            cycle.eager_pre_flight[self._plugin] = pre_flight
         return self._reader(calls.RESERVE).decision(reply.ctx)
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> None:

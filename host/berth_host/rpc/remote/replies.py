@@ -169,6 +169,7 @@ class ReplyReader:
             status,
             tuple(self._patch(patch) for patch in reply.patches),
             after.seconds + after.nanos / 1e9 if reply.HasField("ask_again_after") else None,
+            reply.done_when_applied,
         )
 
     def bind(self, reply: scheduling_pb2.BindResponse) -> BindResult | None:

@@ -676,18 +676,24 @@ class ReserveResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CTX_FIELD_NUMBER: _builtins.int
+    EAGER_PRE_FLIGHT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
+
+    @_builtins.property
+    def eager_pre_flight(self) -> Global___PreBindPreFlightResponse:
+        """OPTIONAL, read with SUCCESS: what PreBindPreFlight would answer in this cycle; it is not asked then."""
 
     def __init__(
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
+        eager_pre_flight: Global___PreBindPreFlightResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -956,6 +962,9 @@ class PreBindResponse(_message.Message):
     CTX_FIELD_NUMBER: _builtins.int
     PATCHES_FIELD_NUMBER: _builtins.int
     ASK_AGAIN_AFTER_FIELD_NUMBER: _builtins.int
+    DONE_WHEN_APPLIED_FIELD_NUMBER: _builtins.int
+    done_when_applied: _builtins.bool
+    """OPTIONAL, read with patches: true: when every patch is APPLIED the plugin is satisfied, no round follows."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
@@ -978,10 +987,11 @@ class PreBindResponse(_message.Message):
         ctx: _common_pb2.ReplyContext | None = ...,
         patches: _abc.Iterable[Global___ObjectPatch] | None = ...,
         ask_again_after: _duration_pb2.Duration | None = ...,
+        done_when_applied: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ask_again_after", b"ask_again_after", "ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_again_after", b"ask_again_after", "ctx", b"ctx", "patches", b"patches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_again_after", b"ask_again_after", "ctx", b"ctx", "done_when_applied", b"done_when_applied", "patches", b"patches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -142,7 +142,8 @@ class SchedulingServiceStub:
     """Will PreBind do anything for this pod? SUCCESS: yes; SKIP: no, leave PreBind out; ERROR: the attempt
     ends. Other codes are read as ERROR.
 
-    Caller: the host, first in the binding cycle, before it waits for Permit. Default deadline: PreBind's.
+    Caller: the host, first in the binding cycle, before it waits for Permit, unless Reserve has answered it.
+      Default deadline: PreBind's.
     Errors: any code: the policy of PRE_BIND, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
     Repeat: not by the host; it changes nothing, so a duplicate does no harm.
     """
@@ -294,7 +295,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """Will PreBind do anything for this pod? SUCCESS: yes; SKIP: no, leave PreBind out; ERROR: the attempt
     ends. Other codes are read as ERROR.
 
-    Caller: the host, first in the binding cycle, before it waits for Permit. Default deadline: PreBind's.
+    Caller: the host, first in the binding cycle, before it waits for Permit, unless Reserve has answered it.
+      Default deadline: PreBind's.
     Errors: any code: the policy of PRE_BIND, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
     Repeat: not by the host; it changes nothing, so a duplicate does no harm.
     """
@@ -498,7 +500,8 @@ class SchedulingServiceServicer:
         """Will PreBind do anything for this pod? SUCCESS: yes; SKIP: no, leave PreBind out; ERROR: the attempt
         ends. Other codes are read as ERROR.
 
-        Caller: the host, first in the binding cycle, before it waits for Permit. Default deadline: PreBind's.
+        Caller: the host, first in the binding cycle, before it waits for Permit, unless Reserve has answered it.
+          Default deadline: PreBind's.
         Errors: any code: the policy of PRE_BIND, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
         Repeat: not by the host; it changes nothing, so a duplicate does no harm.
         """
