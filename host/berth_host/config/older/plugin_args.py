@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Final
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
@@ -35,8 +36,25 @@ from berth_host.config.older.table import (
 from berth_host.config.older.warnings import Remarks
 from berth_host.config.source.node import Json, SourceNode
 
+_MAX_TERM_WEIGHT: Final = 100
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_NODE_LABEL_FIELDS: Final = (
+    ("presentLabels", True, "filter"),
+    ("absentLabels", False, "filter"),
+    ("presentLabelsPreference", True, "score"),
+    ("absentLabelsPreference", False, "score"),
+)
+"""The arguments of NodeLabel: whether the labels have to be there, and the point that reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredLabel:
+    """A label that nodes had better have, or not; `weight` is compared with that of the others only."""
+
+    key: str
+    is_present: bool
+    weight: int = 1
 
 
 @dataclass(slots=True)
@@ -44,7 +62,7 @@ class LabelRules:
     """What NodeLabel asks of nodes: labels that must be there or not, and that are liked."""
 
     required: list[tuple[str, bool]] = field(default_factory=list)
-    preferred: list[tuple[str, bool]] = field(default_factory=list)
+    preferred: list[PreferredLabel] = field(default_factory=list)
 
     def added_affinity(self) -> dict[str, Json]:
         """The same as `addedAffinity` of NodeAffinity; empty without rules."""
@@ -54,10 +72,21 @@ class LabelRules:
             found[_REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
         if self.preferred:
             found[_PREFERRED] = [
-                {"weight": 1, "preference": {"matchExpressions": [_expression(key, present)]}}
-                for key, present in self.preferred
+                {
+                    "weight": weight,
+                    "preference": {"matchExpressions": [_expression(label.key, label.is_present)]},
+                }
+                for label, weight in zip(self.preferred, self._term_weights(), strict=True)
             ]
         return found
+
+    def _term_weights(self) -> list[int]:
+        """The same proportions in the 1 to 100 that a term of a node affinity may have."""
+        weights = [label.weight for label in self.preferred]
+        common, highest = gcd(*weights), max(weights)
+        if highest // common <= _MAX_TERM_WEIGHT:
+            return [weight // common for weight in weights]
+        return [max(1, weight * _MAX_TERM_WEIGHT // highest) for weight in weights]
 
 
 def _expression(key: str, present: bool) -> Json:
@@ -146,20 +175,28 @@ def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: Plugin
     if row.strategy is not None and row.strategy == sets.strategy and remarks.form in row.forms:
         remarks.changed(row, path, entry.line, what=what)
         _put_strategy(args, row.strategy, given, path, entry.line)
-    elif row.becomes == (AFFINITY,) and sets.has_node_label:
-        rules = LabelRules(
-            required=[*_labels(given, "presentLabels", True), *_labels(given, "absentLabels", False)],
-            preferred=[
-                *_labels(given, "presentLabelsPreference", True),
-                *_labels(given, "absentLabelsPreference", False),
-            ],
-        )
+    elif row.becomes == (AFFINITY,) and sets.node_label_points:
         remarks.changed(row, path, entry.line, what=what)
-        put_label_rules(args, rules, path, entry.line)
+        put_label_rules(args, _label_rules(given, path, sets, remarks), path, entry.line)
     elif row.change is Change.DROPPED:
         remarks.changed(row, path, entry.line, what=what)
     else:
         remarks.say(f"{what} are dropped: the profile does not enable it", path, entry.line)
+
+
+def _label_rules(given: SourceNode, path: str, sets: PluginSets, remarks: Remarks) -> LabelRules:
+    """What NodeLabel did at the points where it was enabled; the labels for another point had no effect."""
+    rules = LabelRules()
+    for name, is_present, point in _NODE_LABEL_FIELDS:
+        labels = _labels(given, name, is_present)
+        if labels and point not in sets.node_label_points:
+            line = given.line_of(name)
+            remarks.say(f"{name} is dropped: NodeLabel is not enabled at {point}", f"{path}.args", line)
+        elif point == "filter":
+            rules.required += labels
+        else:
+            rules.preferred += [PreferredLabel(key, present) for key, present in labels]
+    return rules
 
 
 def _labels(args: SourceNode, name: str, present: bool) -> Sequence[tuple[str, bool]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.older.nodes import field_of, list_of, number_of, object_of, text_of
 from berth_host.config.older.rows import Form, Row, Subject
@@ -21,6 +21,7 @@ from berth_host.config.older.table import (
     FIT,
     LEAST,
     POINTS,
+    UNREAD_POINTS,
     field_row,
     row_of,
 )
@@ -71,14 +72,14 @@ class PluginSets:
     """The sets of one profile by point. `path` is the one in the older file, for warnings.
 
     `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
-    `has_node_label`: NodeLabel is enabled, so NodeAffinity gets what it asks for.
+    `node_label_points`: where NodeLabel is enabled, so that NodeAffinity gets what it asks for there.
     """
 
     path: str
     line: int
     points: dict[str, PluginSet] = field(default_factory=dict)
     strategy: str | None = None
-    has_node_label: bool = False
+    node_label_points: set[str] = field(default_factory=set)
 
     def at(self, point: str) -> PluginSet:
         """The set of a point, made if there is none."""
@@ -102,7 +103,10 @@ def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: 
     """Read and convert the `plugins` of a profile. Raises ConfigurationError for a plugin that is gone."""
     sets = PluginSets(path=path, line=line if plugins is None else plugins.line)
     for point, member in (plugins.members if plugins is not None else {}).items():
-        if member.node.value is not None:
+        if point in UNREAD_POINTS.get(remarks.form, ()):
+            text = f"dropped: {remarks.form} had the field and did not read it; v1 reads it"
+            remarks.say(text, f"{path}.{point}", member.key_line)
+        elif member.node.value is not None:
             sets.points[point] = _read_set(member.node, f"{path}.{point}", remarks)
     _warn_of_replaced_preparation(sets, plugins, remarks)
     _move_points(sets, remarks)
@@ -196,16 +200,35 @@ def _convert_set(sets: PluginSets, point: str, plugin_set: PluginSet, remarks: R
     path = f"{sets.path}.{point}"
     enabled: list[Entry] = []
     for index, entry in enumerate(plugin_set.enabled):
-        enabled += _convert_enabled(sets, entry, f"{path}.enabled[{index}]", remarks)
-    plugin_set.enabled = _once(enabled, f"{path}.enabled", remarks)
+        enabled += _convert_enabled(sets, point, entry, f"{path}.enabled[{index}]", remarks)
     plugin_set.disabled = [
         kept
         for index, entry in enumerate(plugin_set.disabled)
         for kept in _convert_disabled(entry, f"{path}.disabled[{index}]", remarks)
     ]
+    plugin_set.enabled = [
+        _with_default_weight(sets, point, entry, f"{path}.enabled", remarks)
+        for entry in _once(enabled, f"{path}.enabled", remarks)
+    ]
 
 
-def _convert_enabled(sets: PluginSets, entry: Entry, path: str, remarks: Remarks) -> Iterator[Entry]:
+def _with_default_weight(sets: PluginSets, point: str, entry: Entry, path: str, remarks: Remarks) -> Entry:
+    """A plugin that has become one with a default plugin weighs no less than that did."""
+    multi = sets.points.get(MULTI_POINT, PluginSet())
+    is_off = sets.points[point].disables(entry.name) or multi.disables(entry.name)
+    if entry.older is None or point not in ("score", MULTI_POINT) or is_off:
+        return entry
+    given = multi.enabled_entry(entry.name) if point == "score" else None
+    weight = default_weight(entry.name, remarks.form) if given is None else given.weight or 1
+    if weight and weight != (entry.weight or 1):
+        both = f"{entry.older} and {entry.name}, on by default with weight {weight}, are one plugin"
+        remarks.say(f"{both}: the highest weight counts", path, entry.line)
+    return replace(entry, weight=max(weight, entry.weight or 1)) if weight else entry
+
+
+def _convert_enabled(
+    sets: PluginSets, point: str, entry: Entry, path: str, remarks: Remarks
+) -> Iterator[Entry]:
     row = row_of(Subject.PLUGIN, entry.name)
     if row is None:
         yield entry
@@ -215,7 +238,8 @@ def _convert_enabled(sets: PluginSets, entry: Entry, path: str, remarks: Remarks
     if row.strategy is not None:
         yield entry  # until all of them are known
         return
-    sets.has_node_label |= row.becomes == (AFFINITY,)
+    if row.becomes == (AFFINITY,):
+        sets.node_label_points.add(point)
     remarks.changed(row, path, entry.line)
     for name in row.becomes:
         yield replace(entry, name=name, older=entry.name)
@@ -308,6 +332,12 @@ def plugin_row(name: str) -> Row:
     if row is None:
         raise KeyError(name)
     return row
+
+
+def default_weight(name: str, form: Form) -> int:
+    """The weight of a default plugin that scores in a form; 0 for one that does not."""
+    before = DEFAULT_WEIGHTS_BEFORE_V1BETA3 if form in _WEIGHTED_BEFORE_V1BETA3 else {}
+    return before.get(name, DEFAULT_PLUGINS_BY_NAME[name].weight)
 
 
 def keep_default_weights(sets: PluginSets, remarks: Remarks) -> None:

@@ -7,7 +7,7 @@ after policies stay on: they look at nothing that a policy could mean. Called by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
@@ -15,13 +15,20 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
 from berth_host.config.older.extenders import convert_extenders
 from berth_host.config.older.nodes import field_of, list_of, node_of, number_of, object_of, text_of
-from berth_host.config.older.plugin_args import LabelRules, PluginArgs, put_label_rules, put_strategy
+from berth_host.config.older.plugin_args import (
+    LabelRules,
+    PluginArgs,
+    PreferredLabel,
+    put_label_rules,
+    put_strategy,
+)
 from berth_host.config.older.plugin_sets import Entry, PluginSets, keep_default_weights
 from berth_host.config.older.rows import Row, Subject
 from berth_host.config.older.table import (
-    AFFINITY,
     ARGUMENTS,
     FIT,
+    LABEL_PREFERENCE,
+    LABELS_PRESENCE,
     MANDATORY_PREDICATES,
     POD_AFFINITY,
     PREDICATES,
@@ -41,7 +48,10 @@ _SCORING: Final = frozenset(name for row in PRIORITIES for name in row.becomes)
 _SCORE_POINTS: Final = ("preScore", "score")
 _POINTS_IN_ORDER: Final = (MULTI_POINT, "preFilter", "filter", *_SCORE_POINTS)
 _NOT_OF_POLICIES: Final = ("placementScore",)
+_LIKING: Final = row_of(Subject.PRIORITY, LABEL_PREFERENCE)
 _MAX_WEIGHT: Final = (2**63 - 1) // 100
+_NAMED_BY_ARGUMENT: Final = frozenset({"RequestedToCapacityRatioPriority"})
+"""Names of the table that were built in no release: the argument says what they are."""
 _SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
 
 
@@ -57,10 +67,14 @@ class _Scored:
 
 @dataclass(slots=True)
 class _Selection:
-    """What a policy selects. `filtering` or `scoring` None: the list is absent, the defaults count."""
+    """What a policy selects. `filtering` or `scoring` None: the list is absent, the defaults count.
+
+    `liked`: all priorities for labels together, with the sum of their weights.
+    """
 
     filtering: set[str] | None = None
     scoring: dict[str, _Scored] | None = None
+    liked: _Scored | None = None
     rules: LabelRules = field(default_factory=LabelRules)
     strategy: _Scored | None = None
     spreads_services: bool = False
@@ -104,14 +118,19 @@ def _read_predicates(root: SourceNode, selection: _Selection, remarks: Remarks) 
     selection.filtering = set()
     for index, item in enumerate(given.items):
         path = f"predicates[{index}]"
+        wrong = _wrong_argument(item, path, Subject.PREDICATE)
         row = _row(item, Subject.PREDICATE)
+        if wrong is not None:
+            yield wrong
+            continue
         if row is None:
             yield _unknown(item, path, Subject.PREDICATE, PREDICATES)
             continue
         remarks.changed(row, path, item.line, what=_shown(item, row))
+        _say_unread_argument(item, row, path, remarks)
         selection.filtering |= set(row.becomes)
-        presence = _argument(item, "labelsPresence")
-        if presence is not None:
+        presence = _argument(item, LABELS_PRESENCE)
+        if presence is not None and row.name == LABELS_PRESENCE:
             labels = field_of(presence, "labels")
             is_present = _is_true(presence, "presence")
             keys = [str(label.value or "") for label in labels.items] if labels is not None else []
@@ -142,13 +161,17 @@ def _read_priorities(root: SourceNode, selection: _Selection, remarks: Remarks) 
         path = f"priorities[{index}]"
         row = _row(item, Subject.PRIORITY)
         weight = number_of(item, "weight") or 0
-        if row is None:
+        wrong = _wrong_argument(item, path, Subject.PRIORITY)
+        if wrong is not None:
+            yield wrong
+        elif row is None:
             yield _unknown(item, path, Subject.PRIORITY, PRIORITIES)
         elif not 0 < weight < _MAX_WEIGHT:
             message = f'Priority "{text_of(item, "name")}" should have a positive weight applied to it'
             yield Finding(message, f"{path}.weight", FieldErrorType.INVALID, item.line_of("weight"))
         else:
             remarks.changed(row, path, item.line, what=_shown(item, row))
+            _say_unread_argument(item, row, path, remarks)
             _select_priority(selection, _Scored(row, weight, path, item), remarks)
     strategy = selection.strategy
     is_ratio = strategy is not None and strategy.row.strategy == RATIO
@@ -159,36 +182,75 @@ def _read_priorities(root: SourceNode, selection: _Selection, remarks: Remarks) 
 
 def _select_priority(selection: _Selection, found: _Scored, remarks: Remarks) -> None:
     scoring = selection.scoring if selection.scoring is not None else {}
-    preference = _argument(found.node, "labelPreference")
-    if preference is not None:
-        selection.rules.preferred.append((text_of(preference, "label"), _is_true(preference, "presence")))
+    if found.row.name == LABEL_PREFERENCE:
+        found = _like(selection, found)
     selection.spreads_services |= text_of(found.node, "name") in _SYSTEM_SPREADING
     for plugin in found.row.becomes:
         known = scoring.get(plugin)
-        kept = found if known is None or found.weight > known.weight else known
+        is_sum = known is not None and known.row is found.row is _LIKING
+        kept = found if known is None or is_sum or found.weight > known.weight else known
         scoring[plugin] = kept
-        if known is not None:
+        if known is not None and not is_sum:
             text = f"{plugin} has one weight: the {kept.weight} of {text_of(kept.node, 'name')} counts"
             remarks.say(text, found.path, found.node.line)
         if plugin == FIT:
             _select_strategy(selection, found, kept, remarks)
 
 
+def _like(selection: _Selection, found: _Scored) -> _Scored:
+    """Add a preferred label. Each counted with its own weight, so the plugin has the sum of them."""
+    preference = _argument(found.node, LABEL_PREFERENCE)
+    if preference is not None:
+        label, is_present = text_of(preference, "label"), _is_true(preference, "presence")
+        selection.rules.preferred.append(PreferredLabel(label, is_present, found.weight))
+    before = selection.liked.weight if selection.liked is not None else 0
+    selection.liked = replace(found, weight=before + found.weight)
+    return selection.liked
+
+
 def _select_strategy(selection: _Selection, found: _Scored, kept: _Scored, remarks: Remarks) -> None:
     known = selection.strategy
     selection.strategy = kept
-    if known is not None and known.row.strategy != found.row.strategy:
-        text = f"NodeResourcesFit has one scoringStrategy: {kept.row.strategy}; the other is dropped"
+    if known is not None and (known.row.strategy != found.row.strategy or found.row.strategy == RATIO):
+        of = text_of(kept.node, "name")
+        text = f"NodeResourcesFit has one scoringStrategy: {kept.row.strategy} of {of}; the other is dropped"
         remarks.say(text, found.path, found.node.line)
 
 
 def _row(item: SourceNode, subject: Subject) -> Row | None:
-    """The row of the argument, which decides whatever the name is, else of the name."""
-    for row in ARGUMENTS:
-        if row.subject is subject and _argument(item, row.name) is not None:
-            return row
-    found = row_of(subject, text_of(item, "name"))
-    return None if found is None or found in ARGUMENTS else found
+    """The row of the name, and that of the argument where the name was not built in (1.18 to 1.22)."""
+    name = text_of(item, "name")
+    named = row_of(subject, name)
+    if named in ARGUMENTS:
+        named = None
+    if named is not None and name not in _NAMED_BY_ARGUMENT:
+        return named
+    by_argument = (row for row in ARGUMENTS if row.subject is subject and _argument(item, row.name))
+    return next(by_argument, named)
+
+
+def _wrong_argument(item: SourceNode, path: str, subject: Subject) -> Finding | None:
+    argument = field_of(item, "argument")
+    if argument is None:
+        return None
+    given = [name for name in argument.members if field_of(argument, name) is not None]
+    if len(given) == 1:
+        return None
+    known = " or ".join(row.name for row in ARGUMENTS if row.subject is subject)
+    message = f"an argument has exactly one field, {known}; here are {len(given)}"
+    return Finding(message, f"{path}.argument", FieldErrorType.INVALID, argument.line)
+
+
+def _say_unread_argument(item: SourceNode, row: Row, path: str, remarks: Remarks) -> None:
+    """Releases before 1.18 read the argument instead of the name, so both readers are told."""
+    given = next((one.name for one in ARGUMENTS if one is not row and _argument(item, one.name)), None)
+    is_ratio = given == RATIO_ARGUMENTS and row.strategy == RATIO
+    if given is not None and not is_ratio:
+        name = text_of(item, "name")
+        text = (
+            f"{given} is dropped: {name} is built in, so 1.18 and later do not read it; give it another name"
+        )
+        remarks.say(text, f"{path}.argument", item.line_of("argument"))
 
 
 def _argument(item: SourceNode, name: str) -> SourceNode | None:
@@ -242,10 +304,7 @@ def _plugin_sets(root: SourceNode, selection: _Selection, remarks: Remarks) -> P
             sets.at(point).disabled.append(Entry(name, None, line))
         if selection.scoring is not None and name in selection.scoring:
             found = selection.scoring[name]
-            weight = found.weight
-            if name == AFFINITY and found.row.name == "labelPreference":
-                weight *= len(selection.rules.preferred)
-            sets.at("score").enabled.append(Entry(name, weight, found.node.line))
+            sets.at("score").enabled.append(Entry(name, found.weight, found.node.line))
     return sets
 
 
@@ -268,6 +327,8 @@ def _plugin_args(root: SourceNode, selection: _Selection, remarks: Remarks) -> P
         line = root.members[name].key_line
         remarks.changed(field_row(name), name, line)
         args.put(POD_AFFINITY, name, line, hardPodAffinityWeight=root.members[name].node)
+    elif field_of(root, name) is not None:
+        remarks.say("dropped: 0 meant the default, 1", name, root.members[name].key_line)
     if FIT not in args.entries and _ignores_resources(root):
         # What extenders ignore becomes an argument of this plugin, whether it is enabled or not.
         args.put(FIT, "extenders", root.line_of("extenders"))

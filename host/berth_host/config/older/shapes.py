@@ -185,7 +185,7 @@ DOCUMENTS: Final[Mapping[Form, GoType]] = {
             **_COMMON,
             **_ADDRESSES,
             "parallelism": INT32,
-            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter"))),
+            "profiles": slice_of(_profile(_plugins(_PLUGIN_SET, "postFilter", "multiPoint", "preEnqueue"))),
             "extenders": slice_of(_EXTENDER),
         }
     ),

@@ -355,6 +355,11 @@ TABLE: Final[tuple[Row, ...]] = (*FIELDS, *POINTS, *PLUGINS, *PREDICATES, *PRIOR
 
 _BY_NAME: Final[Mapping[tuple[Subject, str], Row]] = {(row.subject, row.name): row for row in TABLE}
 
+UNREAD_POINTS: Final[Mapping[Form, frozenset[str]]] = {
+    Form.V1BETA2: frozenset({"multiPoint", "preEnqueue"}),
+}
+"""Points that a version had as fields, of 1.23 and 1.26, and left out when it merged the plugins."""
+
 MANDATORY_PREDICATES: Final = ("PodToleratesNodeTaints", "CheckNodeUnschedulable")
 """What kube-scheduler added to every policy."""
 

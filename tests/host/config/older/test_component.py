@@ -206,6 +206,67 @@ def test_node_label_becomes_an_added_affinity() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("point", "kept", "dropped"), [("filter", "required", "Preference"), ("score", "preferred", "Labels")]
+)
+def test_node_label_asks_only_what_it_did_at_the_point_where_it_was_enabled(
+    point: str, kept: str, dropped: str
+) -> None:
+    loaded = load(
+        "v1beta1",
+        f"profiles:\n- plugins: {{{point}: {{enabled: [{{name: NodeLabel}}]}}}}\n"
+        "  pluginConfig: [{name: NodeLabel, args: {presentLabels: [zone], absentLabels: [old],\n"
+        "    presentLabelsPreference: [ssd], absentLabelsPreference: [slow]}}]\n",
+    )
+    assert list(args(loaded, "NodeAffinity")["addedAffinity"]) == [
+        f"{kept}DuringSchedulingIgnoredDuringExecution"
+    ]
+    lines = [one for one in loaded.warnings if "is dropped: NodeLabel is not enabled at" in one]
+    assert len(lines) == 2
+    assert all(dropped in one for one in lines)
+
+
+@pytest.mark.parametrize(
+    ("version", "plugins", "weight"),
+    [
+        pytest.param("v1beta1", "{score: {enabled: [{name: SelectorSpread, weight: 1}]}}", 2, id="lighter"),
+        pytest.param("v1beta1", "{score: {enabled: [{name: SelectorSpread, weight: 5}]}}", 5, id="heavier"),
+        pytest.param("v1beta3", "{multiPoint: {enabled: [{name: SelectorSpread}]}}", 2, id="multiPoint"),
+        pytest.param(
+            "v1beta3",
+            "{multiPoint: {enabled: [{name: PodTopologySpread, weight: 7}]},"
+            " score: {enabled: [{name: SelectorSpread, weight: 3}]}}",
+            7,
+            id="weight of multiPoint",
+        ),
+        pytest.param(
+            "v1beta1",
+            "{score: {enabled: [{name: SelectorSpread, weight: 1}], disabled: [{name: '*'}]}}",
+            1,
+            id="off by default",
+        ),
+    ],
+)
+def test_a_plugin_that_joins_a_default_one_does_not_lower_its_weight(
+    version: str, plugins: str, weight: int
+) -> None:
+    loaded = load(version, f"profiles: [{{plugins: {plugins}}}]")
+    assert weights(loaded)["PodTopologySpread"] == weight
+    assert ("are one plugin: the highest weight counts" in said(loaded)) is (weight != 1)
+
+
+def test_points_that_v1beta2_did_not_read_are_dropped_aloud() -> None:
+    loaded = load(
+        "v1beta2",
+        "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]},"
+        " preEnqueue: {enabled: [{name: Mine}]}}}]",
+    )
+    assert names(loaded, "filter")
+    assert "Mine" not in names(loaded, "preEnqueue")
+    for point in ("multiPoint", "preEnqueue"):
+        assert f"profiles[0].plugins.{point}: dropped: v1beta2 had the field" in said(loaded)
+
+
 @pytest.mark.parametrize("plugin", ["ServiceAffinity", "NodePreferAvoidPods"])
 def test_plugins_without_an_equal_are_dropped_aloud(plugin: str) -> None:
     text = f"profiles: [{{plugins: {{score: {{enabled: [{{name: {plugin}}}]}}}}}}]"
@@ -339,8 +400,8 @@ def test_a_plugin_that_nobody_registered_is_named_with_the_cure_and_what_was_con
         ("v1beta3", "healthzBindAddress: x", 'unknown field "healthzBindAddress"'),
         (
             "v1beta2",
-            "profiles: [{plugins: {multiPoint: {}}}]",
-            'unknown field "profiles[0].plugins.multiPoint"',
+            "profiles: [{plugins: {multiPont: {}}}]",
+            'unknown field "profiles[0].plugins.multiPont"',
         ),
         ("v1beta3", "profiles: [{percentageOfNodesToScore: 3}]", "profiles[0].percentageOfNodesToScore"),
         ("v1beta1", "plugins: {}", 'unknown field "plugins"'),

@@ -128,6 +128,76 @@ def test_labels_that_nodes_must_have_become_an_added_affinity() -> None:
     assert any("selectors of pods as well" in warning for warning in loaded.warnings)
 
 
+def test_a_built_in_name_is_kept_and_its_argument_dropped_with_a_warning() -> None:
+    loaded = load(
+        {
+            "predicates": [
+                {
+                    "name": "PodFitsResources",
+                    "argument": {"labelsPresence": {"labels": ["ssd"], "presence": True}},
+                }
+            ],
+            "priorities": [
+                {
+                    "name": "ImageLocalityPriority",
+                    "weight": 2,
+                    "argument": {"labelPreference": {"label": "ssd", "presence": True}},
+                }
+            ],
+        }
+    )
+    profile = loaded.profiles[0]
+    assert "NodeResourcesFit" in names_at(profile, "filter")
+    assert "NodeAffinity" not in names_at(profile, "filter") | names_at(profile, "score")
+    assert weights(profile) == {"ImageLocality": 2, "DynamicResources": 2}
+    said = "\n".join(loaded.warnings)
+    assert "labelsPresence is dropped: PodFitsResources is built in" in said
+    assert "labelPreference is dropped: ImageLocalityPriority is built in" in said
+
+
+def test_labels_of_different_weights_keep_their_proportions() -> None:
+    liked = [("a", 2), ("b", 6), ("c", 2)]
+    priorities: list[dict[str, Any]] = [
+        {"name": key, "weight": weight, "argument": {"labelPreference": {"label": key, "presence": True}}}
+        for key, weight in liked
+    ]
+    loaded = load({"priorities": [{"name": "NodeAffinityPriority", "weight": 9}, *priorities]})
+    args: Any = loaded.profiles[0].plugin_args["NodeAffinity"]
+    terms = args["addedAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["weight"] for term in terms] == [1, 3, 1]
+    assert weights(loaded.profiles[0])["NodeAffinity"] == 10
+
+
+def test_weights_of_labels_fit_into_a_term() -> None:
+    priorities = [
+        {"name": key, "weight": weight, "argument": {"labelPreference": {"label": key, "presence": True}}}
+        for key, weight in [("a", 1), ("b", 10_001)]
+    ]
+    args: Any = profile_of({"priorities": priorities}).plugin_args["NodeAffinity"]
+    terms = args["addedAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["weight"] for term in terms] == [1, 100]
+
+
+def test_a_second_ratio_is_dropped_by_name() -> None:
+    other = {"shape": [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]}
+    loaded = load(
+        {
+            "priorities": [
+                {"name": name, "weight": 1, "argument": {"requestedToCapacityRatioArguments": shape}}
+                for name, shape in [("Packed", SHAPE), ("Spread", other)]
+            ]
+        }
+    )
+    args: Any = loaded.profiles[0].plugin_args["NodeResourcesFit"]
+    assert args["scoringStrategy"]["requestedToCapacityRatio"] == SHAPE
+    assert any("RequestedToCapacityRatio of Packed; the other is dropped" in w for w in loaded.warnings)
+
+
+def test_a_symmetric_weight_of_zero_is_said_to_be_the_default() -> None:
+    loaded = load({"kind": "Policy", "apiVersion": "v1", "hardPodAffinitySymmetricWeight": 0})
+    assert any("hardPodAffinitySymmetricWeight: dropped: 0 meant" in one for one in loaded.warnings)
+
+
 def test_ratio_has_its_shape_and_resources() -> None:
     argument = {
         "requestedToCapacityRatioArguments": SHAPE | {"resources": [{"name": "example.com/gpu", "weight": 5}]}
@@ -155,7 +225,10 @@ def test_two_strategies_keep_the_heavier_one_and_say_so() -> None:
     assert isinstance(args, dict)
     assert args["scoringStrategy"]["type"] == "MostAllocated"  # type: ignore[index, call-overload]
     assert weights(loaded.profiles[0])["NodeResourcesFit"] == 3
-    assert any("one scoringStrategy: MostAllocated" in warning for warning in loaded.warnings)
+    assert any(
+        "one scoringStrategy: MostAllocated of MostRequestedPriority" in warning
+        for warning in loaded.warnings
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,6 +298,23 @@ def test_what_has_no_equal_is_dropped_with_a_warning() -> None:
             {"priorities": [{"name": "RequestedToCapacityRatioPriority", "weight": 1}]},
             "priorities[0].argument",
             "with a shape",
+        ),
+        (
+            {
+                "predicates": [
+                    {
+                        "name": "Two",
+                        "argument": {"labelsPresence": {"labels": []}, "serviceAffinity": {"labels": []}},
+                    }
+                ]
+            },
+            "predicates[0].argument",
+            "exactly one field, labelsPresence or serviceAffinity; here are 2",
+        ),
+        (
+            {"priorities": [{"name": "EqualPriority", "weight": 1, "argument": {}}]},
+            "priorities[0].argument",
+            "here are 0",
         ),
     ],
 )
