@@ -98,7 +98,7 @@ class RowColumn:
         self._unknown = None
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
-        """The number of each row: the caller's own array."""
+        """The number of each row; read-only, and of this call: the next one writes to the same memory."""
         return nodes.take_of(self._numbers)
 
     def keep_verdicts(self, nodes: NodeTable, positions: Rows, verdicts: Verdicts) -> None:

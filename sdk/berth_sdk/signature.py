@@ -8,9 +8,7 @@ differ.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -41,16 +39,18 @@ def signature(pod: Pod) -> bytes:
 
 def _digest(pod: Pod) -> bytes:
     wishes = _summary_wishes(pod) if pod.object is None else _spec_wishes(pod.spec)
-    document = [
+    document = (
         pod.namespace,
-        pod.labels,
-        pod.annotations,
+        sorted(pod.labels.items()),
+        sorted(pod.annotations.items()),
         pod.priority,
         pod.owner.uid if pod.owner else "",
         pod.object is None,
         wishes,
-    ]
-    return blake2b(_ENCODER.encode(document).encode(), digest_size=_DIGEST_BYTES).digest()
+    )
+    # `repr` of strings, numbers, lists and maps says each of them exactly, and is what costs least. The maps
+    # of a spec keep the order in which they were written: siblings have the same.
+    return blake2b(repr(document).encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,25 +76,18 @@ def _is_token_volume(name: Any) -> bool:
     return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
 
 
-def _summary_wishes(pod: Pod) -> Mapping[str, Any]:
-    return {
-        "requests": pod.requests,
-        "nonZero": pod.non_zero_requests,
-        "score": pod.score_requests,
-        "nodeSelector": pod.node_selector,
-        "tolerations": [asdict(toleration) for toleration in pod.tolerations],
-        "schedulerName": pod.scheduler_name,
-        "gates": pod.scheduling_gates,
-        "ports": [asdict(port) for port in pod.host_ports],
-        "images": pod.images,
-        "claims": pod.claims,
-        "neverPreempts": pod.never_preempts,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Mappings that are no dicts, as protobuf's maps."""
-    return dict(value)
-
-
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain)
+def _summary_wishes(pod: Pod) -> tuple[Any, ...]:
+    # Sorted: a map that came over the wire has no order.
+    return (
+        sorted(pod.requests.items()),
+        sorted(pod.non_zero_requests.items()),
+        sorted(pod.score_requests.items()),
+        sorted(pod.node_selector.items()),
+        pod.tolerations,
+        pod.scheduler_name,
+        pod.scheduling_gates,
+        pod.host_ports,
+        pod.images,
+        pod.claims,
+        pod.never_preempts,
+    )

@@ -53,7 +53,7 @@ class ScoreTable:
 
     def best(self) -> NDArray[np.intp]:
         """The rows with the highest total, ascending: the tie set."""
-        return np.flatnonzero(self.total == self.total.max())
+        return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
 
     def top(self, count: int) -> NDArray[np.intp]:
         """`count` rows with the highest totals, or all if there are fewer; ascending."""

@@ -186,7 +186,9 @@ class PluginRelay:
         started_s = time.perf_counter()
         try:
             if local is not None:
-                raw = ask(local, self._deadline_s(call, rule, cycle))
+                # Rounds of PreBind share one deadline; the budget of a cycle is for remote time.
+                timed = call is calls.PRE_BIND
+                raw = ask(local, self._deadline_s(call, rule, cycle) if timed else rule.deadline_s)
                 if must_wait(raw):
                     raw = await raw
                 answer = check(raw)

@@ -152,7 +152,7 @@ class Checker:
                 self._violation(call, "answered a verdict group that does not exist")
             return verdicts
         # Read as unsigned, a negative group is above every length too.
-        if count and int(groups.view(np.uint32).max()) >= len(statuses):
+        if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
             self._violation(call, "answered a verdict group that does not exist")
         legal = _LEGAL[FILTER.rpc]
         if all(status.code in legal for status in statuses):
@@ -201,7 +201,7 @@ class Checker:
     def final_scores(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """0..100 each; kube-scheduler's own words otherwise."""
         # Read as unsigned, a negative score is above every legal one too.
-        if len(scores) and int(scores.view(np.uint64).max()) > MAX_NODE_SCORE:
+        if len(scores) and int(np.maximum.reduce(scores.view(np.uint64))) > MAX_NODE_SCORE:
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             call = NORMALIZE_SCORE if self.descriptor.normalization is ScoreNormalization.RPC else SCORE
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)

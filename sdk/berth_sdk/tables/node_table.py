@@ -44,7 +44,10 @@ class NodeTable:
         # All slots 0..n-1 in use and asked for: columns can be handed out without a copy.
         count = len(self.rows)
         self._all = bool(
-            count and self.rows[0] == 0 and self.rows[-1] == count - 1 and (rows is None or self._ascending())
+            count
+            and self.rows.item(-1) == count - 1
+            and self.rows.item(0) == 0
+            and (rows is None or self._ascending())
         )
         self._usages = usages
 
@@ -221,8 +224,8 @@ class NodeTable:
     # --- plumbing ------------------------------------------------------------------------------
 
     def take_of(self, column: NDArray[Any]) -> NDArray[Any]:
-        """The entries of a column by slot that belong to the rows: the caller's own array."""
-        return column[: len(self.rows)].copy() if self._all else column.take(self.rows)
+        """The entries of a column by slot that belong to the rows; read-only, and no copy if it can be."""
+        return self._take(column)
 
     @property
     def is_snapshot(self) -> bool:

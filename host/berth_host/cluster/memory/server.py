@@ -46,6 +46,7 @@ class ApiServer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._admission = Admission()
+        self._second, self._second_text = -1, ""
         self.store = ObjectStore()
         self.events = EventLog()
 
@@ -238,7 +239,11 @@ class ApiServer:
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        second = int(self._clock.now_s())
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._second_text
 
 
 def _kind(resource: str) -> Kind:
