@@ -7,6 +7,11 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from berth_host import log
+from hypothesis import settings
+
+# No test may depend on how busy the machine is.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 
 
 @pytest.fixture(autouse=True)
