@@ -181,7 +181,8 @@ def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: Plugin
     elif row.change is Change.DROPPED:
         remarks.changed(row, path, entry.line, what=what)
     else:
-        remarks.say(f"{what} are dropped: the profile does not enable it", path, entry.line)
+        reason = "the profile does not score by it" if row.strategy else "the profile does not enable it"
+        remarks.say(f"{what} are dropped: {reason}", path, entry.line)
 
 
 def _label_rules(given: SourceNode, path: str, sets: PluginSets, remarks: Remarks) -> LabelRules:

@@ -21,6 +21,7 @@ from berth_host.config.older.table import (
     FIT,
     LEAST,
     POINTS,
+    SPREAD,
     UNREAD_POINTS,
     field_row,
     row_of,
@@ -268,6 +269,9 @@ def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Ent
 def _why_not_disabled(row: Row) -> str:
     if not row.becomes:
         return f"the plugin is gone since {row.since}"
+    if row.becomes == (SPREAD,):
+        cure = "defaultingType: List in the arguments of PodTopologySpread turns that off"
+        return f"the plugin is gone since {row.since}; {row.note}: {cure}"
     names = " and ".join(row.becomes)
     return f"the plugin is gone since {row.since}; disable {names} if you do not want that one"
 

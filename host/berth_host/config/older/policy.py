@@ -49,7 +49,7 @@ _SCORE_POINTS: Final = ("preScore", "score")
 _POINTS_IN_ORDER: Final = (MULTI_POINT, "preFilter", "filter", *_SCORE_POINTS)
 _NOT_OF_POLICIES: Final = ("placementScore",)
 _LIKING: Final = row_of(Subject.PRIORITY, LABEL_PREFERENCE)
-_MAX_WEIGHT: Final = (2**63 - 1) // 100
+_MAX_WEIGHT: Final = 2**31 - 1
 _NAMED_BY_ARGUMENT: Final = frozenset({"RequestedToCapacityRatioPriority"})
 """Names of the table that were built in no release: the argument says what they are."""
 _SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
@@ -166,13 +166,18 @@ def _read_priorities(root: SourceNode, selection: _Selection, remarks: Remarks) 
             yield wrong
         elif row is None:
             yield _unknown(item, path, Subject.PRIORITY, PRIORITIES)
-        elif not 0 < weight < _MAX_WEIGHT:
+        elif not 0 < weight <= _MAX_WEIGHT:
             message = f'Priority "{text_of(item, "name")}" should have a positive weight applied to it'
+            message += f", of at most {_MAX_WEIGHT}"
             yield Finding(message, f"{path}.weight", FieldErrorType.INVALID, item.line_of("weight"))
         else:
             remarks.changed(row, path, item.line, what=_shown(item, row))
             _say_unread_argument(item, row, path, remarks)
             _select_priority(selection, _Scored(row, weight, path, item), remarks)
+    liked = selection.liked
+    if liked is not None and liked.weight > _MAX_WEIGHT:
+        message = f"the weights of all {LABEL_PREFERENCE} add up to {liked.weight}, more than {_MAX_WEIGHT}"
+        yield Finding(message, f"{liked.path}.weight", FieldErrorType.INVALID, liked.node.line_of("weight"))
     strategy = selection.strategy
     is_ratio = strategy is not None and strategy.row.strategy == RATIO
     if strategy is not None and is_ratio and _argument(strategy.node, RATIO_ARGUMENTS) is None:

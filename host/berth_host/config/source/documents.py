@@ -18,6 +18,7 @@ from berth_host.config.source.yaml_reader import read_yaml
 
 _BERTH_LINE: Final = re.compile(r"""^apiVersion:[ \t]*["']?config\.berth\.io/""", re.MULTILINE)
 _DOCUMENT_MARK: Final = re.compile(r"^---(?=[ \t\r\n]|$)", re.MULTILINE)
+_END_MARK: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*\.\.\.(?=[ \t\r\n]|$)")
 _META_FIELDS: Final = ("apiVersion", "kind")
 
 
@@ -126,6 +127,8 @@ def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -
     """The documents after one that ends there, unparsed; those without any content are left out."""
     lines = text.splitlines(keepends=True)
     offset = sum(len(line) for line in lines[:end_line]) + end_column
+    while mark := _END_MARK.match(text, offset):
+        offset = mark.end()  # between two end marks there is no document
     starts = [match.start() for match in _DOCUMENT_MARK.finditer(text, offset)]
     if not starts or text[offset : starts[0]].strip():
         starts.insert(0, offset)

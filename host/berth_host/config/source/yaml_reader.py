@@ -45,9 +45,16 @@ def read_yaml(text: str, *, first_line: int = 1) -> YamlDocument:
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark or err.context_mark
         message = ", ".join(part for part in (err.context, err.problem) if part)
+        if mark is not None and _is_tab(text, mark):
+            message += ": a tab; indent with spaces"
         raise SourceError(f"yaml: {message}", mark.line + first_line if mark else None) from err
     except (yaml.YAMLError, UnicodeError) as err:
         raise SourceError(f"yaml: {' '.join(str(err).split())}", None) from err
+
+
+def _is_tab(text: str, mark: yaml.Mark) -> bool:
+    lines = text.split("\n")
+    return mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t"
 
 
 @dataclass(slots=True)

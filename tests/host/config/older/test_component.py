@@ -255,6 +255,20 @@ def test_a_plugin_that_joins_a_default_one_does_not_lower_its_weight(
     assert ("are one plugin: the highest weight counts" in said(loaded)) is (weight != 1)
 
 
+def test_what_disabling_a_plugin_and_dropped_arguments_are_said_to_mean() -> None:
+    loaded = load(
+        "v1beta1",
+        "profiles:\n- plugins: {score: {disabled: [{name: SelectorSpread}],\n"
+        "    enabled: [{name: NodeResourcesMostAllocated, weight: 2}, {name: RequestedToCapacityRatio}]}}\n"
+        "  pluginConfig:\n"
+        "  - {name: RequestedToCapacityRatio, args: {shape: [{utilization: 0, score: 0}]}}\n",
+    )
+    assert "defaultingType: List in the arguments of PodTopologySpread turns that off" in said(loaded)
+    assert "arguments of RequestedToCapacityRatio are dropped: the profile does not score by it" in said(
+        loaded
+    )
+
+
 def test_points_that_v1beta2_did_not_read_are_dropped_aloud() -> None:
     loaded = load(
         "v1beta2",

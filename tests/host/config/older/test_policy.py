@@ -293,6 +293,21 @@ def test_what_has_no_equal_is_dropped_with_a_warning() -> None:
         ),
         ({"priorities": [{"name": "X", "weight": 1}]}, "priorities[0].name", 'no priority "X"'),
         ({"priorities": [{"name": "EqualPriority"}]}, "priorities[0].weight", "positive weight"),
+        (
+            {"priorities": [{"name": "EqualPriority", "weight": 2**31}]},
+            "priorities[0].weight",
+            "of at most 2147483647",
+        ),
+        (
+            {
+                "priorities": [
+                    {"name": key, "weight": 2**30, "argument": {"labelPreference": {"label": key}}}
+                    for key in ("a", "b")
+                ]
+            },
+            "priorities[1].weight",
+            "add up to 2147483648",
+        ),
         ({"predicates": [{"name": "labelsPresence"}]}, "predicates[0].name", "no predicate"),
         (
             {"priorities": [{"name": "RequestedToCapacityRatioPriority", "weight": 1}]},

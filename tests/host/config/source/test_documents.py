@@ -135,3 +135,10 @@ def test_a_rest_is_joined_to_nothing_but_what_the_caller_wants() -> None:
     documents = read_documents(f"{HEAD}...\nb: 1\n", joins_rest=lambda root: False)
     assert documents.scheduler is not None
     assert "b" not in documents.scheduler.members
+
+
+def test_nothing_stands_between_two_end_marks() -> None:
+    documents = joined("...\n# nothing\n\n...\nb: 2\n")
+    assert documents.scheduler is not None
+    assert documents.scheduler.line_of("b") == 7
+    assert len(documents.warnings) == 1

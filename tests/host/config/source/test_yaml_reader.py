@@ -91,6 +91,11 @@ def test_unreadable_text_is_an_error_with_its_line(text: str, line: int | None) 
     assert caught.value.line == line
 
 
+def test_a_tab_is_named_as_the_cause() -> None:
+    with pytest.raises(SourceError, match="a tab; indent with spaces"):
+        read("a:\n\tb: 1\n")
+
+
 def test_aliases_of_aliases_are_stopped() -> None:
     lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1,1]"]
     lines += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
