@@ -3,7 +3,7 @@
 Everything that converts looks its names up here, every warning quotes a row, and the reference page is
 made from it. Facts only; `since` is the release of Kubernetes, or the version of the group, that changed.
 
-Source: kube-scheduler 1.10 to 1.36: `pkg/scheduler/apis/config/{v1alpha1,...,v1beta3}`, the registry of
+Source: kube-scheduler 1.12 to 1.36: `pkg/scheduler/apis/config/{v1alpha1,...,v1beta3}`, the registry of
 predicates and priorities of 1.22 (`framework/plugins/legacy_registry.go`), the changelogs.
 """
 
@@ -115,7 +115,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         _V1ALPHA1,
         "",
         Change.DROPPED,
-        "1.12",
+        "1.15",
         "terms of pod affinity name their topologyKey",
     ),
     _field(
