@@ -257,9 +257,9 @@ def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Ent
     if row is None:
         yield entry
     elif remarks.form not in row.forms:
-        # It named nothing in its own version either, which both accept.
-        remarks.say(f"disabling {entry.name} does nothing: {_why_not_disabled(row)}", path, entry.line)
-        yield entry
+        # It named nothing in its own version either.
+        text = f"disabling {entry.name}, which does nothing, is dropped: {_why_not_disabled(row)}"
+        remarks.say(text, path, entry.line)
     elif row.strategy == LEAST:
         yield entry  # until all strategies are known
     else:
