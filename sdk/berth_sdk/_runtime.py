@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from berth_sdk._answers import Steps, must_wait, run
 from berth_sdk._convert import Answers
 from berth_sdk._declarations import PARAMETERS
-from berth_sdk._shared_columns import RowColumns, SharedAnswers, TableAnswers
+from berth_sdk._shared_columns import RowColumn, RowColumns, SharedAnswers, TableAnswers
 from berth_sdk._what_if import scenario_verdict
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import EAGER, Descriptor, describe
@@ -99,7 +99,15 @@ class PluginRuntime:
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True
     ) -> Answer[FilterResult]:
         """Verdicts over the candidates. With `eager` scores come along where the descriptor says so."""
-        return run(self._filter(state, pod, nodes, eager and self.descriptor.eager))
+        eager = eager and self.descriptor.eager
+        shared = self._shared.verdicts
+        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+            return run(self._filter(state, pod, nodes, eager))
+        column = shared.column(pod, nodes)
+        missing = column.missing(nodes)
+        if not len(missing) and not eager:
+            return FilterResult(column.verdicts(nodes))
+        return run(self._filter_rows(column, missing, state, pod, nodes, eager))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """One verdict per scenario, by the plugin's own method or derived from its Filter."""
@@ -121,7 +129,14 @@ class PluginRuntime:
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
-        return run(self._score(state, pod, nodes))
+        shared = self._shared.scores
+        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+            return run(self._score(state, pod, nodes))
+        column = shared.column(pod, nodes)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return column.read(nodes)
+        return run(self._score_rows(column, missing, state, pod, nodes))
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
@@ -210,43 +225,44 @@ class PluginRuntime:
         return self._ask(method, lambda answer: self._read.decision(method, answer), *args)
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
-        shared = self._shared.verdicts if nodes.is_snapshot else None
-        if shared is None:
+        shared = self._shared.verdicts
+        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        result = None if table is None else table.find(pod, nodes)
+        if result is None:
+            writes = state.writes
             result = yield from self._ask_filter(state, pod, nodes)
-        elif isinstance(shared, RowColumns):
-            result = yield from self._filter_rows(shared, state, pod, nodes)
-        else:
-            known = shared.find(pod, nodes)
-            if known is None:
-                writes = state.writes
-                known = yield from self._ask_filter(state, pod, nodes)
-                if state.writes == writes:
-                    shared.keep(pod, nodes, known)
-            result = known
+            if table is not None and state.writes == writes:
+                table.keep(pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
             result = yield from self._with_scores(state, pod, nodes, result)
         return result
 
     def _filter_rows(
-        self, shared: RowColumns, state: CycleState, pod: Pod, nodes: NodeTable
+        self,
+        column: RowColumn,
+        missing: NDArray[np.intp],
+        state: CycleState,
+        pod: Pod,
+        nodes: NodeTable,
+        eager: bool,
     ) -> Steps[FilterResult]:
         """Ask about the rows that moved, and remember what was said."""
-        column = shared.column(pod, nodes)
-        missing = column.missing(nodes)
+        errors = False
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
             result = yield from self._ask_filter(state, pod, asked)
             if result.eager_scores is not None or result.skip_score:
                 # What comes beside the verdicts is about this call: such a plugin is asked in full.
                 self._shared.verdicts = None
-                return (yield from self._ask_filter(state, pod, nodes))
+                return (yield from self._filter(state, pod, nodes, eager))
             column.keep_verdicts(nodes, missing, result.verdicts)
-            if any(not status.is_success and not status.is_rejected for status in result.verdicts.statuses):
-                # An error is no answer about the row; the next pod asks again.
-                verdicts = column.verdicts(nodes)
-                column.forget(asked.rows)
-                return FilterResult(verdicts)
-        return FilterResult(column.verdicts(nodes))
+            errors = any(not one.is_success and not one.is_rejected for one in result.verdicts.statuses)
+        verdicts = column.verdicts(nodes)
+        if errors:
+            # An error is no answer about the row; the next pod asks again.
+            column.forget(asked.rows)
+        result = FilterResult(verdicts)
+        return (yield from self._with_scores(state, pod, nodes, result)) if eager else result
 
     def _ask_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         """The plugin's own answer for every row."""
@@ -309,22 +325,22 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        shared = self._shared.scores if nodes.is_snapshot else None
-        if shared is None:
-            return (yield from self._ask_score(state, pod, nodes))
-        if isinstance(shared, TableAnswers):
-            known = shared.find(pod, nodes)
-            if known is None:
-                writes = state.writes
-                known = yield from self._ask_score(state, pod, nodes)
-                if state.writes == writes:
-                    shared.keep(pod, nodes, known)
-            return known
-        column = shared.column(pod, nodes)
-        missing = column.missing(nodes)
-        if len(missing):
-            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            column.keep(nodes, missing, (yield from self._ask_score(state, pod, asked)))
+        shared = self._shared.scores
+        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        scores = None if table is None else table.find(pod, nodes)
+        if scores is None:
+            writes = state.writes
+            scores = yield from self._ask_score(state, pod, nodes)
+            if table is not None and state.writes == writes:
+                table.keep(pod, nodes, scores)
+        return scores
+
+    def _score_rows(
+        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Steps[NDArray[np.int64]]:
+        """Ask about the rows that moved, and remember what was said."""
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        column.keep(nodes, missing, (yield from self._ask_score(state, pod, asked)))
         return column.read(nodes)
 
     def _ask_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:

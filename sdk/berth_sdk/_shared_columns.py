@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -40,12 +41,23 @@ _NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 class RowColumn:
     """One number per slot for one pod signature: a score, or the code of a status (0: success)."""
 
-    __slots__ = ("_codes", "_known", "_numbers", "_position", "_unknown", "statuses")
+    __slots__ = (
+        "_codes",
+        "_known",
+        "_numbers",
+        "_position",
+        "_read",
+        "_read_rows",
+        "_unknown",
+        "statuses",
+    )
 
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._position = -1
+        self._read: NDArray[Any] | None = None
+        self._read_rows: Rows | None = None
         # The only slots in use that are not known; None: too many to be listed.
         self._unknown: set[int] | None = None
         self._codes: dict[Status, int] = {SUCCESS: 0}
@@ -55,6 +67,7 @@ class RowColumn:
         """Forget the rows that moved since the last time."""
         log = columns.node_moved if node_only else columns.moved
         if len(self._known) < columns.capacity:
+            self._read = None
             self._known = _longer(self._known, columns.capacity)
             self._numbers = _longer(self._numbers, columns.capacity)
         moved = log.since(self._position) if self._position >= 0 else None
@@ -86,6 +99,7 @@ class RowColumn:
         slots = nodes.rows if len(positions) == len(nodes) else nodes.rows.take(positions)
         self._numbers[slots] = numbers
         self._known[slots] = True
+        self._read = None
         if self._unknown is not None:
             self._unknown.difference_update(slots.tolist())
         elif len(nodes) == nodes.snapshot_size:
@@ -98,8 +112,16 @@ class RowColumn:
         self._unknown = None
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
-        """The number of each row; read-only, and of this call: the next one writes to the same memory."""
-        return nodes.take_of(self._numbers)
+        """The number of each row; read-only, and of this call: the next one writes to the same memory.
+
+        The very array of the call before where nothing was written since and the rows are the same.
+        """
+        if not nodes.is_whole:
+            return nodes.take_of(self._numbers)
+        rows = nodes._columns.live_rows()
+        if self._read is None or self._read_rows is not rows:
+            self._read, self._read_rows = nodes.take_of(self._numbers), rows
+        return self._read
 
     def keep_verdicts(self, nodes: NodeTable, positions: Rows, verdicts: Verdicts) -> None:
         """Remember verdicts as their codes."""
@@ -112,7 +134,7 @@ class RowColumn:
     def verdicts(self, nodes: NodeTable) -> Verdicts:
         """The verdict of each row."""
         if len(self.statuses) == 1:
-            return Verdicts.feasible(len(nodes))
+            return _feasible(len(nodes))
         return Verdicts(self.read(nodes), tuple(self.statuses))
 
     def _encode(self, status: Status) -> int:
@@ -228,6 +250,13 @@ class SharedAnswers:
         if self._readers is None:
             self._readers = [self._handle.objects(resource) for resource in self._resources]
         return tuple(reader.version for reader in self._readers)
+
+
+@lru_cache(maxsize=8)
+def _feasible(count: int) -> Verdicts:
+    verdicts = Verdicts.feasible(count)
+    verdicts.groups.flags.writeable = False
+    return verdicts
 
 
 def _key(pod: Pod) -> bytes:

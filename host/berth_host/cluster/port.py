@@ -15,7 +15,9 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 
 MAX_EVENTS_PER_TURN: Final = 20
-"""How many changes an adapter hands over before the loop may do something else."""
+"""How many changes an adapter hands over at most before the loop may do something else ..."""
+MAX_TURN_S: Final = 0.0002
+"""... and for how long: the first change that ends later is the last one of its turn."""
 
 
 @dataclass(frozen=True, slots=True)

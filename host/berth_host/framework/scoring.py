@@ -50,9 +50,15 @@ class ScoreTable:
     total: Scores
     plugins: list[PluginScores] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    _best: NDArray[np.intp] | None = None
 
     def best(self) -> NDArray[np.intp]:
-        """The rows with the highest total, ascending: the tie set."""
+        """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
+        if self._best is None:
+            self._best = self._highest()
+        return self._best
+
+    def _highest(self) -> NDArray[np.intp]:
         return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
 
     def top(self, count: int) -> NDArray[np.intp]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 from berth_sdk._answers import must_wait, settled
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import Answer, ExtensionPoint
+from berth_sdk.extension_points import Answer, DependsOn, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -116,6 +116,10 @@ class PluginRelay:
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
         self._failing: set[str] = set()
+        self._shares_rows = self._local is not None and route.descriptor.depends_on in (
+            DependsOn.NODE,
+            DependsOn.ROW,
+        )
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
         self._keys = {item.rpc: (name, item.rpc) for item in calls.CALLS}

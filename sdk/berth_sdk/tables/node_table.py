@@ -30,7 +30,7 @@ class NodeTable:
     `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_columns", "_sorted", "_usages", "rows")
+    __slots__ = ("_all", "_columns", "_sorted", "_usages", "is_whole", "rows")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class NodeTable:
         self._columns = columns
         self.rows = read_only(columns.live_rows() if rows is None else rows)
         self._sorted: bool | None = True if rows is None else None
+        self.is_whole = rows is None
+        """The table was made of every node of the snapshot, in the order of their slots."""
         # All slots 0..n-1 in use and asked for: columns can be handed out without a copy.
         count = len(self.rows)
         self._all = bool(

@@ -7,6 +7,7 @@ they change comes back through the loop, in order, a few events per turn, as a w
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 
 from berth_host.cluster.memory.server import ApiServer
-from berth_host.cluster.port import MAX_EVENTS_PER_TURN, EventRecord, WatchEvent, WatchHandler
+from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S, EventRecord, WatchEvent, WatchHandler
 from berth_host.model.clock import Clock
 
 
@@ -132,9 +133,12 @@ class _Delivery:
 
     def _turn(self) -> None:
         self._turn_is_due = False
+        ends_s = time.perf_counter() + MAX_TURN_S
         try:
             for _ in range(min(MAX_EVENTS_PER_TURN, len(self._pending))):
                 self._handler(self._pending.popleft())
+                if time.perf_counter() >= ends_s:
+                    break
         finally:
             # A handler that raised has lost its event (the loop reports it); the others still come.
             if self._pending:

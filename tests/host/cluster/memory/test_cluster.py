@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from berth_host.cluster.memory import cluster as cluster_module
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, ClusterPort, WatchEvent
 from berth_host.errors.cluster import ConflictError
@@ -63,7 +64,10 @@ async def test_change_comes_back_later_not_inside_the_call(cluster: MemoryCluste
     assert cluster.undelivered_count == 0
 
 
-async def test_one_turn_hands_over_a_few_changes_only(cluster: MemoryCluster) -> None:
+async def test_one_turn_hands_over_a_few_changes_only(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "MAX_TURN_S", 60.0)
     seen: list[WatchEvent] = []
     await cluster.start(seen.append)
     for i in range(2 * MAX_EVENTS_PER_TURN + 1):
@@ -73,6 +77,21 @@ async def test_one_turn_hands_over_a_few_changes_only(cluster: MemoryCluster) ->
         await asyncio.sleep(0)
         counts.append(len(seen))
     assert counts == [MAX_EVENTS_PER_TURN, 2 * MAX_EVENTS_PER_TURN, 2 * MAX_EVENTS_PER_TURN + 1]
+
+
+async def test_a_turn_ends_when_its_time_is_over(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "MAX_TURN_S", 0.0)
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append)
+    for name in "abc":
+        cluster.server.create(node_object(name))
+    counts = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        counts.append(len(seen))
+    assert counts == [1, 2, 3]
 
 
 async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryCluster) -> None:
