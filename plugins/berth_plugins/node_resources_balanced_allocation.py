@@ -63,7 +63,8 @@ class NodeResourcesBalancedAllocation(Plugin):
             if not is_counted(name) or not (amount or name in PLAIN):
                 continue
             allocatable, used = nodes.allocatable(name), nodes.requested(name)
-            here = None if allocatable.min(initial=1) > 0 else np.not_equal(allocatable, 0)
+            everywhere = int(np.count_nonzero(allocatable)) == len(nodes)
+            here = None if everywhere else np.not_equal(allocatable, 0)
             # Rows without the resource are left out below; 1 keeps the division quiet.
             whole = (allocatable if here is None else np.where(here, allocatable, 1)).astype(np.float64)
             without.append(np.minimum(used / whole, 1.0))

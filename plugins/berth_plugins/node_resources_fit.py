@@ -89,13 +89,13 @@ class NodeResourcesFit(Plugin):
         short: list[NDArray[np.bool_]] = []
         never: list[NDArray[np.bool_]] = []
         full = nodes.pod_count >= nodes.allocatable("pods")
-        if full.any():
+        if np.count_nonzero(full):
             reasons.append(TOO_MANY_PODS)
             short.append(full)
         for name, amount in demand.amounts:
             allocatable = nodes.allocatable(name)
             lacking = allocatable - nodes.requested(name) < amount
-            if lacking.any():
+            if np.count_nonzero(lacking):
                 reasons.append(f"Insufficient {name}")
                 short.append(lacking)
                 never.append(lacking & (allocatable < amount))

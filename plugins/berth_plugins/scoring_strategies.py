@@ -49,7 +49,7 @@ class Strategy:
         total: Column = np.zeros(count, dtype=np.int64)
         weights: Column | int = 0
         for requested, allocatable, weight in columns:
-            everywhere = bool(allocatable.min(initial=1) > 0)
+            everywhere = int(np.count_nonzero(allocatable)) == count
             if everywhere:
                 scores = self.per_resource(requested, allocatable)
                 counted: Column | int = weight
@@ -62,7 +62,7 @@ class Strategy:
             total += scores if weight == 1 else scores * weight
             weights = weights + counted
         # Where nothing counted the total is 0, whatever it is divided by.
-        divisor = np.maximum(weights, 1)
+        divisor = max(weights, 1) if isinstance(weights, int) else np.maximum(weights, 1)
         if self.only_positive:
             total, divisor = 2 * total + divisor, 2 * divisor
         result: Column = total // divisor

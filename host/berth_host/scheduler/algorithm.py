@@ -40,6 +40,28 @@ class Feasible:
     rejected_by: set[str] = field(default_factory=set)
 
 
+class TiedNodes:
+    """Equally good nodes: rows of a table. There may be thousands, and one of them is looked at."""
+
+    __slots__ = ("_rows", "_table")
+
+    def __init__(self, table: NodeTable, rows: Rows) -> None:
+        self._table = table
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def name(self, position: int) -> str:
+        """The name of one of them."""
+        return self._table.name(self._rows.item(position))
+
+    @property
+    def names(self) -> list[str]:
+        """All names, in the order of the rows."""
+        return self._table.take(self._rows).names
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleResult:
     """The chosen node, and all that were as good. `scores` is None when none was scored."""
@@ -47,7 +69,7 @@ class ScheduleResult:
     node_name: str
     feasible_count: int
     evaluated_count: int
-    tied: NodeTable
+    tied: TiedNodes
     scores: ScoreTable | None = None
 
 
@@ -126,12 +148,12 @@ class Algorithm:
         nodes = cycle.nodes
         counts = (len(feasible.rows), feasible.visited_count)
         if len(feasible.rows) == 1:
-            return self._chosen(nodes.take(feasible.rows), counts)
+            return self._chosen(TiedNodes(nodes, feasible.rows), counts)
         # Sampling visits nodes in an order of its own; else the rows ascend as they are.
         rows = np.sort(feasible.rows) if self._percentage else feasible.rows
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
         if not self.framework.has_scores:
-            return self._chosen(candidates, counts)
+            return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
         scores = await self.framework.run_score(cycle, candidates)
         if isinstance(scores, Status):
             return scores
@@ -139,12 +161,12 @@ class Algorithm:
 
     def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
         """One of the rows with the highest total, by the Chooser."""
-        return self._chosen(scores.nodes.take(scores.best()), counts, scores)
+        return self._chosen(TiedNodes(scores.nodes, scores.best()), counts, scores)
 
     def _chosen(
-        self, tied: NodeTable, counts: tuple[int, int], scores: ScoreTable | None = None
+        self, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
     ) -> ScheduleResult:
-        return ScheduleResult(tied.node(self._chooser.pick(tied)).name, *counts, tied, scores)
+        return ScheduleResult(tied.name(self._chooser.pick(tied)), *counts, tied, scores)
 
 
 class SearchStart:

@@ -84,13 +84,13 @@ def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
         return
     diagnosis.skipped_scores = list(table.skipped)
     best = table.top(_TOP_SCORES)
-    for name, row in zip(table.nodes.take(best).names, best.tolist(), strict=True):
+    for row in best.tolist():
         diagnosis.top_scores.append(
             NodeScore(
-                name,
-                int(table.total[row]),
+                table.nodes.name(row),
+                table.total.item(row),
                 {
-                    item.plugin: (int(item.raw[row]), int(item.normalized[row]), item.weight)
+                    item.plugin: (item.raw.item(row), item.normalized.item(row), item.weight)
                     for item in table.plugins
                 },
             )

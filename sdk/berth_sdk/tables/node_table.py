@@ -79,6 +79,10 @@ class NodeTable:
         names: list[str] = self._take(self._columns.names).tolist()
         return names
 
+    def name(self, position: int) -> str:
+        """The name of the node in a row."""
+        return str(self._columns.names[self.rows.item(position)])
+
     def position(self, name: str) -> int | None:
         """The row of the node called `name`, or None if it is not among the candidates."""
         slot = self._columns.index_of.get(name)
