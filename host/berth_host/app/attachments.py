@@ -86,7 +86,7 @@ class HostAttachments:
             self._refresher = asyncio.ensure_future(self._refresh())
 
     async def synchronise(self) -> None:
-        """Bring every copy to the snapshot before the first cycle, whose deadlines are shorter."""
+        """Bring every copy to the snapshot, with more time than a call of a cycle has."""
         for attachment in self.attached_places.places:
             link = attachment.link
             if link is None or link.feed is None:

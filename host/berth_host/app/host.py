@@ -129,7 +129,11 @@ class Host:
             await self.handle_server.start()
         await self.attachments.start()
         await self.cluster.start(self.handlers.handle)
-        self.snapshot.update(self.cache)
+        await self.synchronise()
+
+    async def synchronise(self) -> None:
+        """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
+        await self._refresh_snapshot()
         await self.attachments.synchronise()
 
     async def start(self) -> None:

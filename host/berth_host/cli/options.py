@@ -25,6 +25,8 @@ no_convert_option: Final = click.option(
 )
 """Shared by all commands that read a configuration; without it older ones are converted to v1."""
 
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error.")
+
 _OPTIONS: Final = (
     click.option(
         "-f",
@@ -47,7 +49,7 @@ _OPTIONS: Final = (
         show_default=True,
         help="json and yaml print one object and nothing else.",
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Log every attempt on standard error."),
+    verbose_option,
 )
 
 

@@ -108,6 +108,8 @@ class Actions:
             if index % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         await self._delivered()
+        # Clusters do not grow by thousands of nodes at once: what that costs is no part of the figures.
+        await self._host.synchronise()
 
     def _fresh_name(self, template: Mapping[str, Any]) -> str:
         # Short and in order, so that a seed gives the same placements in every run.

@@ -22,7 +22,7 @@ from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resize
 from berth_host.cli.bench.scheduler_perf.cases import read_workloads
 from berth_host.cli.bench.workload import Workload
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import no_convert_option, own_plugins
+from berth_host.cli.options import no_convert_option, own_plugins, verbose_option
 from berth_host.cli.rendering.bench import notes_texts, plugins_text, results_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -54,6 +54,7 @@ _OPTIONS: Final = (
         show_default=True,
         help="json prints one line per workload and nothing else.",
     ),
+    verbose_option,
     click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
     click.option(
         "--dump-placements",
@@ -195,6 +196,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         seed=options.get("seed") or 0,
         profile=_absolute(options.get("profile")),
         placements=_absolute(options.get("placements")),
+        verbose=bool(options.get("verbose")),
         plugins=own_plugins(),
     )
 

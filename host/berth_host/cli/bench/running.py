@@ -49,6 +49,7 @@ class Settings:
     seed: int = 0
     profile: str = ""
     placements: str = ""
+    verbose: bool = False
     plugins: Mapping[str, type] = field(default_factory=dict)
 
 

@@ -41,6 +41,8 @@ Traffic = Callable[[str, str, int, int], None]
 """Told of every request: plugin, call, bytes sent, bytes received."""
 SYNC_STATE: Final = "SyncState"
 
+CATCH_UP_S: Final = 10.0
+"""How long a synchronisation may take that a call found necessary; the call itself has its own deadline."""
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """The largest message in either direction, as Configure tells it: gRPC's own default."""
 
@@ -114,12 +116,15 @@ class InstanceLink:
         self._on_trouble = on_trouble
         self._traffic = traffic
         self._syncing = asyncio.Lock()
+        self._catching_up: asyncio.Future[None] | None = None
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     def close(self) -> None:
         """No call will be answered any more."""
         self.is_open = False
+        if self._catching_up is not None:
+            self._catching_up.cancel()
 
     async def quiet(self, timeout_s: float) -> None:
         """Wait until no call is open, or for so long."""
@@ -186,13 +191,29 @@ class InstanceLink:
         None: nothing. What is too large for a call goes ahead of it. Raises PluginError.
         """
         feed = self.feed
-        if feed is None or self.held == feed.version:
-            return None
-        delta = None if self.held is None else feed.delta(self.held)
-        if delta is not None:
-            return delta
-        await self.sync(asked, ends_s)
+        while feed is not None and self.held != feed.version:
+            delta = None if self.held is None else feed.delta(self.held)
+            if delta is not None:
+                return delta
+            await self._catch_up(asked, ends_s)
         return None
+
+    async def _catch_up(self, asked: tuple[str, str], ends_s: float) -> None:
+        """Wait for a synchronisation that outlives this call: a cluster that takes longer than one call's
+        deadline would never get through otherwise.
+        """
+        task = self._catching_up
+        if task is None or task.done():
+            task = asyncio.ensure_future(self.sync(asked, time.monotonic() + CATCH_UP_S))
+            task.add_done_callback(_observe)
+            self._catching_up = task
+        left_s = max(ends_s - time.monotonic(), 0.0)
+        await asyncio.wait({task}, timeout=left_s)
+        if not task.done():
+            raise PluginTimeoutError(*asked, left_s)
+        if task.cancelled():
+            raise PluginUnavailableError(*asked, "lost its instance")
+        task.result()
 
     async def sync(self, asked: tuple[str, str], ends_s: float, *, full: bool = False) -> None:
         """SyncState until the instance stands where the snapshot stands. `ends_s`: monotonic seconds."""
@@ -271,6 +292,12 @@ class InstanceLink:
         self.held = have
         if have is None:
             self.wants_full = True
+
+
+def _observe(task: asyncio.Future[None]) -> None:
+    """Whoever waited has gone, perhaps; the next call tries again and says what is wrong."""
+    if not task.cancelled():
+        task.exception()
 
 
 def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:

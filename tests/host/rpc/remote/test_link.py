@@ -1,16 +1,26 @@
-"""The link itself: replies that are none."""
+"""The link itself: replies that are none, and a synchronisation that takes its time."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import grpc
 import pytest
-from berth_host.errors.plugins import HostFaultError, PluginProtocolError
+from berth_host.errors.plugins import (
+    HostFaultError,
+    PluginProtocolError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
 from berth_host.rpc.remote import methods
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
+from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
+from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.tables import StateVersion
 
 ASKED = ("Demo", "Filter")
 
@@ -29,11 +39,15 @@ class Answering:
 
         return call
 
-    stream_unary = unary_unary
+    def stream_unary(self, path: str, **codec: Any) -> Callable[..., Awaitable[Any]]:
+        return self.unary_unary(path, **codec)
 
 
 def link_to(
-    channel: Answering, sent: list[tuple[str, str, int, int]], limit_bytes: int = 1000
+    channel: Answering,
+    sent: list[tuple[str, str, int, int]],
+    limit_bytes: int = 1000,
+    feed: StateFeed | None = None,
 ) -> InstanceLink:
     identity = LinkIdentity(
         instance_id="i", attachment_id="a", endpoint="nowhere:", max_message_bytes=limit_bytes
@@ -41,7 +55,7 @@ def link_to(
     return InstanceLink(
         cast(grpc.aio.Channel, channel),
         identity,
-        None,
+        feed,
         lambda: None,
         lambda *message: sent.append(message),
     )
@@ -80,3 +94,64 @@ async def test_request_over_the_limit_is_not_sent() -> None:
     with pytest.raises(HostFaultError, match="over the agreed limit"):
         await link_to(channel, []).ask(methods.FILTER, request, ASKED, 1.0)
     assert not channel.received
+
+
+class SlowSync(Answering):
+    """A channel whose SyncState ends when it is told to."""
+
+    def __init__(self, version: StateVersion) -> None:
+        super().__init__(b"")
+        self.version = version
+        self.may_end = asyncio.Event()
+        self.streams = 0
+
+    def stream_unary(self, path: str, **codec: Any) -> Callable[..., Awaitable[Any]]:
+        async def call(chunks: AsyncIterator[Any], **_options: Any) -> state_pb2.SyncStateResponse:
+            self.streams += 1
+            async for _ in chunks:
+                pass
+            await self.may_end.wait()
+            return state_pb2.SyncStateResponse(have=_wire.encode_version(self.version))
+
+        return call
+
+
+class OneVersion:
+    """A feed that stands still and has no deltas."""
+
+    version = StateVersion(1, 7)
+
+    def index_of(self, node_name: str) -> int | None:
+        return None
+
+    def node_names(self) -> list[str]:
+        return []
+
+    def delta(self, base: StateVersion) -> None:
+        return None
+
+    def stream(
+        self, base: StateVersion | None, max_message_bytes: int
+    ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
+        return self.version, iter([state_pb2.SyncStateRequest()])
+
+
+async def test_synchronisation_outlives_the_call_that_needed_it() -> None:
+    channel = SlowSync(OneVersion.version)
+    link = link_to(channel, [], feed=OneVersion())
+    with pytest.raises(PluginTimeoutError):
+        await link.delta_for_call(ASKED, time.monotonic() + 0.01)
+    with pytest.raises(PluginTimeoutError):
+        await link.delta_for_call(ASKED, time.monotonic() + 0.01)
+    channel.may_end.set()
+    assert await link.delta_for_call(ASKED, time.monotonic() + 5.0) is None
+    assert (channel.streams, link.held) == (1, OneVersion.version)
+
+
+async def test_synchronisation_ends_with_its_link() -> None:
+    link = link_to(SlowSync(OneVersion.version), [], feed=OneVersion())
+    waiting = asyncio.ensure_future(link.delta_for_call(ASKED, time.monotonic() + 5.0))
+    await asyncio.sleep(0)
+    link.close()
+    with pytest.raises(PluginUnavailableError, match="lost its instance"):
+        await waiting
