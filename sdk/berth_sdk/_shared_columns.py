@@ -259,6 +259,16 @@ def _feasible(count: int) -> Verdicts:
     return verdicts
 
 
+def whole_key(pod: Pod, nodes: NodeTable) -> Hashable | None:
+    """Two questions with equal keys get the same answer from a NODE plugin; None: `nodes` is not every node
+    of a snapshot, as it is.
+    """
+    if not nodes.is_whole or not nodes.is_snapshot:
+        return None
+    columns = nodes._columns
+    return _key(pod), columns, columns.node_moved.position
+
+
 def _key(pod: Pod) -> bytes:
     # The signature leaves out the node that the spec names, which a plugin may judge by.
     return signature(pod) + pod.node_name.encode() if pod.node_name else signature(pod)

@@ -7,10 +7,10 @@ change log, delta codec, the SDK's copy, the default plugins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from berth_host.cache.cache import Cache
@@ -18,6 +18,9 @@ from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.model.state_changes import StateSelection
+from berth_host.rpc.client import LocalRoute, PluginClient
+from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.state_codec import StateEncoder
 from berth_plugins.image_locality import ImageLocality
 from berth_plugins.node_affinity import NodeAffinity
@@ -44,7 +47,9 @@ from berth_sdk.testing import make_node, make_pod
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from numpy.typing import NDArray
+from support.relays import PROFILE, Facts
 
+T = TypeVar("T")
 SERVICES = "services"
 NEEDS = (
     StateNeed(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
@@ -200,8 +205,52 @@ class Asked:
         return found
 
 
+class AskedByHost(Asked):
+    """The same through the host's clients, which leave out questions whose answer they know."""
+
+    def __init__(self, objects: Callable[[str], ObjectReader], *, sharing: bool = True) -> None:
+        super().__init__(objects, sharing=sharing)
+        self.clients = {
+            cls: PluginClient(cls.__name__, PROFILE, LocalRoute(InProcessTransport(runtime)), Facts())
+            for cls, runtime in self.runtimes.items()
+        }
+
+    def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
+        """By node name: the verdict, and both scores where the node passed."""
+        client = self.clients[cls]
+        cycle = CycleContext("c", pod, PROFILE)
+        points = {point.config_name for point in client.points}
+        names, passed = nodes.names, list(range(len(nodes)))
+        found: dict[str, Any] = {}
+        skipped = False
+        if "preFilter" in points:
+            skipped = _now(client.pre_filter(cycle, nodes.whole)).status.code is Code.SKIP
+        if "filter" in points and not skipped:
+            verdicts = _now(client.filter(cycle, nodes)).to_list()
+            found = {name: (verdict,) for name, verdict in zip(names, verdicts, strict=True)}
+            passed = [row for row, verdict in enumerate(verdicts) if verdict.is_success]
+        if "score" in points and passed:
+            left = nodes if len(passed) == len(nodes) else nodes.take(passed)
+            if _now(client.pre_score(cycle, left)).code is not Code.SKIP:
+                outcome = _now(client.score(cycle, left))
+                both = zip(left.names, outcome.raw.tolist(), outcome.normalized.tolist(), strict=True)
+                for name, raw, normalized in both:
+                    found[name] = (*found.get(name, ()), raw, normalized)
+        return found
+
+
+def _now(answer: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        answer.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a plugin in the host made its client wait")
+
+
 class SharedColumnsMachine(RuleBasedStateMachine):
-    """`in_host` and `on_copy` live as long as the machine; every answer of theirs is compared."""
+    """`in_host`, `by_host` and `on_copy` live as long as the machine; every answer of theirs is compared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,6 +263,7 @@ class SharedColumnsMachine(RuleBasedStateMachine):
         self.held: StateVersion | None = None
         self.snapshot.confirmed_generation = lambda: self.held.generation if self.held else 0
         self.in_host = Asked(self.objects.of_resource)
+        self.by_host = AskedByHost(self.objects.of_resource)
         self.on_copy = Asked(self.copy.objects)
         self.placed: dict[str, Pod] = {}
         for number in range(3):
@@ -295,6 +345,8 @@ class SharedColumnsMachine(RuleBasedStateMachine):
             host = _candidates(self.snapshot.nodes, mask)
             got = self.in_host.answers(cls, pod, host)
             assert got == Asked(self.objects.of_resource, sharing=False).answers(cls, pod, host), cls.__name__
+            asked_anew = AskedByHost(self.objects.of_resource, sharing=False)
+            assert self.by_host.answers(cls, pod, host) == asked_anew.answers(cls, pod, host), cls.__name__
             if cls not in HISTORY_MATTERS:
                 fresh = Asked(self.objects.of_resource, sharing=False)
                 assert got == fresh.answers(cls, pod, _candidates(anew.nodes, mask)), cls.__name__

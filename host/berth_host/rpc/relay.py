@@ -116,10 +116,9 @@ class PluginRelay:
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
         self._failing: set[str] = set()
-        self._shares_rows = self._local is not None and route.descriptor.depends_on in (
-            DependsOn.NODE,
-            DependsOn.ROW,
-        )
+        depends_on = None if self._local is None else route.descriptor.depends_on
+        self._judges_by_node = depends_on is DependsOn.NODE
+        self._shares_rows = depends_on in (DependsOn.NODE, DependsOn.ROW)
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
         self._keys = {item.rpc: (name, item.rpc) for item in calls.CALLS}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from berth_host.rpc import client
 from berth_sdk import _shared_columns, signature
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -100,6 +101,11 @@ def the_required_node_is_missing_in_the_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_shared_columns, "_key", signature.signature)
 
 
+def questions_asked_before_count_as_known(patch: pytest.MonkeyPatch) -> None:
+    """The host leaves a question out although nodes have moved."""
+    patch.setattr(client, "whole_key", lambda pod, nodes: signature.signature(pod))
+
+
 def _without(field: str, value: Any) -> Callable[[Pod], bytes]:
     return lambda pod: signature.signature(replace(pod, **{field: value}))
 
@@ -137,6 +143,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     labels_are_missing_in_the_signature: (_placed(0, "a"), _cycle(0), _cycle(1)),
     annotations_are_missing_in_the_signature: (_cycle(4), _cycle(5)),
     the_required_node_is_missing_in_the_key: (_cycle(0), _cycle(3)),
+    questions_asked_before_count_as_known: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
 }
 
 
