@@ -270,8 +270,10 @@ def whole_key(pod: Pod, nodes: NodeTable) -> Hashable | None:
 
 
 def _key(pod: Pod) -> bytes:
-    # The signature leaves out the node that the spec names, which a plugin may judge by.
-    return signature(pod) + pod.node_name.encode() if pod.node_name else signature(pod)
+    # The signature leaves out the nodes that spec and status name, which a plugin may judge by.
+    if pod.node_name or pod.nominated_node:
+        return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
+    return signature(pod)
 
 
 def _longer(array: NDArray[Any], length: int) -> NDArray[Any]:

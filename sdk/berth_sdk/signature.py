@@ -1,7 +1,8 @@
 """A pod -> a digest that pods with the same scheduling wishes share.
 
 Used to share columns between equal pods. Covers what a plugin may judge a pod by: namespace, labels,
-annotations, priority, the controller that owns it, and the spec without the node it is on. Where the
+annotations, priority, the controller that owns it, the spec without the node it is on, and the claims that
+were made for it. Where the
 object is not known, the summary stands in for the spec; the two forms never meet, because their digests
 differ.
 """
@@ -38,7 +39,7 @@ def signature(pod: Pod) -> bytes:
 
 
 def _digest(pod: Pod) -> bytes:
-    wishes = _summary_wishes(pod) if pod.object is None else _spec_wishes(pod.spec)
+    wishes = _summary_wishes(pod) if pod.object is None else (_spec_wishes(pod.spec), _own_claims(pod))
     document = (
         pod.namespace,
         sorted(pod.labels.items()),
@@ -62,6 +63,14 @@ def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
         if key in wishes:
             wishes[key] = [_container_wishes(container) for container in wishes[key] or ()]
     return wishes
+
+
+def _own_claims(pod: Pod) -> tuple[Any, ...]:
+    """Claims made for this pod alone: siblings have the same template in their spec, and a claim each."""
+    made = ()
+    if pod.spec.get("resourceClaims") and pod.object is not None:
+        made = (pod.object.parsed.get("status") or {}).get("resourceClaimStatuses") or ()
+    return pod.claims, made
 
 
 def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -80,6 +80,24 @@ def test_a_difference_in_the_spec_shows(spec: dict[str, Any]) -> None:
     assert signature(from_manifest(**spec)) != signature(from_manifest())
 
 
+def test_claims_that_were_made_for_one_pod_show() -> None:
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    first, second = (from_manifest(name, volumes=[scratch]) for name in ("web-0", "web-1"))
+    assert (first.claims, second.claims) == (("web-0-scratch",), ("web-1-scratch",))
+    assert signature(first) != signature(second)
+
+
+def test_resource_claims_that_were_made_for_one_pod_show() -> None:
+    def sibling(name: str) -> Pod:
+        made = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+        claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        pod = from_manifest(name, resourceClaims=claims)
+        assert pod.object is not None
+        return Pod.from_object(dict(pod.object.parsed) | {"status": {"resourceClaimStatuses": made}})
+
+    assert signature(sibling("web-0")) != signature(sibling("web-1"))
+
+
 def test_an_object_and_its_summary_do_not_meet() -> None:
     known = from_manifest()
     assert signature(known) != signature(replace(known, object=None))
