@@ -137,6 +137,20 @@ def test_requests_that_contradict_the_annotations_are_named(requests: dict[str, 
     assert f"of {wrong}, its annotations ask for" in verdicts["a"].message
 
 
+def test_a_request_of_no_gpu_takes_none() -> None:
+    attempt = host(gpu_node("a", 1)).attempt(make_pod("p", requests={GPU: 0}))
+    assert attempt.filter()["a"].is_success
+    bound = make_pod("old", requests={GPU: 0}, node="a")
+    after = host(gpu_node("a", 1), pods=[bound]).attempt(gpu_pod("p", 1000))
+    assert after.filter()["a"].is_success
+
+
+def test_a_share_that_is_only_requested_is_refused_and_not_given_without_a_gpu() -> None:
+    verdicts = host(gpu_node("a", 1)).attempt(make_pod("p", requests={GPU_MILLI: 500})).filter()
+    assert verdicts["a"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert verdicts["a"].message == (f"the pod requests 500 of {GPU_MILLI}, its annotations ask for 1000")
+
+
 # --- what is taken ---------------------------------------------------------------------------
 
 

@@ -36,9 +36,11 @@ class GpuRequest:
 def request_of(pod: Pod) -> GpuRequest | None:
     """What the pod asks for; None: no GPU. Raises RequestError."""
     told = pod.annotations
-    if not any(key in told for key in (GPU_MILLI, GPU_COUNT, GPU_MODEL)) and GPU not in pod.requests:
+    # A request of 0 asks for nothing; one of `gpu-milli` alone does not say of how many GPUs.
+    requested_any = pod.requests.get(GPU, 0) or pod.requests.get(GPU_MILLI, 0)
+    if not requested_any and not any(key in told for key in (GPU_MILLI, GPU_COUNT, GPU_MODEL)):
         return None
-    count = _number(told, GPU_COUNT, pod.requests.get(GPU, 1))
+    count = _number(told, GPU_COUNT, pod.requests.get(GPU, 0) or 1)
     milli = _number(told, GPU_MILLI, WHOLE)
     if milli > WHOLE:
         raise RequestError(
