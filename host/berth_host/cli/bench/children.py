@@ -77,5 +77,7 @@ def _child(theirs: Connection, workload: Workload, settings: Settings) -> None:
         theirs.send(str(err))
     except (ConfigurationError, PluginLoadError, OSError) as err:
         theirs.send(f"{workload.name}: {err}")
+    except KeyboardInterrupt:
+        pass  # the parent was told as well, and says so
     finally:
         theirs.close()

@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -150,7 +151,8 @@ def _run(
         for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
             if value:
                 fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
-    with reported():
+    # Plugins are imported here: what they print is no part of the result.
+    with reported(), redirect_stdout(sys.stderr):
         for workload, own_settings in runs:
             loaded(workload, own_settings)  # a bad configuration is found before anything runs
     more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
@@ -202,12 +204,17 @@ def _settings(options: dict[str, Any]) -> Settings:
 
 
 def _absolute(path: str | None) -> str:
-    """A file to be written; its folder must be there, or all the work is for nothing."""
+    """A file to be written; that must be possible, or all the work is for nothing."""
     if not path:
         return ""
     where = Path(path).absolute()
-    if not where.parent.is_dir():
-        fail(f"{path} cannot be written: there is no folder {where.parent}")
+    was_there = where.exists()
+    try:
+        where.open("ab").close()
+    except OSError as err:
+        fail(f"{path} cannot be written: {err.strerror}")
+    if not was_there:
+        where.unlink()
     return str(where)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -171,7 +172,12 @@ def test_workload_that_fails_does_not_stop_the_others(
         ),
         pytest.param(("own", "--dump-placements", "x"), "--dump-placements is for one run", id="placements"),
         pytest.param(
-            ("own", "Plain/500Nodes", "--profile", "no/x"), "there is no folder", id="no folder to write to"
+            ("own", "Plain/500Nodes", "--profile", "no/x"),
+            "no/x cannot be written",
+            id="no folder to write to",
+        ),
+        pytest.param(
+            ("own", "Plain/500Nodes", "--dump-placements", "."), ". cannot be written", id="a folder, no file"
         ),
         pytest.param(("own", "--config", "none.yaml"), "none.yaml: cannot be read", id="no configuration"),
         pytest.param(("own", "--remote", "Fit"), "no profile enables it; enabled are", id="no such plugin"),
@@ -195,7 +201,7 @@ def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
     file = write_case(nodes(3), measured(4), featureGates={"A": True}, threshold=1)
     noisy = tmp_path / "noisy.py"
     noisy.write_text(
-        "import os\nfrom berth_sdk import Plugin\n\n\nclass Noisy(Plugin):\n"
+        "import os\nfrom berth_sdk import Plugin\n\nprint('hello')\n\n\nclass Noisy(Plugin):\n"
         "    def filter(self, state, pod, node):\n        print('pid', os.getpid())\n"
     )
     config = tmp_path / "config.yaml"
@@ -242,6 +248,14 @@ def is_bench(pid: int) -> bool:
         return False
 
 
+def bench_child(pid: int, ends_s: float) -> int:
+    """The process of a workload, once there is one."""
+    while not (found := [child for child in children_of(pid) if is_bench(child)]):
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
+    return found[0]
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_process_of_a_workload_ends_with_a_command_that_is_killed(write_case: WriteCase) -> None:
     file = write_case({"opcode": "sleep", "duration": "20s"}, measured(1))
@@ -249,13 +263,48 @@ def test_process_of_a_workload_ends_with_a_command_that_is_killed(write_case: Wr
     process = subprocess.Popen([sys.executable, "-m", "berth_host", *arguments], stderr=subprocess.DEVNULL)
     ends_s = time.monotonic() + 15
     try:
-        while not (found := [pid for pid in children_of(process.pid) if is_bench(pid)]):
-            assert time.monotonic() < ends_s
-            time.sleep(0.02)
+        found = bench_child(process.pid, ends_s)
     finally:
         process.kill()
         process.wait()
     # Less than the workload takes: it ends because of its parent.
-    while is_bench(found[0]):
+    while is_bench(found):
         assert time.monotonic() < ends_s
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_ctrl_c_ends_everything_without_a_traceback(write_case: WriteCase, tmp_path: Path) -> None:
+    ready = tmp_path / "ready.py"
+    ready.write_text(
+        "import sys\nfrom berth_sdk import Plugin\n\n\nclass Ready(Plugin):\n"
+        "    def filter(self, state, pod, node):\n        print('under way', file=sys.stderr, flush=True)\n"
+    )
+    file = write_case(nodes(1), measured(1), {"opcode": "sleep", "duration": "20s"})
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: Ready}]}}}]\n---\n"
+        "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "plugins: [{name: Ready, inProcess: 'ready:Ready'}]\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "berth_host", "bench", "scheduler-perf", str(file), "--config", str(config)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        start_new_session=True,  # a terminal's Ctrl-C reaches the whole group
+    )
+    try:
+        assert process.stderr is not None
+        while (line := process.stderr.readline()) and "under way" not in line:
+            pass
+        child = bench_child(process.pid, time.monotonic() + 15)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert not is_bench(child)
