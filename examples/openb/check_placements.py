@@ -20,7 +20,7 @@ import argparse
 import csv
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +70,10 @@ def read_placements(path: Path) -> dict[str, Any]:
     placements: list[dict[str, Any]] = []
     pending: list[dict[str, str]] = []
     with path.open(newline="", encoding="utf-8") as file:
-        for pod, node, *annotations in csv.reader(file):
+        for number, line in enumerate(csv.reader(file), start=1):
+            if len(line) < 2 or not all("=" in item for item in line[2:]):
+                raise ValueError(f"{path}:{number}: must be pod,node and then annotation=value columns")
+            pod, node, *annotations = line
             if node:
                 own = dict(item.split("=", 1) for item in annotations)
                 placements.append({"pod": pod, "node": node, "annotations": own})
@@ -105,12 +108,11 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
             models[name] = (item["metadata"].get("labels") or {}).get(MODEL_LABEL, "")
         elif item["kind"] == "Pod":
             pods[f"{item['metadata'].get('namespace', 'default')}/{name}"] = item
-    listed = [item["pod"] for item in (*result["placements"], *result["pending"])]
-    if sorted(listed) != sorted(pods):
-        yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
+    yield from _wrongly_listed(result, pods, nodes)
+    placements = [item for item in result["placements"] if item["pod"] in pods and item["node"] in nodes]
     ignored = {GPU} if shared_gpus else set()
     used: dict[str, dict[str, int]] = {name: defaultdict(int) for name in nodes}
-    for placement in result["placements"]:
+    for placement in placements:
         for name, value in request_of(pods[placement["pod"]]).items():
             used[placement["node"]][name] += value
     for node, taken in used.items():
@@ -119,7 +121,7 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
                 yield f"node {node}: {name} over-committed, {value} of {nodes[node].get(name, 0)} billionths"
     gpus = {node: [WHOLE_MILLI] * (held.get(GPU, 0) // _NANO) for node, held in nodes.items()}
     if shared_gpus:
-        for placement in result["placements"]:
+        for placement in placements:
             pod = pods[placement["pod"]]
             yield from _take_gpus(placement, pod, gpus)
             if not suits(pod, models[placement["node"]]):
@@ -132,7 +134,9 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
     for item in result["pending"]:
         if not item["message"]:
             yield f"pod {item['pod']} is pending without a reason"
-        pod = pods[item["pod"]]
+        pod = pods.get(item["pod"])
+        if pod is None:
+            continue
         wanted = {name: value for name, value in request_of(pod).items() if name not in ignored}
         fits = [
             node
@@ -145,18 +149,39 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
             yield f"pod {item['pod']} is pending, and fits on {fits[0]}"
 
 
+def _wrongly_listed(
+    result: Mapping[str, Any], pods: Mapping[str, Any], nodes: Mapping[str, Any]
+) -> Iterator[str]:
+    """Every pod of the manifests must be told of once, and no other; every node must be one of theirs."""
+    listed = Counter(item["pod"] for item in (*result["placements"], *result["pending"]))
+    if set(listed) != set(pods):
+        yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
+    for pod, count in listed.items():
+        if pod not in pods:
+            yield f"pod {pod} is in no manifest"
+        if count > 1:
+            yield f"pod {pod} is listed {count} times"
+    for item in result["placements"]:
+        if item["node"] not in nodes:
+            yield f"pod {item['pod']} is on node {item['node']}, which is in no manifest"
+
+
 def _take_gpus(
     placement: Mapping[str, Any], pod: Mapping[str, Any], gpus: dict[str, list[int]]
 ) -> Iterator[str]:
     """Take the pod's GPUs off its node's, and say what is wrong with their numbers."""
     count, milli = wanted_gpus(pod)
     text = (placement.get("annotations") or {}).get(INDEX, "")
-    indices = [int(part) for part in text.split(",") if part]
+    parts = [part for part in text.split(",") if part]
+    if not all(part.isdecimal() for part in parts):
+        yield f"pod {placement['pod']} got {text}, which are no GPU indices"
+        return
+    indices = [int(part) for part in parts]
     left = gpus[placement["node"]]
     if len(set(indices)) != count or len(indices) != count:
         yield f"pod {placement['pod']} wants {count} GPUs and got {text or 'none'}"
     for index in indices:
-        if 0 <= index < len(left):
+        if index < len(left):
             left[index] -= milli
         else:
             yield f"pod {placement['pod']}: node {placement['node']} has no GPU {index}"
@@ -177,7 +202,11 @@ def main() -> int:
     parser.add_argument("--shared-gpus", action="store_true", help="check each GPU, not the count of them")
     arguments = parser.parse_args()
     if arguments.placements is not None:
-        result = read_placements(arguments.placements)
+        try:
+            result = read_placements(arguments.placements)
+        except ValueError as err:
+            print(err, file=sys.stderr)
+            return 2
     else:
         result = json.loads(arguments.result.read_text())
     found = list(violations(arguments.manifests, result, shared_gpus=arguments.shared_gpus))

@@ -1,6 +1,6 @@
 """The openb GPU cluster trace -> manifests in files, for `berth simulate` and `check_placements.py`.
 
-    python examples/openb/openb_manifests.py --data DIR --out DIR
+    python examples/openb/openb_manifests.py --data DIR --out DIR [--nodes N]
 
 The folder of `--data` holds `openb_node_list_all_node.csv` and `openb_pod_list_default.csv` of the trace
 (2023, Alibaba; github.com/alibaba/clusterdata). What becomes of a line says `berth_host.cli.bench.openb`,
@@ -26,9 +26,9 @@ def _write(path: Path, manifests: Iterable[Manifest]) -> int:
     return len(items)
 
 
-def convert(data: Path, out: Path) -> tuple[int, int]:
+def convert(data: Path, out: Path, nodes_wanted: int | None = None) -> tuple[int, int]:
     """Write `nodes.json` and `pods.json` into `out`; how many there are of each. Raises ManifestError."""
-    nodes, tasks = nodes_of(data), tasks_of(data)
+    nodes, tasks = nodes_of(data, nodes_wanted), tasks_of(data)
     out.mkdir(parents=True, exist_ok=True)
     return _write(out / "nodes.json", nodes), _write(out / "pods.json", tasks)
 
@@ -38,9 +38,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="openb trace -> manifests")
     parser.add_argument("--data", type=Path, required=True, help="folder with the trace's two CSV files")
     parser.add_argument("--out", type=Path, required=True, help="folder to write nodes.json and pods.json to")
+    parser.add_argument("--nodes", type=int, help="so many nodes, as `berth bench openb --nodes` makes them")
     arguments = parser.parse_args()
+    if arguments.nodes is not None and arguments.nodes < 1:
+        parser.error("--nodes must be at least 1")
     try:
-        nodes, pods = convert(arguments.data, arguments.out)
+        nodes, pods = convert(arguments.data, arguments.out, arguments.nodes)
     except ManifestError as err:
         print(err, file=sys.stderr)
         return 2

@@ -57,6 +57,31 @@ def test_right_result_has_no_violation(folder: Path) -> None:
     assert list(check.violations(folder, result([0, 1], [2]))) == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        pytest.param(
+            "default/p0,n0\ndefault/p1,n0\ndefault/p9,n0\n", "p9 is in no manifest", id="no such pod"
+        ),
+        pytest.param("default/p0,n0\ndefault/p1,n7\ndefault/p2,\n", "is on node n7", id="no such node"),
+        pytest.param("default/p0,n0\ndefault/p0,n0\ndefault/p2,\n", "p0 is listed 2 times", id="a pod twice"),
+    ],
+)
+def test_what_the_manifests_do_not_have_is_named(folder: Path, lines: str, problem: str) -> None:
+    path = folder / "placements.csv"
+    path.write_text(lines)
+    found = list(check.violations(folder, check.read_placements(path)))
+    assert any(problem in line for line in found)
+
+
+@pytest.mark.parametrize("line", ["default/p0", "default/p0,n0,remark", ""])
+def test_a_line_that_is_no_placement_is_refused(folder: Path, line: str) -> None:
+    path = folder / "placements.csv"
+    path.write_text(f"default/p1,n0\n{line}\n")
+    with pytest.raises(ValueError, match="placements.csv:2: must be pod,node"):
+        check.read_placements(path)
+
+
 PREFIX = "gpu-share.berth.io"
 
 
@@ -103,6 +128,8 @@ def placements(folder: Path, **indices: str) -> dict[str, Any]:
         pytest.param({"p2": "0,0"}, "wants 2 GPUs and got 0,0", id="one GPU for two"),
         pytest.param({"p0": "2"}, "has no GPU 2", id="no such GPU"),
         pytest.param({"p0": ""}, "wants 1 GPUs and got none", id="not told"),
+        pytest.param({"p0": "x"}, "got x, which are no GPU indices", id="no number"),
+        pytest.param({"p0": "-1"}, "got -1, which are no GPU indices", id="negative"),
         pytest.param(
             {"p0": "0", "p3": "1"}, "pod default/p1 is pending, and fits on n0", id="room for a share"
         ),

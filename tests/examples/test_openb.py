@@ -13,6 +13,7 @@ import pytest
 import yaml
 from berth_host.cli.bench.openb import NODES as NODE_FILE
 from berth_host.cli.bench.openb import TASKS as TASK_FILE
+from berth_host.cli.bench.openb import nodes_of
 from berth_host.cli.main import berth
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -67,6 +68,14 @@ def test_a_node_keeps_cpu_memory_gpus_and_model(data: Path, tmp_path: Path) -> N
     assert nodes[1].allocatable["cpu"] == 64000
     assert nodes[1].allocatable["memory"] == 262144 * 2**20
     assert nodes[1].labels["gpu-share.berth.io/model"] == "P100"
+
+
+def test_fewer_nodes_are_those_of_the_benchmark(data: Path, tmp_path: Path) -> None:
+    assert openb.convert(data, tmp_path / "out", 2) == (2, 12)
+    names = [
+        item["metadata"]["name"] for item in json.loads((tmp_path / "out/nodes.json").read_text())["items"]
+    ]
+    assert names == [item["metadata"]["name"] for item in nodes_of(data, 2)]
 
 
 def test_every_task_is_a_pending_pod_with_its_requests(data: Path, tmp_path: Path) -> None:
