@@ -124,9 +124,12 @@ def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
             lacking = [name for name in wanted if name not in (reader.fieldnames or ())]
             if lacking:
                 raise _failed(path, 1, f"lacks the columns {', '.join(lacking)}: is it the trace's own file?")
+            number = 1
             for number, row in enumerate(reader, start=2):
-                _check(path, number, row)
+                _check(path, number, row, wanted)
                 yield row
+            if number == 1:
+                raise _failed(path, 1, "holds no line below its header")
     except OSError as err:
         text = f"cannot be read: {err.strerror}; the folder must hold {NODES} and {TASKS}"
         raise _failed(path, 0, text) from err
@@ -134,7 +137,10 @@ def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
         raise _failed(path, 0, f"is not UTF-8 text (byte {err.start})") from err
 
 
-def _check(path: Path, number: int, row: Row) -> None:
+def _check(path: Path, number: int, row: Row, wanted: tuple[str, ...]) -> None:
+    cut = [name for name in wanted if row[name] is None]
+    if cut:
+        raise _failed(path, number, f"ends before {cut[0]}: is the file whole?")
     for name in ("cpu_milli", "memory_mib", "gpu", "num_gpu", "gpu_milli"):
         value = row.get(name, "0")
         if not (value or "0").isdigit():

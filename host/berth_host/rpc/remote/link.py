@@ -243,6 +243,8 @@ class InstanceLink:
         self, feed: StateFeed, base: StateVersion | None, asked: tuple[str, str], ends_s: float
     ) -> bool:
         """One SyncState; False: the instance needs everything."""
+        if not self.is_open:
+            raise PluginUnavailableError(*asked, "lost its instance")  # grpc says it in no error of a call
         left_s = ends_s - time.monotonic()
         if left_s <= 0:
             raise PluginTimeoutError(*asked, 0.0)

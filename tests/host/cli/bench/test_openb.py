@@ -87,3 +87,16 @@ def test_files_that_are_not_the_trace_are_refused(
         (data / name).write_text(text)
     with pytest.raises(ManifestError, match=problem):
         workload_of(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        pytest.param(NODES, NODE_LINES.splitlines()[0] + "\n", "1: holds no line below", id="no node"),
+        pytest.param(TASKS, TASK_LINES + "t4,1000,10\n", "6: ends before num_gpu", id="cut off"),
+    ],
+)
+def test_files_that_are_not_whole_are_refused(data: Path, name: str, text: str, problem: str) -> None:
+    (data / name).write_text(text)
+    with pytest.raises(ManifestError, match=f"{name}:{problem}"):
+        workload_of(data, 3)

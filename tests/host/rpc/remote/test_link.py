@@ -155,3 +155,12 @@ async def test_synchronisation_ends_with_its_link() -> None:
     link.close()
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
         await waiting
+
+
+async def test_a_link_that_is_closed_is_not_asked_for_a_synchronisation() -> None:
+    channel = SlowSync(OneVersion.version)
+    link = link_to(channel, [], feed=OneVersion())
+    link.close()
+    with pytest.raises(PluginUnavailableError, match="lost its instance"):
+        await link.delta_for_call(ASKED, time.monotonic() + 0.5)
+    assert channel.streams == 0
