@@ -78,7 +78,7 @@ def test_what_the_manifests_do_not_have_is_named(folder: Path, lines: str, probl
 def test_a_line_that_is_no_placement_is_refused(folder: Path, line: str) -> None:
     path = folder / "placements.csv"
     path.write_text(f"default/p1,n0\n{line}\n")
-    with pytest.raises(ValueError, match="placements.csv:2: must be pod,node"):
+    with pytest.raises(ValueError, match=r"placements\.csv:2: must be pod,node"):
         check.read_placements(path)
 
 
