@@ -134,9 +134,9 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
     for item in result["pending"]:
         if not item["message"]:
             yield f"pod {item['pod']} is pending without a reason"
-        pod = pods.get(item["pod"])
-        if pod is None:
+        if item["pod"] not in pods:
             continue
+        pod = pods[item["pod"]]
         wanted = {name: value for name, value in request_of(pod).items() if name not in ignored}
         fits = [
             node
