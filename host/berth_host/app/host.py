@@ -28,6 +28,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.framework import Framework
@@ -162,10 +163,15 @@ class Host:
 
     def check(self) -> None:
         """Raise what ended the scheduling loop, if anything did."""
-        if self._loop_task is not None and self._loop_task.done() and not self._loop_task.cancelled():
-            error = self._loop_task.exception()
-            if error is not None:
-                raise error
+        if self._loop_task is None or not self._loop_task.done():
+            return
+        if self._loop_task.cancelled():
+            if not self.scheduler.is_stopping:
+                raise InvariantError("the scheduling loop was cancelled, and not by the host")
+            return
+        error = self._loop_task.exception()
+        if error is not None:
+            raise error
 
     @property
     def changes(self) -> int:

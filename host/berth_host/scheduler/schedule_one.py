@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -42,6 +42,7 @@ from berth_host.scheduler.attempt import HOST_STOPS, Attempt, Failed, record_sco
 from berth_host.scheduler.binding_cycle import BindingCycle
 
 log = get_logger()
+CUT_OFF: Final = "the attempt was cancelled from inside; the plugins' code says where"
 
 
 class EvictVictims(Protocol):
@@ -98,6 +99,11 @@ class Scheduler:
             # One turn of the loop per pod: watches, binding tasks and answers get their share.
             await asyncio.sleep(0)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
     def stop(self) -> None:
         """No pod is popped any more; a cycle under way undoes what it did when it is cancelled."""
         self._stopping = True
@@ -118,10 +124,15 @@ class Scheduler:
         except Failed as failure:
             await self.binding.fail_cycle(attempt, failure)
         except asyncio.CancelledError:
-            if not attempt.aborted:
+            task = asyncio.current_task()
+            if attempt.aborted:
+                # The pod was deleted, or the host stops, while a plugin was asked: that call is cancelled.
+                await self.binding.abort(attempt)
+            elif task is not None and task.cancelling():
                 raise
-            # The pod was deleted, or the host stops, while a plugin was asked: that call is cancelled.
-            await self.binding.abort(attempt)
+            else:
+                # Nobody cancelled the loop: a plugin let a cancellation of its own escape.
+                await self.binding.fail_cycle(attempt, Failed(Status.error(CUT_OFF), CUT_OFF))
         finally:
             self.snapshot.release()
             self.in_cycle = None

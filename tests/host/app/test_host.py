@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from berth_sdk.results import (
     PreBindResult,
 )
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
 from support.hosts import World, node, pod
 
 
@@ -46,6 +48,25 @@ async def test_pod_that_did_not_fit_is_placed_when_another_one_leaves() -> None:
         await world.cluster.delete("pods", ObjectRef(namespace="default", name="first"))
         await world.settle()
         assert world.node_of("second") == "n0"
+
+
+class Cancels(Plugin):
+    """Lets a cancellation escape, as a library that it uses might; once per pod."""
+
+    seen: ClassVar[set[str]] = set()
+
+    async def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
+        if pod.uid not in self.seen:
+            self.seen.add(pod.uid)
+            raise asyncio.CancelledError
+
+
+async def test_cancellation_from_a_plugin_fails_the_attempt_and_not_the_scheduler() -> None:
+    Cancels.seen.clear()
+    async with World([node("n0"), pod("a"), pod("b")], [Cancels]) as world:
+        await world.settle()
+        assert (world.node_of("a"), world.node_of("b")) == ("n0", "n0")
+        assert world.everything_is_accounted_for()
 
 
 async def test_no_nodes_is_unschedulable_and_retried_until_it_is_pointless() -> None:

@@ -167,9 +167,9 @@ class InstanceLink:
             raise failure from err
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self.is_open or (task is not None and task.cancelling()):
+            if task is not None and task.cancelling():
                 raise
-            # The channel was closed under the call; nobody cancelled the one who asked.
+            # The call was ended under the one who asked, whom nobody cancelled.
             raise PluginUnavailableError(plugin, call, "was cut off") from None
         finally:
             self._traffic(plugin, call, len(raw), received)

@@ -96,6 +96,21 @@ async def test_request_over_the_limit_is_not_sent() -> None:
     assert not channel.received
 
 
+class CutOff(Answering):
+    """A channel whose calls are ended under those who wait for them."""
+
+    def unary_unary(self, path: str, **codec: Any) -> Callable[..., Awaitable[bytes]]:
+        async def call(request: bytes, **_options: Any) -> bytes:
+            raise asyncio.CancelledError
+
+        return call
+
+
+async def test_call_that_is_ended_under_its_caller_is_unavailable_and_cancels_nobody() -> None:
+    with pytest.raises(PluginUnavailableError, match="was cut off"):
+        await link_to(CutOff(b""), []).ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+
+
 class SlowSync(Answering):
     """A channel whose SyncState ends when it is told to."""
 
