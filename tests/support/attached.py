@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
+from berth_host.attach.backoff import Backoff
 from berth_host.attach.configure import HandleGrants
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.cache.cache import Cache
@@ -99,6 +101,14 @@ class Witness:
         self.seen.append(("lost", plugin, reason))
 
 
+class HalfTheBound(random.Random):
+    """No jitter: a wait that came out at nothing would hide the state that a test waits for."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """The middle."""
+        return (a + b) / 2
+
+
 class AttachedHost:
     """Attachments to `places` over a small cluster, and a client per plugin."""
 
@@ -124,6 +134,8 @@ class AttachedHost:
             traffic=lambda *message: self.sent.append(message),
         )
         self.attachments = Attachments(places, seams)
+        for place in self.attachments.places:
+            place._backoff = Backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
         settings = ClientSettings(points=points or {}, required=required)
         self.clients = {
