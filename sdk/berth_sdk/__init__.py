@@ -51,8 +51,9 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
-from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodTable
+from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodCounts, PodsWith, PodTable, Tally
 
 __all__ = [
     "MAX_NODE_SCORE",
@@ -94,9 +95,11 @@ __all__ = [
     "PluginArgsError",
     "PluginDefinitionError",
     "Pod",
+    "PodCounts",
     "PodNeed",
     "PodSensitivity",
     "PodTable",
+    "PodsWith",
     "PostFilterResult",
     "PreBindResult",
     "PreFilterResult",
@@ -106,12 +109,14 @@ __all__ = [
     "Scenario",
     "Scenarios",
     "ScoreNormalization",
+    "SelectedPods",
     "SelectorError",
     "StaleStateError",
     "StateNeed",
     "StateNotFoundError",
     "Status",
     "Taint",
+    "Tally",
     "Toleration",
     "Verdicts",
     "WaitingPod",

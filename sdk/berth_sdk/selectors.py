@@ -1,4 +1,4 @@
-"""Label selectors: parsed once, then asked about one labels map or about a whole table of nodes.
+"""Label selectors: parsed once, then asked about one labels map or about a whole table of nodes or pods.
 
 Used by plugins that read selectors, by the host where a configuration or an event interest has one, and
 by `berth_sdk.node_selectors`. Source: apimachinery `labels/selector.go` and
@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import SelectorError
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import Dictionary
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -42,6 +42,16 @@ class Operator(Enum):
 
 LABEL_OPERATORS: Final = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 """The operators of a LabelSelector; node selectors have Gt and Lt as well."""
+
+
+class Labelled(Protocol):
+    """A table with columns of labels: `NodeTable`, `PodTable`."""
+
+    def __len__(self) -> int: ...
+
+    def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        """int32[n] codes of the label's values (0: absent), and their dictionary."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,9 @@ class Requirement:
         """Whether a labels map passes."""
         return self.accepts(labels.get(self.key))
 
-    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes whose labels pass. One test per distinct value, not per node."""
-        codes, values = nodes.label(self.key)
+    def over(self, table: Labelled) -> NDArray[np.bool_]:
+        """bool[n]: the rows whose labels pass. One test per distinct value, not per row."""
+        codes, values = table.label(self.key)
         if self.operator is Operator.EXISTS:
             return np.not_equal(codes, 0)
         if self.operator is Operator.DOES_NOT_EXIST:
@@ -165,11 +175,11 @@ class LabelSelector:
         """Whether a labels map passes every requirement."""
         return self.requirements is not None and all(one.matches(labels) for one in self.requirements)
 
-    def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
-        """bool[n]: the nodes whose labels pass every requirement."""
+    def over(self, table: Labelled) -> NDArray[np.bool_]:
+        """bool[n]: the rows whose labels pass every requirement."""
         if self.requirements is None:
-            return np.zeros(len(nodes), dtype=np.bool_)
-        return all_of([one.over(nodes) for one in self.requirements], len(nodes))
+            return np.zeros(len(table), dtype=np.bool_)
+        return all_of([one.over(table) for one in self.requirements], len(table))
 
 
 EVERYTHING: Final = LabelSelector()

@@ -9,6 +9,7 @@ from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from berth_sdk.tables.node_table import NodeTable
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.object_store import ObjectStore, StoredObject
+from berth_sdk.tables.pod_counts import PodCounts, PodsWith, Tally
 from berth_sdk.tables.pod_table import PodTable
 from berth_sdk.tables.state_version import StateVersion
 
@@ -19,7 +20,10 @@ __all__ = [
     "NodeUsage",
     "NodeView",
     "ObjectStore",
+    "PodCounts",
     "PodTable",
+    "PodsWith",
     "StateVersion",
     "StoredObject",
+    "Tally",
 ]

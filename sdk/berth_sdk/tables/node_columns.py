@@ -18,6 +18,7 @@ from berth_sdk.node import Node, Taint
 from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_images import NodeImages
+from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.read_only import extended, read_only
 from berth_sdk.tables.slot_log import SlotLog
 
@@ -71,6 +72,7 @@ class NodeColumns:
         self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
         self.images = NodeImages(self)
         self.pods: PodTable | None = None
+        self.pod_counts = PodCounts(self)
         self._free: list[int] = []
         self._freed: list[tuple[int, int]] = []
         self._rows: NDArray[np.intp] | None = None

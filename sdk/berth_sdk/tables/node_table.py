@@ -17,6 +17,7 @@ from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, NodeUsage
 from berth_sdk.tables.node_view import NodeView
+from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.read_only import read_only
 
 if TYPE_CHECKING:
@@ -189,6 +190,11 @@ class NodeTable:
         if self._columns.pods is None:
             raise ValueError("this table was built without pods; declare KIND_POD_SUMMARY")
         return self._columns.pods
+
+    @property
+    def pod_counts(self) -> PodCounts:
+        """Counts of pods by node and by domain, over every node of the snapshot."""
+        return self._columns.pod_counts
 
     # --- rows ----------------------------------------------------------------------------------
 

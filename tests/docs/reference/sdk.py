@@ -8,8 +8,19 @@ from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from berth_sdk import cycle_state, handle, kube_object, node, pod, scenarios, sort_keys, status, testing
-from berth_sdk.tables import NodeTable, NodeView, PodTable
+from berth_sdk import (
+    cycle_state,
+    handle,
+    kube_object,
+    node,
+    pod,
+    scenarios,
+    selected_pods,
+    sort_keys,
+    status,
+    testing,
+)
+from berth_sdk.tables import NodeTable, NodeView, PodCounts, PodsWith, PodTable
 from berth_sdk.testing.builders import NodeFields, PodFields
 
 from docs.reference.markdown import code, codes, docstring, one_line, table
@@ -31,6 +42,9 @@ def data() -> str:
         NodeView,
         NodeTable,
         PodTable,
+        PodCounts,
+        selected_pods.SelectedPods,
+        PodsWith,
         scenarios.Scenario,
         scenarios.Scenarios,
         kube_object.KubeObject,

@@ -1,0 +1,45 @@
+"""`SelectedPods`: the pods of some namespaces that a label selector matches, for `PodCounts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.pod import Pod
+from berth_sdk.selectors import LabelSelector
+from berth_sdk.tables import PodTable
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedPods:
+    """Each pod counts one. `namespaces` None: those of every namespace.
+
+    Implements `berth_sdk.tables.Tally`. A null selector selects nothing, an empty one everything.
+    """
+
+    namespaces: frozenset[str] | None
+    selector: LabelSelector
+    exclude_terminating: bool = False
+
+    def selects(self, pod: Pod) -> bool:
+        """Whether the pod is one of them."""
+        if self.namespaces is not None and pod.namespace not in self.namespaces:
+            return False
+        if self.exclude_terminating and pod.terminating:
+            return False
+        return self.selector.matches(pod.labels)
+
+    def of(self, pod: Pod) -> int:
+        """1 for a pod that is selected."""
+        return int(self.selects(pod))
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        """int64[number of pods]: one test per distinct value of a label, not per pod."""
+        mask = self.selector.over(pods)
+        if self.namespaces is not None:
+            mask = mask & pods.namespaces.members(self.namespaces).take(pods.namespace)
+        if self.exclude_terminating:
+            mask = mask & ~pods.terminating
+        return mask.astype(np.int64)

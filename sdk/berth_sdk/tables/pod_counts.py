@@ -1,0 +1,209 @@
+"""`PodCounts`: how many pods of a kind each node and each topology domain has, kept up to date by what moved.
+
+For plugins that compare pods across nodes (spreading, affinity). Read through `NodeTable.pod_counts`, one
+per set of columns, shared by all plugins that read it.
+
+Which pods count is a `Tally`, a hashable value: equal tallies share a column. Two are at hand:
+
+    berth_sdk.selected_pods.SelectedPods    pods of some namespaces that a label selector matches
+    PodsWith                                any reading of a pod's record, and what each value weighs
+
+    same = SelectedPods(frozenset({pod.namespace}), selector, exclude_terminating=True)
+    by_slot = nodes.pod_counts.column(same)                     # int64[capacity], by slot
+    here = nodes.take_of(by_slot)                               # int64[n], by row
+    zones = nodes.pod_counts.by_domain(same, "topology.kubernetes.io/zone")    # int64[codes], by code
+    codes, _ = nodes.label("topology.kubernetes.io/zone")
+    in_my_zone = zones.take(codes)                              # int64[n]; zones[0] is 0: no such label
+
+A new tally costs a few passes over the columns of all pods; from then on a cycle costs what its pods'
+changes cost: `Tally.of` for each pod that came, left or changed since the column was asked for last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.pod import Pod
+from berth_sdk.tables.read_only import extended, read_only
+from berth_sdk.tables.slot_log import RecentLog
+
+if TYPE_CHECKING:
+    from berth_sdk.tables.node_columns import NodeColumns
+    from berth_sdk.tables.pod_table import PodTable
+
+MAX_COLUMNS: Final = 512
+"""Tallies whose columns are kept; the one used least recently goes first. At 5000 nodes 40 kB each."""
+REMEMBERED: Final = 1024
+"""Changes of pods that are kept for columns that lag behind. They hold on to records of pods that left."""
+
+
+@runtime_checkable
+class Tally(Hashable, Protocol):
+    """Which pods count, and how much each: any reading of a pod that follows from its record alone.
+
+    `of` and `over` must say the same.
+    """
+
+    def of(self, pod: Pod) -> int:
+        """What one pod counts; 0: nothing."""
+        ...
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        """int64[number of pods]: the same for every row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PodsWith:
+    """Pods by a reading of theirs: each counts what the value that `read` finds weighs.
+
+    `name` and `read` as for `PodTable.encoded`: one name, one function, the pod's record alone. `weigh` gets
+    a value (never None, which counts nothing), once per distinct value. Tallies are equal if all three
+    are: let `weigh` be a function of a module, or a frozen dataclass with `__call__`.
+    """
+
+    name: str
+    read: Callable[[Pod], Hashable | None]
+    weigh: Callable[[Any], int]
+
+    def of(self, pod: Pod) -> int:
+        """What one pod counts."""
+        value = self.read(pod)
+        return 0 if value is None else int(self.weigh(value))
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        """int64[number of pods]."""
+        codes, values = pods.encoded(self.name, self.read)
+        weights = np.zeros(len(values), dtype=np.int64)
+        for code, value in enumerate(values.values):
+            if value is not None:
+                weights[code] = self.weigh(value)
+        return weights.take(codes)
+
+
+def change(tally: Tally, removed: Iterable[Pod], added: Iterable[Pod]) -> int:
+    """What a node's count changes by when pods leave it and others come: for scenarios."""
+    return sum(map(tally.of, added)) - sum(map(tally.of, removed))
+
+
+class _Column:
+    """The counts of one tally by slot, and how far in the log of changes they are."""
+
+    __slots__ = ("counts", "position")
+
+    def __init__(self, counts: NDArray[np.int64], position: int) -> None:
+        self.counts = counts
+        self.position = position
+
+
+class PodCounts:
+    """The counts over the pods of one `NodeColumns`, always those of its present version.
+
+    Slots without a node count 0. Raises ValueError where the pods are not known: a served plugin declares
+    `StateNeed.pods()`.
+    """
+
+    def __init__(
+        self, columns: NodeColumns, *, max_columns: int = MAX_COLUMNS, remembered: int = REMEMBERED
+    ) -> None:
+        self._nodes = columns
+        self._max = max_columns
+        self._tallies: OrderedDict[Tally, _Column] = OrderedDict()
+        # The pods of each slot as `_log` has them: PodTable's own lists, which are never changed.
+        self._seen: list[Sequence[Pod]] = []
+        self._position = -1
+        self._log: RecentLog[tuple[int, Pod, int]] = RecentLog(remembered)
+
+    def __len__(self) -> int:
+        return len(self._tallies)
+
+    def column(self, tally: Tally) -> NDArray[np.int64]:
+        """int64[capacity]: by slot (`NodeTable.take_of` gives rows); read-only, of this version."""
+        self._catch_up()
+        column = self._tallies.get(tally)
+        if column is None:
+            column = self._tallies[tally] = _Column(self._counted(tally), self._log.position)
+            if len(self._tallies) > self._max:
+                self._tallies.popitem(last=False)
+        else:
+            self._tallies.move_to_end(tally)
+            self._bring_up_to_date(column, tally)
+        return read_only(column.counts)
+
+    def by_domain(
+        self, tally: Tally, topology_key: str, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
+        """int64[number of codes]: by the codes of the label `topology_key`, as `NodeTable.label` has them.
+
+        `among` (bool[capacity], by slot): only nodes that are true count. Code 0, nodes without the
+        label, counts 0.
+        """
+        return self.sums(self.column(tally), topology_key, among)
+
+    def sums(
+        self, counts: NDArray[np.int64], topology_key: str, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
+        """As `by_domain`, of any numbers by slot."""
+        codes, values = self._nodes.label(topology_key)
+        weights = counts if among is None else counts * among
+        # Sums of whole numbers below 2**53 are exact.
+        sums = np.bincount(codes, weights=weights, minlength=len(values)).astype(np.int64)
+        sums[0] = 0
+        return sums
+
+    # --- how it is kept up to date -------------------------------------------------------------
+
+    def _pods(self) -> PodTable:
+        if self._nodes.pods is None:
+            raise ValueError("these nodes were built without pods; declare KIND_POD_SUMMARY")
+        return self._nodes.pods
+
+    def _counted(self, tally: Tally) -> NDArray[np.int64]:
+        pods = self._pods()
+        counts = np.bincount(pods.node_index, weights=tally.over(pods), minlength=self._nodes.capacity)
+        return counts.astype(np.int64)
+
+    def _bring_up_to_date(self, column: _Column, tally: Tally) -> None:
+        position, column.position = column.position, self._log.position
+        changes = self._log.since(position)
+        if changes is None:
+            column.counts = self._counted(tally)
+            return
+        if len(column.counts) < self._nodes.capacity:
+            column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
+        for slot, pod, sign in changes:
+            weight = tally.of(pod)
+            if weight:
+                column.counts[slot] += sign * weight
+
+    def _catch_up(self) -> None:
+        """Log the pods that came and left on the slots that moved."""
+        log = self._nodes.moved
+        if self._position == log.position:
+            return
+        pods = self._pods()
+        moved = log.since(self._position) if self._position >= 0 else None
+        self._position = log.position
+        if moved is None:
+            self._seen = [pods.pods_of(slot) for slot in range(self._nodes.capacity)]
+            self._log.forget()
+            return
+        if len(self._seen) < self._nodes.capacity:
+            self._seen.extend([()] * (self._nodes.capacity - len(self._seen)))
+        for slot in dict.fromkeys(moved):
+            before, now = self._seen[slot], pods.pods_of(slot)
+            if before is now:
+                continue
+            self._seen[slot] = now
+            left = {id(pod): pod for pod in before}
+            for pod in now:
+                if left.pop(id(pod), None) is None:
+                    self._log.add((slot, pod, 1))
+            for pod in left.values():
+                self._log.add((slot, pod, -1))

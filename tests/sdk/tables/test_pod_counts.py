@@ -1,0 +1,246 @@
+"""Counts of pods by node and by domain: right at once, and still right whatever comes, goes and changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import pytest
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.selectors import EVERYTHING, LabelSelector
+from berth_sdk.tables import NodeColumns, NodeTable, PodCounts, PodsWith, PodTable, Tally
+from berth_sdk.tables.pod_counts import change
+from berth_sdk.testing import make_node, make_pod, make_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+ZONE = "zone"
+WEB = LabelSelector.equal_to({"app": "web"})
+
+
+def tier_of(pod: Pod) -> str | None:
+    return pod.labels.get("tier")
+
+
+def letters_of(tier: str) -> int:
+    return len(tier)
+
+
+@dataclass(frozen=True)
+class NotTier:
+    """A tally of the test's own."""
+
+    tier: str
+
+    def __call__(self, tier: str) -> int:
+        return -3 if tier != self.tier else 0
+
+
+TALLIES: list[Tally] = [
+    SelectedPods(frozenset({"a"}), WEB),
+    SelectedPods(frozenset({"a", "b"}), WEB, exclude_terminating=True),
+    SelectedPods(None, LabelSelector.parse("app, tier notin (db)")),
+    SelectedPods(None, EVERYTHING, exclude_terminating=True),
+    SelectedPods(None, LabelSelector.of(None)),
+    SelectedPods(frozenset(), EVERYTHING),
+    PodsWith("test/tier", tier_of, letters_of),
+    PodsWith("test/tier", tier_of, NotTier("db")),
+]
+
+
+def plain_counts(columns: NodeColumns, tally: Tally) -> list[int]:
+    assert columns.pods is not None
+    counts = [0] * columns.capacity
+    for slot in range(columns.capacity):
+        counts[slot] = sum(tally.of(pod) for pod in columns.pods.pods_of(slot))
+    return counts
+
+
+def plain_domains(columns: NodeColumns, counts: list[int], slots: set[int]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for slot, node in enumerate(columns.nodes):
+        if node is not None and ZONE in node.labels and slot in slots:
+            sums[node.labels[ZONE]] += counts[slot]
+    return sums
+
+
+class Columns(RuleBasedStateMachine):
+    """Nodes and pods that come, change and go, in any order, in one version or over many."""
+
+    names = st.sampled_from([f"node-{i}" for i in range(20)])
+    uids = st.sampled_from([f"pod-{i}" for i in range(12)])
+    labels = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "db", "cache"]))
+
+    @initialize(columns_kept=st.sampled_from([1, 3, 100]), remembered=st.sampled_from([1, 4, 1000]))
+    def begin(self, columns_kept: int, remembered: int) -> None:
+        self.columns = NodeColumns()
+        self.columns.pods = self.pods = PodTable()
+        self.counts = PodCounts(self.columns, max_columns=columns_kept, remembered=remembered)
+        self.where: dict[str, str] = {}
+        self.records: dict[str, Pod] = {}
+        self.generation = 1
+        self.asked: list[int] = [0]
+
+    def _write(self, name: str) -> None:
+        slot = self.columns.index_of.get(name)
+        if slot is not None:
+            self.generation += 1
+            here = [self.records[uid] for uid, on in self.where.items() if on == name]
+            self.pods.set_node_pods(slot, here, (), self.generation)
+            self.columns.touch(slot, self.generation)
+
+    @rule(name=names, zone=st.sampled_from([None, "x", "y", "z"]))
+    def put_node(self, name: str, zone: str | None) -> None:
+        node = Node(name=name, labels={} if zone is None else {ZONE: zone})
+        slot = self.columns.index_of.get(name)
+        if slot is None:
+            self.columns.add(node)
+        else:
+            self.columns.set_node(slot, node)
+        self._write(name)
+
+    @rule(name=names, reuse=st.booleans())
+    def remove_node(self, name: str, reuse: bool) -> None:
+        slot = self.columns.index_of.get(name)
+        if slot is not None:
+            self.generation += 1
+            self.columns.remove(slot, self.generation)
+        if reuse:
+            self.columns.reclaim()
+
+    @rule(uid=uids, name=names, labels=labels, namespace=st.sampled_from("abc"), terminating=st.booleans())
+    def put_pod(self, uid: str, name: str, labels: dict[str, str], namespace: str, terminating: bool) -> None:
+        # Also one that is there already: it changes its labels, or moves to another node.
+        before = self.where.get(uid)
+        self.where[uid] = name
+        self.records[uid] = Pod(
+            name=uid, uid=uid, namespace=namespace, labels=labels, terminating=terminating
+        )
+        self._write(name)
+        if before not in (None, name):
+            self._write(before)
+
+    @rule(uid=uids)
+    def remove_pod(self, uid: str) -> None:
+        name = self.where.pop(uid, None)
+        if name is not None:
+            self._write(name)
+
+    @rule()
+    def next_version(self) -> None:
+        self.columns.begin_update()
+
+    @rule(which=st.lists(st.sampled_from(range(len(TALLIES))), min_size=1, unique=True))
+    def ask(self, which: list[int]) -> None:
+        """From now on these are asked about; the others lag behind."""
+        self.asked = which
+
+    @invariant()
+    def counts_are_those_of_the_pods(self) -> None:
+        for i in self.asked:
+            tally = TALLIES[i]
+            want = plain_counts(self.columns, tally)
+            for counts in (self.counts, self.columns.pod_counts):
+                assert counts.column(tally).tolist() == want
+                self._check_domains(counts, tally, want)
+        assert len(self.counts) <= self.counts._max
+
+    def _check_domains(self, counts: PodCounts, tally: Tally, want: list[int]) -> None:
+        codes, values = self.columns.label(ZONE)
+        odd = self.columns.generation % 2 == 1
+        everywhere = set(range(self.columns.capacity))
+        for among, slots in ((None, everywhere), (odd, {i for i in everywhere if odd[i]})):
+            sums = counts.by_domain(tally, ZONE, among)
+            plain = plain_domains(self.columns, want, slots)
+            assert sums.tolist() == [0 if value is None else plain[value] for value in values.values]
+        assert codes.shape == odd.shape
+
+
+Columns.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestColumns = Columns.TestCase
+
+
+def small_table() -> NodeTable:
+    nodes = [make_node("n1", labels={ZONE: "x"}), make_node("n2", labels={ZONE: "y"}), make_node("n3")]
+    pods = [
+        make_pod("p1", node="n1", labels={"app": "web"}),
+        make_pod("p2", node="n1", labels={"app": "db"}),
+        make_pod("p3", node="n2", labels={"app": "web"}),
+        make_pod("p4", node="n3", labels={"app": "web"}),
+    ]
+    return make_table(nodes, pods)
+
+
+def test_counts_by_row_and_by_domain() -> None:
+    nodes = small_table()
+    tally = SelectedPods(frozenset({"default"}), WEB)
+    assert nodes.take_of(nodes.pod_counts.column(tally)).tolist() == [1, 1, 1]
+    codes, values = nodes.label(ZONE)
+    zones = nodes.pod_counts.by_domain(tally, ZONE)
+    assert {value: zones[values.find(value)] for value in ("x", "y")} == {"x": 1, "y": 1}
+    assert zones.take(codes).tolist() == [1, 1, 0]
+
+
+def test_columns_are_read_only() -> None:
+    nodes = small_table()
+    column = nodes.pod_counts.column(SelectedPods(None, WEB))
+    with pytest.raises(ValueError, match="read-only"):
+        column[0] = 7
+
+
+def test_table_without_pods_is_refused() -> None:
+    columns = NodeColumns()
+    columns.add(Node(name="n"))
+    with pytest.raises(ValueError, match="KIND_POD_SUMMARY"):
+        NodeTable.of(columns).pod_counts.column(SelectedPods(None, WEB))
+
+
+def test_another_table_has_counts_of_its_own() -> None:
+    first, second = small_table(), make_table([make_node("n1")], [])
+    tally = SelectedPods(None, WEB)
+    assert first.pod_counts.column(tally).sum() == 3
+    assert second.pod_counts.column(tally).sum() == 0
+    assert first.pod_counts.column(tally).sum() == 3
+
+
+def test_pod_that_stays_is_not_looked_at_again() -> None:
+    nodes = small_table()
+    seen: list[str] = []
+
+    def read(pod: Pod) -> str | None:
+        seen.append(pod.name)
+        return pod.labels.get("app")
+
+    tally = PodsWith("test/seen", read, letters_of)
+    nodes.pod_counts.column(tally)
+    seen.clear()
+    columns = nodes._columns
+    assert columns.pods is not None
+    slot = columns.index_of["n1"]
+    here = columns.pods.on_node(slot)
+    columns.pods.set_node_pods(slot, [*here, make_pod("new", node="n1", labels={"app": "four"})], (), 9)
+    columns.touch(slot, 9)
+    seen.clear()
+    assert nodes.pod_counts.column(tally)[slot] == 3 + 2 + 4
+    assert seen == ["new"]
+
+
+@given(st.lists(st.sampled_from(["web", "db", ""]), max_size=4), st.data())
+def test_change_of_a_scenario_is_what_comes_less_what_goes(apps: list[str], data: st.DataObject) -> None:
+    pods = [Pod(name=f"p{i}", uid=f"p{i}", labels={"app": app}) for i, app in enumerate(apps)]
+    removed = [pod for pod in pods if data.draw(st.booleans())]
+    added = [replace(pod, uid=f"{pod.uid}-new") for pod in pods if data.draw(st.booleans())]
+    tally = SelectedPods(None, WEB)
+    webs = [[pod for pod in group if pod.labels["app"] == "web"] for group in (added, removed)]
+    assert change(tally, removed, added) == len(webs[0]) - len(webs[1])
+
+
+def test_equal_tallies_share_a_column() -> None:
+    counts = small_table().pod_counts
+    for _ in range(2):
+        counts.column(SelectedPods(frozenset({"default"}), LabelSelector.equal_to({"app": "web"})))
+        counts.column(PodsWith("test/tier", tier_of, NotTier("db")))
+    assert len(counts) == 2
