@@ -47,6 +47,7 @@ def write(folder: Path, records: list[Json], name: str = "some.jsonl") -> Path:
 def test_every_category_of_the_first_part_is_here() -> None:
     assert CATEGORIES == [
         "balanced",
+        "declared-features",
         "host-ports",
         "images",
         "node-affinity",

@@ -39,6 +39,7 @@ def test_the_first_part_is_complete() -> None:
         "NodeResourcesBalancedAllocation",
         "ImageLocality",
         "DefaultBinder",
+        "NodeDeclaredFeatures",
     }
 
 

@@ -1,0 +1,93 @@
+"""NodeDeclaredFeatures: what the pod's spec asks of a kubelet against what nodes declare -> verdict.
+
+Called at PreFilter and Filter. One column of booleans per known feature; a pod that asks for none is
+skipped. Source: KEP-5328; `pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`
+and `component-helpers/nodedeclaredfeatures/features`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+
+from berth_plugins._objects import as_node, as_pod, spec_of
+
+REASON: Final = Status.unresolvable("node(s) didn't match Pod's required features")
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES: Final = "UserNamespacesHostNetworkSupport"
+_REQUIRED: Final = "required features"
+
+
+class NodeDeclaredFeatures(Plugin):
+    """Rejects nodes that do not declare a feature that the pod needs of its kubelet."""
+
+    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for a pod that every kubelet can run."""
+        required = required_features(spec_of(pod))
+        if not required:
+            return Status.skip()
+        state.write(_REQUIRED, required)
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unresolvable where one of the features is missing."""
+        verdicts = Verdicts.feasible(len(nodes))
+        for name in state.get_or_make(_REQUIRED, lambda: required_features(spec_of(pod))):
+            verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
+        return verdicts
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A node came or declares other features; or the pod itself needs others now."""
+        if event.resource == "Node":
+            if event.old is None:
+                return True
+            return as_node(event.old).declared_features != as_node(event.new).declared_features
+        new = as_pod(event.new)
+        if new.uid != pod.uid:
+            return False
+        return required_features(spec_of(as_pod(event.old))) != required_features(spec_of(new))
+
+
+def required_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The features that scheduling looks at, of those that a pod with `spec` needs."""
+    return tuple(name for name, needs in _FEATURES.items() if needs(spec))
+
+
+def _restarts_all_containers(spec: Mapping[str, Any]) -> bool:
+    return any(
+        rule.get("action") == "RestartAllContainers"
+        for container in _containers(spec)
+        for rule in container.get("restartPolicyRules") or ()
+    )
+
+
+def _maps_users_of_host_network(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("hostNetwork")) and spec.get("hostUsers") is False
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
+
+
+_FEATURES: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    RESTART_ALL: _restarts_all_containers,
+    USER_NAMESPACES: _maps_users_of_host_network,
+}
+"""What a node may declare and a new pod can need. Others concern pods that run already, or nobody here."""
