@@ -13,6 +13,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
+from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -26,6 +27,8 @@ REASON: Final = Status.unschedulable("node(s) didn't have free ports for the req
 class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
+    # A what-if takes pods away: a served plugin must know what they hold.
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (

@@ -16,6 +16,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
+from berth_sdk.needs import StateNeed
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.selectors import is_label_key
@@ -58,6 +59,8 @@ class NodeResourcesFit(Plugin):
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    # A what-if takes pods away: a served plugin must know what they hold.
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (

@@ -53,7 +53,7 @@ from berth_sdk.results import (
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
-from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodCounts, PodsWith, PodTable, Tally
+from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodChanges, PodCounts, PodsWith, PodTable, Tally
 
 __all__ = [
     "MAX_NODE_SCORE",
@@ -95,6 +95,7 @@ __all__ = [
     "PluginArgsError",
     "PluginDefinitionError",
     "Pod",
+    "PodChanges",
     "PodCounts",
     "PodNeed",
     "PodSensitivity",

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from berth_sdk.pod import Pod
-from berth_sdk.tables import NodeTable, NodeUsage, NodeView
+from berth_sdk.tables import NodeTable, NodeView, PodChanges, PodTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,14 @@ class Scenario:
 
 
 class Scenarios:
-    """m scenarios. `nodes` has one row per scenario, its usage columns with the changes applied."""
+    """m scenarios. `nodes` has one row per scenario, its usage columns with the changes applied.
 
-    __slots__ = ("items", "nodes")
+    `removed` and `added` say who leaves and who comes, as columns; `items` says it one by one.
+    """
+
+    __slots__ = ("_items", "added", "nodes", "removed")
+    removed: PodChanges
+    added: PodChanges
 
     def __init__(self, table: NodeTable, items: Sequence[Scenario]) -> None:
         """`table`: the snapshot. Raises KeyError for a node that it lacks."""
@@ -35,44 +44,52 @@ class Scenarios:
             if position is None:
                 raise KeyError(item.node_name)
             positions.append(position)
-        rows = table.take(positions)
-        self.items = tuple(items)
-        self.nodes = rows.with_usages(
-            [changed_usage(rows.node(i), item) for i, item in enumerate(self.items)]
-        )
+        self._items: tuple[Scenario, ...] | None = tuple(items)
+        self.removed = PodChanges.of([item.removed for item in items], table.known_pods)
+        self.added = PodChanges.of([item.added for item in items])
+        self.nodes = table.take(positions).with_changes(self.removed, self.added)
+
+    @classmethod
+    def of_changes(cls, rows: NodeTable, removed: PodChanges, added: PodChanges) -> Scenarios:
+        """One scenario for each of `rows`, which are as the snapshot has them."""
+        made = cls.__new__(cls)
+        made._items = None
+        made.removed, made.added = removed, added
+        made.nodes = rows.with_changes(removed, added)
+        return made
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.nodes)
+
+    @property
+    def items(self) -> tuple[Scenario, ...]:
+        """The scenarios as records, in order."""
+        if self._items is None:
+            self._items = tuple(
+                Scenario(name, self.removed.pods(i), self.added.pods(i))
+                for i, name in enumerate(self.nodes.names)
+            )
+        return self._items
+
+    @property
+    def pods(self) -> PodTable:
+        """All pods of the snapshot, those that would leave included. Raises ValueError if unknown."""
+        return self.nodes.pods
+
+    def take(self, positions: NDArray[Any] | Sequence[int]) -> Scenarios:
+        """Some of them: positions (intp[k]) or a mask (bool[m])."""
+        chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
+        at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        some = Scenarios.__new__(Scenarios)
+        some._items = None if self._items is None else tuple(self._items[i] for i in at.tolist())
+        some.removed, some.added = self.removed.take(at), self.added.take(at)
+        some.nodes = self.nodes.unchanged(at).with_changes(some.removed, some.added)
+        return some
 
     def view(self, i: int) -> NodeView:
         """The node of scenario `i` as it would be, pods included (needs pod summaries)."""
-        item = self.items[i]
+        removed, added = self.removed.pods(i), self.added.pods(i)
         node = self.nodes.node(i)
-        gone = {pod.uid for pod in item.removed}
-        pods = (*(pod for pod in node.pods if pod.uid not in gone), *item.added)
+        gone = {pod.uid for pod in removed}
+        pods = (*(pod for pod in node.pods if pod.uid not in gone), *added)
         return node.with_pods(pods, node.usage)
-
-
-def changed_usage(node: NodeView, scenario: Scenario) -> NodeUsage:
-    """The usage of `node` after the scenario's removals and additions.
-
-    Host ports are a set: of two pods with the same port either one's leaving frees it, as in
-    kube-scheduler's NodeInfo.
-    """
-    requested = dict(node.requested)
-    non_zero = dict(node.non_zero_requested)
-    ports = set(node.host_ports)
-    for sign, pods in ((-1, scenario.removed), (1, scenario.added)):
-        for pod in pods:
-            for name, value in pod.requests.items():
-                requested[name] = requested.get(name, 0) + sign * value
-            for name, value in pod.non_zero_requests.items():
-                non_zero[name] = non_zero.get(name, 0) + sign * value
-            normalized = {port.normalized for port in pod.host_ports}
-            ports = ports - normalized if sign < 0 else ports | normalized
-    return NodeUsage(
-        requested=requested,
-        non_zero_requested=non_zero,
-        pod_count=node.pod_count - len(scenario.removed) + len(scenario.added),
-        host_ports=frozenset(ports),
-    )

@@ -7,7 +7,7 @@ NodeInfo, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.node import Node, Taint
-from berth_sdk.pod import HostPort
+from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.pod_counts import PodCounts
@@ -38,6 +38,33 @@ class NodeUsage:
     non_zero_requested: Mapping[str, int] = field(default_factory=dict)
     pod_count: int = 0
     host_ports: frozenset[HostPort] = frozenset()
+
+
+def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]) -> NodeUsage:
+    """The usage of a node after some pods left it and others came.
+
+    Host ports are a set: of two pods with the same port either one's leaving frees it, as in
+    kube-scheduler's NodeInfo.
+    """
+    requested = dict(usage.requested)
+    non_zero = dict(usage.non_zero_requested)
+    ports = set(usage.host_ports)
+    count = usage.pod_count
+    for sign, pods in ((-1, removed), (1, added)):
+        for pod in pods:
+            count += sign
+            for name, value in pod.requests.items():
+                requested[name] = requested.get(name, 0) + sign * value
+            for name, value in pod.non_zero_requests.items():
+                non_zero[name] = non_zero.get(name, 0) + sign * value
+            normalized = {port.normalized for port in pod.host_ports}
+            ports = ports - normalized if sign < 0 else ports | normalized
+    return NodeUsage(
+        requested=requested,
+        non_zero_requested=non_zero,
+        pod_count=count,
+        host_ports=frozenset(ports),
+    )
 
 
 class NodeColumns:
@@ -118,12 +145,19 @@ class NodeColumns:
 
     def ports_in_conflict(self, port: HostPort) -> NDArray[np.bool_]:
         """bool[capacity]: where `port` is taken; 0.0.0.0 conflicts with every address."""
-        wanted = port.normalized
         taken = np.zeros(self.capacity, dtype=np.bool_)
-        for ip, users in self.port_users.get((wanted.protocol, wanted.port), {}).items():
-            if "0.0.0.0" in (wanted.ip, ip) or wanted.ip == ip:
-                taken |= users
+        for users in self.users_in_conflict(port).values():
+            taken |= users
         return taken
+
+    def users_in_conflict(self, port: HostPort) -> dict[HostPort, NDArray[np.bool_]]:
+        """bool[capacity] for each port in use somewhere that conflicts with `port`: where it is in use."""
+        wanted = port.normalized
+        return {
+            HostPort(ip, wanted.protocol, wanted.port): users
+            for ip, users in self.port_users.get((wanted.protocol, wanted.port), {}).items()
+            if "0.0.0.0" in (wanted.ip, ip) or wanted.ip == ip
+        }
 
     def _live_nodes(self) -> Iterator[tuple[int, Node]]:
         for slot in self.index_of.values():

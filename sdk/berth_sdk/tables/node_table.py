@@ -15,29 +15,30 @@ from numpy.typing import NDArray
 from berth_sdk.node import Node, Taint
 from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
-from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, NodeUsage
+from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, changed_usage
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.read_only import read_only
 
 if TYPE_CHECKING:
+    from berth_sdk.tables.pod_changes import PodChanges
     from berth_sdk.tables.pod_table import PodTable
 
 
 class NodeTable:
     """n candidate nodes. `rows` are their stable slots (intp[n]), the indices of the contract.
 
-    `usages` overlays what the pods take of each row, for "what if" questions; see
+    `changes` are pods that leave each row and pods that come, for "what if" questions; see
     `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_columns", "_sorted", "_usages", "is_whole", "rows")
+    __slots__ = ("_all", "_changes", "_columns", "_sorted", "is_whole", "rows")
 
     def __init__(
         self,
         columns: NodeColumns,
         rows: NDArray[np.intp] | None = None,
-        usages: Sequence[NodeUsage] | None = None,
+        changes: tuple[PodChanges, PodChanges] | None = None,
     ) -> None:
         self._columns = columns
         self.rows = read_only(columns.live_rows() if rows is None else rows)
@@ -52,7 +53,7 @@ class NodeTable:
             and self.rows.item(0) == 0
             and (rows is None or self._ascending())
         )
-        self._usages = usages
+        self._changes = changes
 
     @classmethod
     def of(cls, columns: NodeColumns) -> NodeTable:
@@ -157,38 +158,55 @@ class NodeTable:
 
     def requested(self, resource: str) -> NDArray[np.int64]:
         """int64[n]: requests of the pods on the node, reserved ones included."""
-        if self._usages is not None:
-            return _column(usage.requested.get(resource, 0) for usage in self._usages)
-        return self._resource(self._columns.requested, resource)
+        column = self._resource(self._columns.requested, resource)
+        if self._changes is None:
+            return column
+        removed, added = self._changes
+        gone = removed.total(removed.table.requests(resource))
+        return read_only(column - gone + added.total(added.table.requests(resource)))
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
         """int64[n], for cpu and memory: with the defaults for containers that request nothing."""
-        if self._usages is not None:
-            return _column(usage.non_zero_requested.get(resource, 0) for usage in self._usages)
-        return self._take(self._columns.non_zero[NON_ZERO.index(resource)])
+        column = self._take(self._columns.non_zero[NON_ZERO.index(resource)])
+        if self._changes is None:
+            return column
+        removed, added = self._changes
+        return read_only(column - removed.non_zero_requests(resource) + added.non_zero_requests(resource))
 
     @property
     def pod_count(self) -> NDArray[np.int64]:
         """int64[n]: pods on the node, reserved ones included."""
-        if self._usages is not None:
-            return _column(usage.pod_count for usage in self._usages)
-        return self._take(self._columns.pod_count)
+        column = self._take(self._columns.pod_count)
+        if self._changes is None:
+            return column
+        removed, added = self._changes
+        return read_only(column - removed.counts() + added.counts())
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
         """bool[n]: where `port` conflicts with one in use."""
-        if self._usages is not None:
-            return np.fromiter(
-                (conflicts(port, usage.host_ports) for usage in self._usages),
-                dtype=np.bool_,
-                count=len(self._usages),
-            )
-        return self._take(self._columns.ports_in_conflict(port))
+        if self._changes is None:
+            return self._take(self._columns.ports_in_conflict(port))
+        # Ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same one either frees it.
+        removed, added = self._changes
+        users = self._columns.users_in_conflict(port)
+        taken = np.zeros(len(self.rows), dtype=np.bool_)
+        for used, slots in users.items():
+            taken |= self._take(slots) & ~removed.have_port(used)
+        for used in added.ports():
+            if conflicts(port, frozenset({used})):
+                taken |= added.have_port(used)
+        return read_only(taken)
 
     @property
     def pods(self) -> PodTable:
         """All pods on all nodes of the snapshot."""
         if self._columns.pods is None:
             raise ValueError("this table was built without pods; declare KIND_POD_SUMMARY")
+        return self._columns.pods
+
+    @property
+    def known_pods(self) -> PodTable | None:
+        """The same, None where they are not known."""
         return self._columns.pods
 
     @property
@@ -201,7 +219,10 @@ class NodeTable:
     def node(self, position: int) -> NodeView:
         """One row as an object."""
         slot = int(self.rows[position])
-        usage = self._columns.usages[slot] if self._usages is None else self._usages[position]
+        usage = self._columns.usages[slot]
+        if self._changes is not None:
+            removed, added = self._changes
+            usage = changed_usage(usage, removed.pods(position), added.pods(position))
         return NodeView(
             _known(self._columns.nodes[slot]),
             slot,
@@ -218,15 +239,24 @@ class NodeTable:
     def take(self, positions: NDArray[Any] | Sequence[int]) -> NodeTable:
         """Some rows: positions (intp[m]) or a mask (bool[n])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
-        usages = None
-        if self._usages is not None:
-            indices = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-            usages = [self._usages[i] for i in indices.tolist()]
-        return NodeTable(self._columns, self.rows[chosen], usages)
+        if self._changes is None:
+            return NodeTable(self._columns, self.rows[chosen])
+        at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        removed, added = self._changes
+        return NodeTable(self._columns, self.rows[at], (removed.take(at), added.take(at)))
 
-    def with_usages(self, usages: Sequence[NodeUsage]) -> NodeTable:
-        """The same rows as they would be if pods took `usages` (one per row) of them."""
-        return NodeTable(self._columns, self.rows, usages)
+    def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
+        """Some rows as the snapshot has them."""
+        return NodeTable(self._columns, self.rows[positions])
+
+    def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
+        """The same rows as they would be if pods left them and others came."""
+        return NodeTable(self._columns, self.rows, (removed, added))
+
+    @property
+    def changes(self) -> tuple[PodChanges, PodChanges] | None:
+        """The pods that leave the rows, and those that come; None: the rows are as the snapshot has them."""
+        return self._changes
 
     @property
     def whole(self) -> NodeTable:
@@ -241,8 +271,8 @@ class NodeTable:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether the rows are as the snapshot has them, and not as they would be (`with_usages`)."""
-        return self._usages is None
+        """Whether the rows are as the snapshot has them, and not as they would be (`with_changes`)."""
+        return self._changes is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
         if self._all:
@@ -271,10 +301,6 @@ def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]
         and ("0.0.0.0" in (wanted.ip, other.ip) or wanted.ip == other.ip)
         for other in (used_port.normalized for used_port in used)
     )
-
-
-def _column(values: Iterator[int]) -> NDArray[np.int64]:
-    return read_only(np.fromiter(values, dtype=np.int64))
 
 
 def _known(node: Node | None) -> Node:

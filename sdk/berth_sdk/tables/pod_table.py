@@ -73,6 +73,18 @@ class PodTable:
         """The namespaces that `namespace` encodes."""
         self._grow(_FIRST_CAPACITY)
 
+    @classmethod
+    def of(cls, pods: Sequence[Pod]) -> PodTable:
+        """These pods in this order, on no node: for pods that are assumed to come."""
+        table = cls()
+        for row, pod in enumerate(pods):
+            if row == table._capacity:
+                table._grow(2 * row)
+            table._pods.append(pod)
+            table._row_of[pod.uid] = row
+            table._set(pod, row, -1, False, 0)
+        return table
+
     def __len__(self) -> int:
         return len(self._pods)
 
@@ -213,6 +225,9 @@ class PodTable:
             self._pods.append(pod)
         else:
             self._pods[row] = pod
+        self._set(pod, row, index, assumed, generation)
+
+    def _set(self, pod: Pod, row: int, index: int, assumed: bool, generation: int) -> None:
         self._node_index[row] = index
         self._priority[row] = pod.priority
         self._namespace[row] = self.namespaces.encode(pod.namespace)

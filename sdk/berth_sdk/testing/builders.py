@@ -12,8 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.scenarios import Scenario, changed_usage
 from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.tables.node_columns import changed_usage
 from berth_sdk.tables.pod_table import PodTable
 
 Json = dict[str, Any]
@@ -120,7 +120,7 @@ def make_table(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeTable:
         by_node.setdefault(pod.node_name, []).append(pod)
     empty = NodeTable(columns)
     usages = {
-        name: changed_usage(view, Scenario(name, added=tuple(held)))
+        name: changed_usage(view.usage, (), held)
         for name, held in by_node.items()
         if (view := empty.node_named(name)) is not None
     }

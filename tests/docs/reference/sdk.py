@@ -20,15 +20,15 @@ from berth_sdk import (
     status,
     testing,
 )
-from berth_sdk.tables import NodeTable, NodeView, PodCounts, PodsWith, PodTable
+from berth_sdk.tables import NodeTable, NodeView, PodChanges, PodCounts, PodsWith, PodTable
 from berth_sdk.testing.builders import NodeFields, PodFields
 
 from docs.reference.markdown import code, codes, docstring, one_line, table
 from docs.reference.points import signature_of
 
 _NOT_FOR_AUTHORS: Final = {
-    "NodeTable": {"of", "with_usages"},
-    "PodTable": {"set_node_pods", "pods_of", "begin_update"},
+    "NodeTable": {"of", "with_changes", "known_pods"},
+    "PodTable": {"of", "set_node_pods", "pods_of", "begin_update"},
     "CycleState": {"take_published"},
 }
 """What hosts and servers alone call."""
@@ -47,6 +47,7 @@ def data() -> str:
         PodsWith,
         scenarios.Scenario,
         scenarios.Scenarios,
+        PodChanges,
         kube_object.KubeObject,
         kube_object.ObjectRef,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, Pod
-from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, PodTable
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, PodChanges, PodTable
 
 
 def columns_of(*nodes: Node) -> NodeColumns:
@@ -92,8 +92,11 @@ def test_port_conflicts(columns: NodeColumns, wanted: HostPort, used: HostPort, 
     usage = NodeUsage(host_ports=frozenset({used.normalized}))
     columns.set_usage(2, usage)
     assert bool(NodeTable(columns).port_taken(wanted)[2]) == taken
-    overlaid = NodeTable(columns).take([1]).with_usages([usage])
+    comes = PodChanges.of([[Pod(name="a", uid="a", host_ports=(used,))]])
+    overlaid = NodeTable(columns).take([1]).with_changes(PodChanges.none(1), comes)
     assert overlaid.port_taken(wanted).tolist() == [taken]
+    leaves = NodeTable(columns).take([2]).with_changes(comes, PodChanges.none(1))
+    assert leaves.port_taken(wanted).tolist() == [False]
 
 
 def test_no_array_can_be_written_to(columns: NodeColumns) -> None:
@@ -152,14 +155,19 @@ def test_rows_are_taken_by_position_or_by_mask(columns: NodeColumns) -> None:
     assert (len(some), some.snapshot_size, len(some.whole)) == (3, 20, 20)
 
 
-def test_usages_can_be_overlaid_and_follow_their_rows(columns: NodeColumns) -> None:
-    usages = [NodeUsage(requested={"cpu": i}, non_zero_requested={"memory": i}, pod_count=i) for i in (7, 8)]
-    table = NodeTable(columns).take([3, 3]).with_usages(usages)
+def test_changes_can_be_overlaid_and_follow_their_rows(columns: NodeColumns) -> None:
+    comes = [
+        [Pod(name=f"p{i}", uid=f"p{i}", requests={"cpu": i}, non_zero_requests={"memory": i})] for i in (7, 8)
+    ]
+    changes = (PodChanges.none(2), PodChanges.of(comes))
+    table = NodeTable(columns).take([3, 3]).with_changes(*changes)
     assert table.requested("cpu").tolist() == [7, 8]
     assert table.non_zero_requested("memory").tolist() == [7, 8]
-    assert table.pod_count.tolist() == [7, 8]
+    assert table.pod_count.tolist() == [1, 1]
     assert table.take(np.array([False, True])).requested("cpu").tolist() == [8]
-    assert table.take([1]).node(0).requested == {"cpu": 8}
+    assert table.take([1, 0]).node(0).requested == {"cpu": 8}
+    assert table.take([1, 1]).requested("cpu").tolist() == [8, 8]
+    assert table.unchanged(np.array([1])).requested("cpu").tolist() == [0]
     assert NodeTable(columns).requested("cpu")[3] == 0
 
 

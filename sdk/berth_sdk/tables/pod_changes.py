@@ -1,0 +1,106 @@
+"""`PodChanges`: pods that leave, or come to, the rows of a table of what-ifs, as columns.
+
+Read by plugins through `Scenarios.removed` and `Scenarios.added`, and by `NodeTable` for the usage of the
+rows. Row i of the table has the changes `starts[i]` to `starts[i + 1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.pod import HostPort, Pod
+from berth_sdk.tables.pod_table import PodTable
+
+PORTS_COLUMN = "berth/hostPorts"
+
+
+class PodChanges:
+    """c changes of m rows. `rows` (intp[c]) are the pods' rows in `table`, in the order of the rows that
+    they concern; `starts` is intp[m + 1].
+    """
+
+    def __init__(self, table: PodTable, rows: NDArray[np.intp], starts: NDArray[np.intp]) -> None:
+        self.table = table
+        self.rows = rows
+        self.starts = starts
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Pod]], known: PodTable | None = None) -> PodChanges:
+        """One group of pods for each row. `known`: a table that may have all of them already."""
+        pods = list(chain.from_iterable(groups))
+        starts = np.zeros(len(groups) + 1, dtype=np.intp)
+        np.cumsum([len(group) for group in groups], out=starts[1:])
+        found = [] if known is None else [known.position(pod.uid) for pod in pods]
+        if known is not None and all(
+            row is not None and known.pod(row) is pod for row, pod in zip(found, pods, strict=True)
+        ):
+            return cls(known, np.asarray(found, dtype=np.intp), starts)
+        return cls(PodTable.of(pods), np.arange(len(pods)), starts)
+
+    @classmethod
+    def none(cls, count: int, table: PodTable | None = None) -> PodChanges:
+        """No change of any of `count` rows."""
+        return cls(table or PodTable(), np.zeros(0, dtype=np.intp), np.zeros(count + 1, dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def row_of(self) -> NDArray[np.intp]:
+        """intp[c]: the row that each change concerns, ascending."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def pods(self, row: int) -> tuple[Pod, ...]:
+        """The pods of one row."""
+        return tuple(self.table.pod(at) for at in self.rows[self.starts[row] : self.starts[row + 1]].tolist())
+
+    def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[m]: the sum for each row of what `values` (one per row of `table`) says of its pods."""
+        if not len(self.rows):
+            return np.zeros(len(self.starts) - 1, dtype=np.int64)
+        sums = np.zeros(len(self.rows) + 1, dtype=np.int64)
+        np.cumsum(values.take(self.rows), out=sums[1:])
+        return np.diff(sums.take(self.starts))
+
+    def counts(self) -> NDArray[np.int64]:
+        """int64[m]: the number of pods of each row."""
+        return np.diff(self.starts)
+
+    def non_zero_requests(self, resource: str) -> NDArray[np.int64]:
+        """int64[m]: requests with the defaults for containers that request nothing."""
+        values = np.zeros(len(self.table), dtype=np.int64)
+        for at in np.unique(self.rows).tolist():
+            values[at] = self.table.pod(at).non_zero_requests.get(resource, 0)
+        return self.total(values)
+
+    def have_port(self, port: HostPort) -> NDArray[np.bool_]:
+        """bool[m]: the rows of which a pod has exactly this port, in its normalized form."""
+        codes, values = self.table.encoded(PORTS_COLUMN, normalized_ports)
+        has_it = values.where(lambda ports: port in ports)
+        return self.total(has_it.take(codes).astype(np.int64)) > 0
+
+    def ports(self) -> set[HostPort]:
+        """The distinct host ports of all these pods, normalized."""
+        codes, values = self.table.encoded(PORTS_COLUMN, normalized_ports)
+        found = (values.values[code] for code in np.unique(codes.take(self.rows)).tolist())
+        return set(chain.from_iterable(ports for ports in found if ports is not None))
+
+    def take(self, positions: NDArray[Any]) -> PodChanges:
+        """The changes of some rows, in the order given (intp[k])."""
+        starts = self.starts.take(positions)
+        counts = self.starts.take(positions + 1) - starts
+        ends = np.zeros(len(positions) + 1, dtype=np.intp)
+        np.cumsum(counts, out=ends[1:])
+        at = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
+        return PodChanges(self.table, self.rows.take(at), ends)
+
+
+def normalized_ports(pod: Pod) -> frozenset[HostPort] | None:
+    """The host ports of a pod as nodes count them; None: it has none."""
+    return frozenset(port.normalized for port in pod.host_ports) or None
