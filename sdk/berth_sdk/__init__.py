@@ -33,6 +33,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import StateNeed
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
+from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.results import (
     BindResult,
     Decision,
@@ -95,6 +96,8 @@ __all__ = [
     "PluginArgsError",
     "PluginDefinitionError",
     "Pod",
+    "PodAffinity",
+    "PodAffinityTerm",
     "PodChanges",
     "PodCounts",
     "PodNeed",

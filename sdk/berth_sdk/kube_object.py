@@ -68,6 +68,11 @@ class KubeObject:
         return self._raw
 
     @property
+    def is_parsed(self) -> bool:
+        """Whether the parsed form is at hand."""
+        return self._parsed is not None
+
+    @property
     def parsed(self) -> JsonObject:
         """The object as parsed JSON; treat it as read-only. Raises ObjectError for broken bytes."""
         if self._parsed is None:

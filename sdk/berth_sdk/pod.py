@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_requests import requests_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 _EMPTY: Final[Mapping[str, Any]] = {}
+_NOT_READ: Final = PodAffinity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Pod:
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """What `berth_sdk.signature` found for it, once asked."""
+    _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -109,6 +112,27 @@ class Pod:
     def spec(self) -> Mapping[str, Any]:
         """The object's spec, empty where the object is not known."""
         return (self.object.parsed.get("spec") or _EMPTY) if self.object else _EMPTY
+
+    @property
+    def pod_affinity(self) -> PodAffinity | None:
+        """The terms of `spec.affinity.podAffinity` and `podAntiAffinity`; None: the pod has neither, or came
+        without its object.
+        """
+        known = self._pod_affinity
+        if known is _NOT_READ:
+            known = self._read_pod_affinity()
+            object.__setattr__(self, "_pod_affinity", known)
+        return known
+
+    def _read_pod_affinity(self) -> PodAffinity | None:
+        if self.object is None:
+            return None
+        was_parsed = self.object.is_parsed
+        known = PodAffinity.of_spec(self.spec, self.namespace)
+        if not was_parsed:
+            # One of many pods on nodes: nobody reads more of its object, and the parsed form is large.
+            self.object.release()
+        return known
 
     def on_node(self, node_name: str) -> Pod:
         """This pod as it will be once it is bound to `node_name`."""
@@ -135,7 +159,7 @@ class Pod:
             requests = requests_of(spec, status if node_name else None)
             containers = [*items(spec, "initContainers"), *items(spec, "containers")]
             volumes = items(spec, "volumes")
-            return Pod(
+            pod = Pod(
                 name=metadata.get("name") or "",
                 namespace=metadata.get("namespace") or "default",
                 uid=metadata.get("uid") or "",
@@ -173,6 +197,9 @@ class Pod:
                 started_at_s=timestamp(status.get("startTime")),
                 object=kube_object,
             )
+            # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
+            object.__setattr__(pod, "_pod_affinity", PodAffinity.of_spec(spec, pod.namespace))
+            return pod
         except (AttributeError, TypeError, KeyError) as err:
             # A list where a map is due, a number where a string is due: the shape is wrong somewhere.
             raise ObjectError("", f"not a Pod: {err}") from err

@@ -50,6 +50,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "declared-features",
         "host-ports",
         "images",
+        "inter-pod-affinity",
         "node-affinity",
         "node-basic",
         "resource-strategies",

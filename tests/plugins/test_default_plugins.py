@@ -38,6 +38,7 @@ def test_the_first_part_is_complete() -> None:
         "NodeResourcesFit",
         "NodeResourcesBalancedAllocation",
         "ImageLocality",
+        "InterPodAffinity",
         "DefaultBinder",
         "NodeDeclaredFeatures",
     }

@@ -14,6 +14,7 @@ from berth_sdk import (
     kube_object,
     node,
     pod,
+    pod_affinity,
     scenarios,
     selected_pods,
     sort_keys,
@@ -38,6 +39,8 @@ def data() -> str:
     """Pods, nodes and tables."""
     classes = (
         pod.Pod,
+        pod_affinity.PodAffinity,
+        pod_affinity.PodAffinityTerm,
         node.Node,
         NodeView,
         NodeTable,

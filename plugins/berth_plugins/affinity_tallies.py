@@ -1,0 +1,105 @@
+"""What InterPodAffinity counts on nodes: pods that its terms mean, and pods that carry terms of their own.
+
+Each is a `Tally` of `PodCounts`: one number per node, kept up to date by the pods that come and go, shared by
+all pods that ask for the same. Used by `inter_pod_affinity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
+from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.tables import PodsWith, PodTable
+from numpy.typing import NDArray
+
+READING: Final = "InterPodAffinity/terms"
+"""The name of the column of `PodTable` with each pod's terms."""
+
+
+def terms_of(pod: Pod) -> PodAffinity | None:
+    """The reading behind `READING`."""
+    return pod.pod_affinity
+
+
+@dataclass(frozen=True, slots=True)
+class InAll:
+    """Pods that are in every one of `parts`; each counts one."""
+
+    parts: tuple[SelectedPods, ...]
+
+    def of(self, pod: Pod) -> int:
+        """1 for a pod that is in all of them."""
+        return int(all(part.selects(pod) for part in self.parts))
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        """int64[number of pods]."""
+        result = self.parts[0].over(pods)
+        for part in self.parts[1:]:
+            result = result * part.over(pods)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _AntiTerms:
+    terms: frozenset[PodAffinityTerm]
+
+    def __call__(self, carried: PodAffinity) -> int:
+        return sum(term in self.terms for term in carried.required_anti)
+
+
+@dataclass(frozen=True, slots=True)
+class _TermScores:
+    terms: frozenset[PodAffinityTerm]
+    hard_weight: int
+
+    def __call__(self, carried: PodAffinity) -> int:
+        total = self.hard_weight * sum(term in self.terms for term in carried.required)
+        total += sum(weight for term, weight in carried.preferred if term in self.terms)
+        return total - sum(weight for term, weight in carried.preferred_anti if term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredTerms:
+    terms: frozenset[PodAffinityTerm]
+    with_required: bool
+
+    def __call__(self, carried: PodAffinity) -> int:
+        total = sum(term in self.terms for term in carried.required) if self.with_required else 0
+        total += sum(term in self.terms for term, _ in carried.preferred)
+        return total + sum(term in self.terms for term, _ in carried.preferred_anti)
+
+
+def anti_terms(terms: frozenset[PodAffinityTerm]) -> PodsWith:
+    """Each pod counts how many of `terms` stand in its required anti-affinity."""
+    return PodsWith(READING, terms_of, _AntiTerms(terms))
+
+
+def term_scores(terms: frozenset[PodAffinityTerm], hard_weight: int) -> PodsWith:
+    """Each pod counts what those of `terms` that it carries say together: the weights of its preferred
+    affinity, less those of its preferred anti-affinity, and `hard_weight` for each required affinity term.
+    """
+    return PodsWith(READING, terms_of, _TermScores(terms, hard_weight))
+
+
+def scored_terms(terms: frozenset[PodAffinityTerm], hard_weight: int) -> PodsWith:
+    """Each pod counts how many of `terms` have a say in `term_scores`, whatever it is."""
+    return PodsWith(READING, terms_of, _ScoredTerms(terms, hard_weight > 0))
+
+
+def selected(term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> SelectedPods:
+    """The pods that a term of the pod to be scheduled means, with its namespace selector written out.
+
+    `namespaces`: the labels of each. kube-scheduler keeps the selector beside the names that it found, and
+    then asks it about no labels at all: one that nothing satisfies, such as NotIn, takes in every namespace.
+    """
+    if term.namespace_selector.matches({}):
+        return SelectedPods(None, term.selector)
+    if term.namespace_selector.requirements is None:
+        return SelectedPods(term.namespaces, term.selector)
+    found = (name for name, labels in namespaces.items() if term.namespace_selector.matches(labels))
+    return SelectedPods(term.namespaces.union(found), term.selector)

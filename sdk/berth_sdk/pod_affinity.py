@@ -1,0 +1,162 @@
+"""Pod affinity and anti-affinity: a pod's terms, read once per distinct stanza and shared by its carriers.
+
+Read through `Pod.pod_affinity`. Pods of one namespace with equal stanzas have the very same `PodAffinity`,
+and equal terms of any pods are the very same `PodAffinityTerm`: both compare and hash by identity, which
+costs nothing however long their selectors are. Source: kube-scheduler `framework/types.go` (PodInfo.Update,
+GetAffinityTerms, newAffinityTerm) and the framework API's AffinityTerm, v1.36.
+
+What cannot be read leaves its list empty and a text in `errors`, as kube-scheduler does: the pod that waits
+is told, a pod that runs already goes without these terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from berth_sdk.errors import SelectorError
+from berth_sdk.selectors import LABEL_OPERATORS, LabelSelector, mappings
+
+T = TypeVar("T")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_MAX_WEIGHT: Final = 2**31 - 1
+_OPERATORS: Final = frozenset(operator.value for operator in LABEL_OPERATORS)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class PodAffinityTerm:
+    """Pods of these namespaces that `selector` matches, seen by the values of the label `topology_key`.
+
+    `namespaces`: those listed, or the pod's own where it lists none and selects none.
+    """
+
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector
+    selector: LabelSelector
+    topology_key: str
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        """Whether a pod with `labels` in `namespace`, whose own labels are `namespace_labels`, is meant."""
+        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(labels)
+
+
+Weighted = tuple[PodAffinityTerm, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class PodAffinity:
+    """The terms of one pod's `podAffinity` and `podAntiAffinity`, in its order.
+
+    `has_preferred`: the stanza lists preferred terms, whether or not they can be read. `errors`: what is
+    wrong with it, one text per list that cannot be read; `broken_required`: one of them is a required one.
+    """
+
+    required: tuple[PodAffinityTerm, ...] = ()
+    required_anti: tuple[PodAffinityTerm, ...] = ()
+    preferred: tuple[Weighted, ...] = ()
+    preferred_anti: tuple[Weighted, ...] = ()
+    has_preferred: bool = False
+    errors: tuple[str, ...] = ()
+    broken_required: bool = False
+
+    @staticmethod
+    def of_spec(spec: Mapping[str, Any], namespace: str) -> PodAffinity | None:
+        """Read a pod's spec; None: it has neither stanza.
+
+        >>> term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+        >>> spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+        >>> PodAffinity.of_spec(spec, "shop").required[0].matches("shop", {"app": "db"}, {})
+        True
+        """
+        stanza = spec.get("affinity")
+        if not stanza:
+            return None
+        if not isinstance(stanza, Mapping):
+            text = f"affinity: must be a map, not {type(stanza).__name__}"
+            return PodAffinity(errors=(text,), broken_required=True)
+        affinity, anti = stanza.get("podAffinity"), stanza.get("podAntiAffinity")
+        if affinity is None and anti is None:
+            return None
+        key = (namespace, repr(affinity), repr(anti))
+        known = _STANZAS.get(key)
+        if known is None:
+            known = _STANZAS[key] = _read(affinity, anti, namespace)
+        return known
+
+
+_STANZAS: Final[WeakValueDictionary[tuple[str, str, str], PodAffinity]] = WeakValueDictionary()
+_TERMS: Final[WeakValueDictionary[tuple[Any, ...], PodAffinityTerm]] = WeakValueDictionary()
+
+
+def _read(affinity: Any, anti: Any, namespace: str) -> PodAffinity:
+    errors: list[str] = []
+    broken: set[str] = set()
+
+    def terms(stanza: Any, key: str, name: str, read: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:
+        try:
+            return tuple(read(item, namespace) for item in _items(stanza, key))
+        except SelectorError as err:
+            errors.append(f"{name}: {err}")
+            broken.add(key)
+            return ()
+
+    return PodAffinity(
+        required=terms(affinity, _REQUIRED, "requiredAffinityTerms", _term),
+        required_anti=terms(anti, _REQUIRED, "requiredAntiAffinityTerms", _term),
+        preferred=terms(affinity, _PREFERRED, "preferredAffinityTerms", _weighted),
+        preferred_anti=terms(anti, _PREFERRED, "preferredAntiAffinityTerms", _weighted),
+        has_preferred=any(isinstance(one, Mapping) and bool(one.get(_PREFERRED)) for one in (affinity, anti)),
+        errors=tuple(errors),
+        broken_required=_REQUIRED in broken,
+    )
+
+
+def _items(stanza: Any, key: str) -> Sequence[Mapping[str, Any]]:
+    if stanza is None:
+        return ()
+    if not isinstance(stanza, Mapping):
+        raise SelectorError(f"must be a map, not {type(stanza).__name__}")
+    return mappings(stanza.get(key), key)
+
+
+def _weighted(raw: Mapping[str, Any], namespace: str) -> Weighted:
+    weight = raw.get("weight") or 0
+    if isinstance(weight, bool) or not isinstance(weight, int) or abs(weight) > _MAX_WEIGHT:
+        raise SelectorError(f"weight: must be a 32-bit integer, not {weight!r}")
+    term = raw.get("podAffinityTerm") or {}
+    if not isinstance(term, Mapping):
+        raise SelectorError(f"podAffinityTerm: must be a map, not {type(term).__name__}")
+    return _term(term, namespace), weight
+
+
+def _term(raw: Mapping[str, Any], namespace: str) -> PodAffinityTerm:
+    listed = raw.get("namespaces") or ()
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise SelectorError(f"namespaces: must be a list, not {type(listed).__name__}")
+    selector = _selector(raw, "labelSelector")
+    own = not listed and raw.get("namespaceSelector") is None
+    namespaces = frozenset((namespace,) if own else map(str, listed))
+    key = (namespaces, _selector(raw, "namespaceSelector"), selector, str(raw.get("topologyKey") or ""))
+    known = _TERMS.get(key)
+    if known is None:
+        known = _TERMS[key] = PodAffinityTerm(*key)
+    return known
+
+
+def _selector(raw: Mapping[str, Any], name: str) -> LabelSelector:
+    selector = raw.get(name)
+    if selector is None:
+        return LabelSelector(None)
+    if not isinstance(selector, Mapping):
+        raise SelectorError(f"{name}: must be a map, not {type(selector).__name__}")
+    for item in mappings(selector.get("matchExpressions"), f"{name}.matchExpressions"):
+        operator = item.get("operator") or ""
+        if operator not in _OPERATORS:
+            # The words of kube-scheduler, which stand in the pod's condition.
+            raise SelectorError(f'"{operator}" is not a valid label selector operator')
+    return LabelSelector.of(selector, name)
