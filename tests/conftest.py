@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from berth_host import log
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # No test may depend on how busy the machine is.
-settings.register_profile("without deadline", deadline=None)
+settings.register_profile("without deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("without deadline")
 
 

@@ -30,8 +30,8 @@ from berth_host.model.clock import ManualClock
 from docs.pages import Block, Page
 
 _WRITTEN_AS: Final = "/tmp/berth"
-_COMMAND_S: Final = 60.0
-_SERVER_STARTS_S: Final = 20.0
+_COMMAND_S: Final = 300.0
+_SERVER_STARTS_S: Final = 120.0
 _CONFIGURATIONS: Final = ("kubescheduler.config.k8s.io/", "config.berth.io/")
 _PARSER: Final = doctest.DocTestParser()
 _CHECKER: Final = doctest.OutputChecker()

@@ -16,11 +16,13 @@ from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from support.examples import EXAMPLES, ROOT
 
 INSTALL_S = 600.0
-START_S = 30.0
+START_S = 120.0
 OFFLINE = (
     "Failed to establish a new connection",
     "Temporary failure in name resolution",
     "Network is unreachable",
+    "Read timed out",
+    "Connection reset by peer",
 )
 
 

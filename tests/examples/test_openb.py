@@ -38,10 +38,12 @@ kind: KubeSchedulerConfiguration
 ---
 apiVersion: config.berth.io/v1alpha1
 kind: BerthConfiguration
+cycleBudget: 60s
 plugins:
 - name: NodeResourcesFit
   command: [{python}, -m, berth_sdk, serve, NodeResourcesFit]
   required: true
+  points: {{preFilter: {{deadline: 10s}}, filter: {{deadline: 10s}}, score: {{deadline: 10s}}}}
 """
 
 

@@ -278,9 +278,9 @@ def test_while_post_filter_waits_for_the_host_a_what_if_is_let_in(
         request = spb.SimulateFilterRequest(
             ctx=host.ctx(cls.__name__, POD), scenarios=[spb.Scenario(node_index=0)]
         )
-        assert len(host.scheduling.SimulateFilter(request, timeout=5).statuses) == 1
+        assert len(host.scheduling.SimulateFilter(request, timeout=60).statuses) == 1
         simulated.set()
 
     service.on_requeue = simulate
-    reply = host.scheduling.PostFilter(spb.PostFilterRequest(ctx=host.ctx(cls.__name__, POD)), timeout=5)
+    reply = host.scheduling.PostFilter(spb.PostFilterRequest(ctx=host.ctx(cls.__name__, POD)), timeout=60)
     assert (list(reply.ctx.status.reasons), simulated.is_set()) == (["3 moved"], True)

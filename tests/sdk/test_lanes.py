@@ -15,7 +15,7 @@ from berth_sdk._lanes import (
     waiting_for_host,
 )
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Call:

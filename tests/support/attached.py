@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from berth_host.attach.attachment import AttachSeams
@@ -19,8 +20,9 @@ from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.config.berth.points import POINT_RULES
 from berth_host.model.state_changes import StateChanges, StateSelection
-from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.calls import CALLS, PointPolicy
 from berth_host.rpc.client import ClientSettings, PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_sdk.extension_points import ExtensionPoint
@@ -31,6 +33,8 @@ from berth_sdk.testing.builders import make_node, make_pod
 
 PROFILE = "default-scheduler"
 ALL_POINTS = frozenset(point.config_name for point in ExtensionPoint)
+PATIENCE_S = 60.0
+"""How long a test waits for what must come: time is not the point, and the machine may be busy."""
 
 
 class ClusterState:
@@ -137,7 +141,7 @@ class AttachedHost:
         for place in self.attachments.places:
             place._backoff = Backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
-        settings = ClientSettings(points=points or {}, required=required)
+        settings = ClientSettings(points=_patient(points or {}), required=required)
         self.clients = {
             name: PluginClient(
                 name, PROFILE, self.attachments.route(name, PROFILE), self.state, settings=settings
@@ -158,7 +162,8 @@ class AttachedHost:
         return self.state.nodes
 
     def cycle(self, pod: Pod | None = None, **options: float | bool) -> CycleContext:
-        """A new cycle."""
+        """A new cycle, with more remote time than it can need unless `budget_s` says how much."""
+        options.setdefault("budget_s", PATIENCE_S)
         number = next(self._ids)
         pod = pod or make_pod(f"pod-{number}", uid=f"uid-{number}")
         return CycleContext(
@@ -170,9 +175,20 @@ class AttachedHost:
         )
 
 
+def _patient(points: Mapping[str, PointPolicy]) -> dict[str, PointPolicy]:
+    """The highest deadline for every call whose time a test does not choose."""
+    chosen = dict(points)
+    for call in CALLS:
+        key = next((key for key in call.keys if key in points), call.keys[0])
+        policy = chosen.get(key, PointPolicy())
+        if policy.deadline_s is None:
+            chosen[key] = replace(policy, deadline_s=POINT_RULES[key].max_deadline_ms / 1000)
+    return chosen
+
+
 @asynccontextmanager
 async def attached_host(
-    *places: Place, patience_s: float = 20.0, **options: object
+    *places: Place, patience_s: float = PATIENCE_S, **options: object
 ) -> AsyncIterator[AttachedHost]:
     """A host whose attachments were started, and are stopped afterwards."""
     host = AttachedHost(places, **options)  # type: ignore[arg-type]  # handed through
@@ -206,7 +222,7 @@ def launched(command: Sequence[str], *names: str) -> Place:
     return Place(command=tuple(command), plugins=tuple(wanted(name) for name in names))
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Wait until something outside of this process has had its effect."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # another process will not set our event

@@ -19,7 +19,7 @@ from berth_sdk.tables import NodeTable
 from numpy import full, int64
 from numpy.typing import NDArray
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Gatekeeper(Plugin):
@@ -75,7 +75,7 @@ class Holdfast(Plugin):
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         (self._folder / "arrived").write_text(pod.name)
-        ends_s = time.monotonic() + 0.3
+        ends_s = time.monotonic() + PATIENCE_S
         while not (self._folder / "gate").exists() and time.monotonic() < ends_s:
             time.sleep(0.005)
         return Status.success()

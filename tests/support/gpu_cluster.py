@@ -49,6 +49,11 @@ def configuration(*, permit: str = "", **place: Any) -> str:
     plugin |= place
     if "inProcess" in place:
         del plugin["required"]
+    else:  # what is placed counts here, not how fast
+        own["cycleBudget"] = "60s"
+        plugin["points"] = {
+            point: {"deadline": "10s"} for point in ("filter", "score", "reserve", "unreserve", "preBind")
+        }
     return str(yaml.safe_dump_all([scheduler, own]))
 
 

@@ -98,8 +98,8 @@ class World:
         return self
 
     async def until_waiting(self, count: int) -> None:
-        """Run until so many pods wait at Permit; fails after 5 real seconds."""
-        async with asyncio.timeout(5):
+        """Run until so many pods wait at Permit; fails after a minute."""
+        async with asyncio.timeout(60):
             while len(self.host.waiting_pods) < count:
                 await asyncio.sleep(0)
 

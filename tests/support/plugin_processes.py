@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
+PATIENCE_S = 60.0
 
 
 class PluginProcess:
@@ -50,7 +51,7 @@ class PluginProcess:
 
     async def listening(self) -> None:
         """Wait until somebody accepts connections at the socket."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not can_connect(self.socket_path):  # another process will not set our event
                 await asyncio.sleep(0.02)
 
@@ -68,7 +69,7 @@ class PluginProcess:
             return None
         if process.returncode is None:
             process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return await process.wait()
 
     @property

@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Struct
 EPOCH = 7
 ALL = pb.NodeSet(complement=True)
 PROFILE = "default-scheduler"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 def node_state(

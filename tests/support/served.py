@@ -34,7 +34,7 @@ from support.plugin_processes import can_connect, plugin_environment
 DEFAULT_PLUGINS = sorted(
     entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith("berth_plugins.")
 )
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, queue_pb2, scheduling_pb2
 from berth_sdk.results import PermitResult
-from support.attached import until
+from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
 
@@ -32,7 +32,7 @@ def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "MAX_S", 0.1)
 
 
-def configuration(path: Path, *points: str, more: str = "required: true", deadline: str = "2s") -> str:
+def configuration(path: Path, *points: str, more: str = "required: true", bind_deadline: str = "10s") -> str:
     """The plugin Demo at some points, before the default plugins."""
     plugins = ""
     for point in points:
@@ -42,7 +42,9 @@ def configuration(path: Path, *points: str, more: str = "required: true", deadli
             plugins += "    bind: {enabled: [{name: Demo}, {name: DefaultBinder}], disabled: [{name: '*'}]}\n"
         else:
             plugins += f"    {point}: {{enabled: [{{name: Demo}}]}}\n"
-    deadlines = "".join(f"    {point}: {{deadline: {deadline}}}\n" for point in points)
+    deadlines = "".join(
+        f"    {point}: {{deadline: {bind_deadline if point == 'bind' else '10s'}}}\n" for point in points
+    )
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"profiles:\n- plugins:\n{plugins}"
@@ -57,7 +59,7 @@ def nodes(count: int = 2) -> list[dict[str, Any]]:
 
 async def in_time(condition: Callable[[], object]) -> None:
     """Wait for something on this loop."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # the condition is the host's, it sets no event of ours
             await asyncio.sleep(0.001)
 
@@ -107,7 +109,7 @@ async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_
     dying.on("Filter", stop_while_asked)
     text = configuration(path, "preFilter", "filter")
     async with dying.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
         await dying.stop()
         await in_time(lambda: "web" in [item.ref.name for item in world.server.list("pods")])
         await in_time(lambda: world.host.scheduler.in_cycle is None)
@@ -162,9 +164,9 @@ async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_
         await for_ever(None)
 
     first.on("PreBind", hang)
-    text = configuration(path, "reserve", "preBind", deadline="10s")
+    text = configuration(path, "reserve", "preBind")
     async with first.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
         await first.stop()
         async with second.serving(path):
             await until(lambda: world.host.attachments.recoveries == 2)
@@ -189,7 +191,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
 ) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "BIND", "POST_BIND"))
-    text = configuration(path, "reserve", "bind", "postBind", deadline="200ms")
+    text = configuration(path, "reserve", "bind", "postBind", bind_deadline="2s")
     async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
 
         async def act_and_hang(request: Any) -> None:
@@ -209,7 +211,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
             assert not plugin.requests("Unreserve")
         else:
             assert not world.node_of("web")
-            assert 'plugin "Demo" did not answer within 200 ms at Bind' in world.message_of("web")
+            assert 'plugin "Demo" did not answer within 2000 ms at Bind' in world.message_of("web")
             assert len(plugin.requests("Unreserve")) == 1
             await world.settle()
             assert world.node_of("web")
@@ -219,7 +221,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
 async def test_row_14_binding_elsewhere_gives_the_reservation_back(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "BIND", "POST_BIND"))
-    text = configuration(path, "reserve", "bind", "postBind", deadline="200ms")
+    text = configuration(path, "reserve", "bind", "postBind", bind_deadline="2s")
     async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
 
         async def bind_elsewhere(request: Any) -> None:
@@ -269,7 +271,7 @@ async def decide(plugin: ScriptedPlugin, uid: str, cycle_id: str, *, reject: boo
     )
     async with grpc.aio.insecure_channel(handle.target) as channel:
         reply = await handle_pb2_grpc.HandleServiceStub(channel).DecideWaitingPods(
-            request, metadata=(("authorization", f"Bearer {handle.token}"),), timeout=10
+            request, metadata=(("authorization", f"Bearer {handle.token}"),), timeout=PATIENCE_S
         )
     return Result.Result.Name(reply.results[0])
 
@@ -359,11 +361,11 @@ async def test_row_29_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path, whil
             raise
 
     plugin.on(while_at, hang)
-    text = configuration(path, "reserve", "permit", "preBind", deadline="10s")
+    text = configuration(path, "reserve", "permit", "preBind")
     async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
         await until(lambda: bool(plugin.requests(while_at)))
         await world.cluster.delete("pods", ObjectRef(namespace="default", name="web"))
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE_S)
         await until(lambda: bool(plugin.requests("Unreserve")))
         reserved = plugin.requests("Reserve")[0].ctx.cycle_id
         assert [item.cycle_id for item in plugin.requests("Unreserve")[0].items] == [reserved]

@@ -23,7 +23,7 @@ def configuration(path: Path) -> str:
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         "profiles:\n- plugins:\n"
         "    reserve: {enabled: [{name: Demo}]}\n    preBind: {enabled: [{name: Demo}]}\n"
-        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
         f"plugins:\n- name: Demo\n  endpoint: unix://{path}\n  required: true\n"
         "  points: {reserve: {deadline: 10s}, preBind: {deadline: 10s}}\n"
     )

@@ -35,11 +35,13 @@ def back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def configuration(path: Path) -> str:
     enabled = "".join(f"    {point}: {{enabled: [{{name: Demo}}]}}\n" for point in POINTS)
+    deadlines = ", ".join(f"{point}: {{deadline: 10s}}" for point in (*POINTS, "unreserve"))
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"profiles:\n- plugins:\n{enabled}"
         "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 10s\n"
         f"plugins:\n- name: Demo\n  endpoint: unix://{path}\n  required: true\n"
+        f"  points: {{{deadlines}}}\n"
     )
 
 

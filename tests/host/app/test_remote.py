@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from berth_sdk.kube_object import ObjectRef
+from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_process
 
@@ -22,7 +23,7 @@ def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}",
 
 async def arrival(path: Path) -> None:
     """Wait until the plugin has written the file."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not await asyncio.to_thread(path.exists):
             await asyncio.sleep(0.005)
 
@@ -51,7 +52,7 @@ async def test_what_happens_while_a_remote_filter_is_awaited_changes_nothing_in_
             reserved = attempt.pod.on_node("n0")
             host.cache.assume(reserved)
             host.cache.forget(reserved)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while host.cluster.undelivered_count:
                     await asyncio.sleep(0)
             assert host.cache.node_count == 3
@@ -75,7 +76,7 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await arrival(tmp_path / "arrived")
             await world.cluster.delete("pods", ObjectRef(namespace="default", name="web"))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while world.host.scheduler.in_cycle is not None:
                     await asyncio.sleep(0)
             await asyncio.to_thread((tmp_path / "gate").touch)
@@ -88,10 +89,10 @@ async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path:
     process = PluginProcess(tmp_path / "p.sock", "support.gatekeeper:Steady")
     await process.start()
     objects = [*(node(f"n{i}") for i in range(20)), *(pod(f"p{i:03}") for i in range(200))]
-    text = remote("Steady", process.endpoint, points="filter: {deadline: 1s}, score: {deadline: 1s}")
+    text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
     try:
         async with World(objects, configuration=text) as world:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while world.host.binding.bound_count < 50:
                     await asyncio.sleep(0)
             await process.kill()
@@ -106,7 +107,7 @@ async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path:
 
 async def test_filter_and_score_cost_one_round_trip_per_pod(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
-        text = remote("Steady", process.endpoint, points="filter: {deadline: 1s}, score: {deadline: 1s}")
+        text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
         objects = [node("n0"), node("n1"), node("bad", labels={"bad": "yes"})]
         objects += [pod(f"p{i}") for i in range(10)]
         async with World(objects, configuration=text) as world:
@@ -151,17 +152,21 @@ async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp
 async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_back(tmp_path: Path) -> None:
     args = f"  pluginConfig: [{{name: Holdfast, args: {{folder: {tmp_path}}}}}]\n"
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Holdfast") as process:
-        points = "reserve: {deadline: 5s}, permit: {deadline: 5s}"
+        points = "reserve: {deadline: 10s}, permit: {deadline: 10s}"
         text = remote("Holdfast", process.endpoint, points=points, more=args)
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await arrival(tmp_path / "arrived")
+            stopping = asyncio.ensure_future(world.host.stop())
+            await until(lambda: world.host.scheduler.is_stopping)
+            await asyncio.to_thread((tmp_path / "gate").touch)
+            await stopping
         assert world.host.cache.pod_count == 0
         assert (tmp_path / "calls").read_text().split() == ["reserve", "unreserve"]
 
 
 async def test_remote_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:ClaimKeeper") as process:
-        text = remote("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 5s}")
+        text = remote("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 10s}")
         async with World([node("n0"), pod("web")], configuration=text) as world:
             await world.settle()
             assert world.node_of("web") == ""

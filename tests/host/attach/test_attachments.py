@@ -16,7 +16,7 @@ from berth_host.rpc.cycle import Outcome
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
-from support.attached import AttachedHost, at_socket, attached_host, launched, until, wanted
+from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, launched, until, wanted
 from support.plugin_processes import can_connect, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor, for_ever, refuse
 
@@ -319,7 +319,8 @@ async def test_killed_child_is_started_again(tmp_path: Path) -> None:
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
 
 
-async def test_loss_says_how_the_child_ended(tmp_path: Path) -> None:
+async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "CHILD_END_S", PATIENCE_S)
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
         assert place._child is not None
@@ -394,7 +395,7 @@ async def test_stop_does_not_wait_for_those_who_never_answer(
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         bind = asyncio.ensure_future(host.client.bind(host.cycle(), "n0"))
         await until(lambda: bool(plugin.requests("Bind")))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):  # less than the ten minutes that Bind has
             await host.attachments.places[0].stop(grace_s=0.2)
         # The channel was closed under the call: an unknown outcome, not a cancelled task.
         assert (await bind).status.code is Code.ERROR

@@ -65,7 +65,7 @@ async def test_scores_are_asked_for_together_and_added_up(tmp_path: Path) -> Non
     together = asyncio.Barrier(2)
 
     async def score(request: spb.ScoreRequest) -> spb.ScoreResponse:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await together.wait()
         number = {"A": 1, "B": 20}[request.ctx.plugin]
         return spb.ScoreResponse(scores=spb.Scores(dense=[number, 2 * number, 0]))
@@ -121,7 +121,7 @@ async def test_pre_scores_are_asked_for_together_unless_one_reads_what_others_pu
         if name == "C":
             assert [(entry.key, entry.value) for entry in request.ctx.shared] == [("A/x", b"1")]
             return spb.PreScoreResponse()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await together.wait()
         published = [pb.CycleStateEntry(key="A/x", value=b"1")] if name == "A" else []
         return spb.PreScoreResponse(ctx=pb.ReplyContext(publish=published))

@@ -111,7 +111,7 @@ class Serving:
         """One unary call with the token."""
         secret = self.token if token is None else token
         metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
-        return await getattr(self.stub, rpc)(request, metadata=metadata, timeout=10)
+        return await getattr(self.stub, rpc)(request, metadata=metadata, timeout=60)
 
     async def refused(self, rpc: str, request: Any, token: str | None = None) -> tuple[grpc.StatusCode, str]:
         """The code and text of a call that is refused."""
@@ -177,7 +177,7 @@ async def test_no_call_in_the_name_of_another_attachments_plugin(rpc: str) -> No
 
 async def test_state_is_read_with_the_token_alone() -> None:
     async with serving() as host:
-        stream = host.stub.ReadState(handle_pb2.ReadStateRequest(plugin="Demo"), timeout=10)
+        stream = host.stub.ReadState(handle_pb2.ReadStateRequest(plugin="Demo"), timeout=60)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -215,7 +215,7 @@ async def test_plugins_behind_tcp_get_a_loopback_port() -> None:
             reply = await stub.ListWaitingPods(
                 handle_pb2.ListWaitingPodsRequest(plugin="Demo"),
                 metadata=(("authorization", f"Bearer {token}"),),
-                timeout=10,
+                timeout=60,
             )
             assert len(reply.pods) == 1
 
@@ -371,7 +371,7 @@ async def read(host: Serving, **fields: Any) -> list[handle_pb2.ReadStateRespons
     stream = host.stub.ReadState(
         handle_pb2.ReadStateRequest(plugin="Demo", **fields),
         metadata=(("authorization", f"Bearer {host.token}"),),
-        timeout=20,
+        timeout=60,
     )
     return [chunk async for chunk in stream]
 

@@ -387,7 +387,7 @@ class Slow:
 
     def __init__(self, *_made_with: object) -> None:
         self.threads: list[str] = []
-        self.both = threading.Barrier(2, timeout=10)
+        self.both = threading.Barrier(2, timeout=60)
 
     async def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         await asyncio.Event().wait()
@@ -458,7 +458,7 @@ class Rounds:
 
 
 async def test_one_deadline_covers_all_rounds_of_pre_bind() -> None:
-    client = local_client(Rounds(), points={"preBind": PointPolicy(0.05)})
+    client = local_client(Rounds(), points={"preBind": PointPolicy(1.0)})
     cycle, rounds = make_cycle(), 0
     while (await client.pre_bind(cycle, "n0")).status.is_success:
         rounds += 1

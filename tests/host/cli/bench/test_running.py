@@ -193,7 +193,7 @@ async def test_churn_goes_on_beside_the_others(case: ReadCase, tmp_path: Path, t
         recreate | {"namespace": "again", "templatePaths": ["churned.yaml"]},
         {"opcode": "sleep", "durationParam": "$pause"},
         measured(2),
-        params={"pause": "200ms"},
+        params={"pause": "2s"},
     )
     _, placements = await ran(workload, tmp_path)
     found = per_namespace(placements)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from berth_sdk.results import NodeRejections, QueuedPod
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
-from support.attached import AttachedHost, at_socket, attached_host, until
+from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.scripted_plugin import (
     ScriptedPlugin,
     decided,
@@ -422,17 +423,17 @@ async def test_deadline_is_the_points_own(tmp_path: Path) -> None:
 async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
-        cycle = host.cycle(budget_s=0.1)
+        cycle = host.cycle(budget_s=0.5)
         began_s = asyncio.get_running_loop().time()
         await host.client.filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes)
-        assert asyncio.get_running_loop().time() - began_s < 5.0
+        assert asyncio.get_running_loop().time() - began_s < 9.0  # the deadline of one call is 10 s
         assert cycle.budget_left_s <= 0
         # Nothing was left for the second call, so it was not even sent.
         assert len(plugin.requests("Filter")) == 1
         status = (await host.client.filter(cycle, host.nodes)).status(0)
         assert status.message == (
-            'plugin "Demo" was not asked, the cycle\'s 0.1 s of remote time are spent, at Filter'
+            'plugin "Demo" was not asked, the cycle\'s 0.5 s of remote time are spent, at Filter'
         )
 
 
@@ -454,8 +455,9 @@ async def test_calls_that_overlap_are_charged_once(tmp_path: Path) -> None:
 
         plugin.on("Filter", slow)
         cycle = host.cycle(budget_s=10.0)
+        began_s = time.monotonic()
         await asyncio.gather(*(client.filter(cycle, host.nodes) for client in host.clients.values()))
-        assert 0.1 <= 10.0 - cycle.budget_left_s < 0.19
+        assert 0.1 <= 10.0 - cycle.budget_left_s <= time.monotonic() - began_s
 
 
 async def test_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
@@ -475,7 +477,7 @@ async def test_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(cancelled.wait(), 5)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE_S)
 
 
 async def test_binding_calls_wait_for_their_turn(tmp_path: Path) -> None:
@@ -496,7 +498,7 @@ async def test_binding_calls_wait_for_their_turn(tmp_path: Path) -> None:
 
 
 async def test_bind_whose_outcome_is_unknown_is_marked(tmp_path: Path) -> None:
-    async with attached(tmp_path, points=failing("bind", 0.05)) as (host, plugin):
+    async with attached(tmp_path, points=failing("bind", 2.0)) as (host, plugin):
         plugin.on("Bind", for_ever)
         cycle = host.cycle()
         assert (await host.client.bind(cycle, "n0")).status.code is Code.ERROR

@@ -72,7 +72,7 @@ def clock() -> ManualClock:
 async def test_unreserve_is_over_once_it_is_acknowledged(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
-    await box.unreserve(parcel("a"), 1.0)
+    await box.unreserve(parcel("a"), 60.0)
     assert receiver.unreserved == [["a"]]
     assert box.pending_unreserves == 0
 
@@ -81,7 +81,7 @@ async def test_many_at_once_go_in_few_calls(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
     box.attach(receiver)
-    tasks = [asyncio.ensure_future(box.unreserve(parcel(f"c{i}"), 5.0)) for i in range(300)]
+    tasks = [asyncio.ensure_future(box.unreserve(parcel(f"c{i}"), 60.0)) for i in range(300)]
     await turns()
     receiver.gate.set()
     await asyncio.gather(*tasks)
@@ -92,7 +92,7 @@ async def test_many_at_once_go_in_few_calls(clock: ManualClock) -> None:
 async def test_without_an_instance_it_is_kept_and_sent_to_the_next_one(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     with pytest.raises(PluginUnavailableError):
-        await box.unreserve(parcel("a"), 1.0)
+        await box.unreserve(parcel("a"), 60.0)
     assert box.pending_unreserves == 1
     box.attach(receiver)
     await turns()
@@ -105,7 +105,7 @@ async def test_failed_delivery_is_repeated_with_growing_waits(clock: ManualClock
     receiver.failures = [gone() for _ in range(4)]
     box.attach(receiver)
     with pytest.raises(PluginUnavailableError):
-        await box.unreserve(parcel("a"), 1.0)
+        await box.unreserve(parcel("a"), 60.0)
     waits = []
     while box.pending_unreserves:
         due_s = clock.next_timer_s()
@@ -124,7 +124,7 @@ async def test_what_is_missing_in_the_answer_is_sent_again(clock: ManualClock) -
     box.attach(receiver)
     receiver.done = set()
     with pytest.raises(PluginUnavailableError, match="acknowledged 0 of 1"):
-        await box.unreserve(parcel("a"), 1.0)
+        await box.unreserve(parcel("a"), 60.0)
     receiver.done = None
     clock.advance(1.0)
     await turns()
@@ -138,7 +138,7 @@ async def test_plugin_that_never_gives_back_is_not_waited_for_by_those_who_wait_
     box.attach(receiver)
     receiver.done = set()
     with pytest.raises(PluginUnavailableError):
-        await box.unreserve(parcel("a"), 1.0)
+        await box.unreserve(parcel("a"), 60.0)
     assert box.is_delivering
     for _ in range(5):
         clock.advance(10.0)
@@ -163,12 +163,12 @@ async def test_new_reserve_of_the_same_pod_waits_for_the_old_unreserve(clock: Ma
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
     box.attach(receiver)
-    task = asyncio.ensure_future(box.unreserve(parcel("a", uid="pod-1"), 5.0))
+    task = asyncio.ensure_future(box.unreserve(parcel("a", uid="pod-1"), 60.0))
     await turns()
     await box.settled("pod-2", 0.01)  # another pod does not wait
     with pytest.raises(PluginTimeoutError):
         await box.settled("pod-1", 0.01)
-    waiting = asyncio.ensure_future(box.settled("pod-1", 5.0))
+    waiting = asyncio.ensure_future(box.settled("pod-1", 60.0))
     receiver.gate.set()
     await asyncio.gather(task, waiting)
 
@@ -236,7 +236,7 @@ async def test_draining_sends_everything_that_is_left(clock: ManualClock) -> Non
     box.attach(receiver)
     box.post_bind(parcel("a"))
     box.end_cycle("a", Outcome.BOUND)
-    assert await box.drained(1.0)
+    assert await box.drained(60.0)
     assert (receiver.post_bound, receiver.ended) == ([["a"]], [["a"]])
 
 
@@ -257,13 +257,13 @@ async def test_row_15_what_a_reconcile_superseded_is_sent_a_few_times_more_and_n
     receiver.done = set()
     box.attach(receiver)
     with pytest.raises(PluginError):
-        await box.unreserve(parcel("a", uid="u"), 1.0)
+        await box.unreserve(parcel("a", uid="u"), 60.0)
     box.supersede(box.given_back())
-    waiting = asyncio.ensure_future(box.settled("u", 5.0))
+    waiting = asyncio.ensure_future(box.settled("u", 60.0))
     for _ in range(20):
         await turns()
         clock.advance(10.0)
-    await asyncio.wait_for(waiting, 1.0)
+    await asyncio.wait_for(waiting, 60.0)
     assert box.pending_unreserves == 0
     assert len(receiver.unreserved) == 7
 
@@ -273,7 +273,7 @@ async def test_what_an_instance_that_is_gone_did_not_take_is_kept_for_the_next_o
 ) -> None:
     box, receiver = outbox(clock), Receiver()
     with pytest.raises(PluginUnavailableError):
-        await box.unreserve(parcel("a"), 1.0)
+        await box.unreserve(parcel("a"), 60.0)
     box.supersede(box.given_back())
     receiver.failures = [gone() for _ in range(20)]
     box.attach(receiver)
