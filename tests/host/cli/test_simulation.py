@@ -37,9 +37,9 @@ async def test_speed_counts_what_this_run_has_bound() -> None:
 async def test_costs_tell_in_process_from_own_process(write: Write) -> None:
     scheduler, own = in_process(NodeName="unused:Unused")
     scheduler["profiles"][0]["plugins"] = {}
-    own["plugins"] = [
-        {"name": "NodeName", "command": [sys.executable, "-m", "berth_sdk", "serve", "NodeName"]}
-    ]
+    command = [sys.executable, "-m", "berth_sdk", "serve", "NodeName"]
+    own["plugins"] = [{"name": "NodeName", "command": command, "points": {"filter": {"deadline": "10s"}}}]
+    own["cycleBudget"] = "60s"
     config = write(scheduler, own, name="config.yaml")
     done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
     rows = {(cost.plugin, cost.call): cost for cost in done.costs}

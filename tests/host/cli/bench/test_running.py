@@ -255,8 +255,20 @@ async def test_template_without_a_name_of_its_own_that_is_made_twice_is_an_error
         await ran(workload, tmp_path)
 
 
+def without_hurry(tmp_path: Path, name: str, where: str) -> str:
+    """A configuration of this plugin: calls are counted here, on machines that may be busy."""
+    points = {point: {"deadline": "10s"} for point in ("preFilter", "filter", "score")}
+    own: Obj = {"apiVersion": "config.berth.io/v1alpha1", "kind": "BerthConfiguration", "cycleBudget": "60s"}
+    own["plugins"] = [{"name": name, "inProcess": where, "points": points}]
+    path = tmp_path / "without_hurry.yaml"
+    path.write_text(yaml.safe_dump(own))
+    return str(path)
+
+
 async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
-    result, _ = await ran(case(nodes(2), measured(3)), tmp_path, remote=("NodeResourcesFit",))
+    plugin = "NodeResourcesFit"
+    config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources_fit:NodeResourcesFit")
+    result, _ = await ran(case(nodes(2), measured(3)), tmp_path, config=config, remote=(plugin,))
     by_call = {(item.plugin, item.point): item for item in result.figures.plugins}
     assert by_call["NodeResourcesFit", "Filter"].calls == 3
     assert by_call["NodeResourcesFit", "Filter"].bytes_sent > 0
