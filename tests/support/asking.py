@@ -7,34 +7,46 @@ methods, so a test that takes the fixture `ask` says nothing about where the plu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
 from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, ObjectStore
+from berth_sdk.testing.handle import RecordingHandle
 
-# The default plugins of the first part ask nothing of the host.
+# For plugins that ask nothing of the host.
 NO_HANDLE = cast(Handle, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Plug:
-    """A plugin class with its arguments."""
+    """A plugin class with its arguments, and the objects that it may read, by declared resource."""
 
     cls: type
     args: Mapping[str, Any] | None = None
+    objects: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def runtime(self) -> PluginRuntime:
         """A new instance inside this process."""
-        return PluginRuntime(self.cls(self.args or {}, NO_HANDLE))
+        stores: dict[str, ObjectStore] = {}
+        for need in getattr(self.cls, "state_needs", ()):
+            if need.kind is NeedKind.OBJECT:
+                stores[need.resource] = store = ObjectStore()
+                for generation, item in enumerate(self.objects.get(need.resource, ()), 1):
+                    shown = KubeObject.of(item)
+                    store.put(shown.ref, shown, generation)
+        handle = RecordingHandle(_no_snapshot, stores)
+        return PluginRuntime(self.cls(self.args or {}, handle), handle=handle)
 
 
 class Ask(Protocol):
@@ -143,6 +155,10 @@ def score_now(plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
         return status
     scores: list[int] = cast(Any, runtime.score(state, pod, nodes)).tolist()
     return scores
+
+
+def _no_snapshot() -> NodeTable:
+    raise AssertionError("outside of a call there is no snapshot")
 
 
 async def _value(answer: Any) -> Any:

@@ -17,10 +17,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from berth_host.attach.wanted import Place
+from berth_host.cache.resources import kind_of
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
 from berth_sdk.scenarios import Scenarios
@@ -138,6 +140,9 @@ class Served:
         place = Place(endpoint=self._endpoint, plugins=(wanted(plug.cls.__name__, args=plug.args),))
         host = AttachedHost([place], node_count=0)
         whole = nodes.whole
+        for resource, items in plug.objects.items():
+            for item in items:
+                host.state.objects.put(kind_of(resource), KubeObject.of(item))
         host.state.add_nodes(view.node for view in whole)
         for view in whole:
             for held in view.pods:

@@ -7,11 +7,16 @@ keeps one per declared resource in its copy. Plugins read it through `handle.obj
 from __future__ import annotations
 
 import builtins
+import itertools
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.tables.tombstones import Tombstones
+
+_VERSIONS_PER_STORE: Final = 1 << 40
+_births: Final = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,11 @@ class StoredObject:
 
 
 class ObjectStore:
-    """Implements `handle.ObjectReader`. `version` moves with any change."""
+    """Implements `handle.ObjectReader`. `version` moves with any change.
+
+    No two stores of a process have a version in common: whoever reads a copy that was made anew sees that
+    it is another one.
+    """
 
     __slots__ = ("_items", "_listed", "generation_sum", "removed", "version")
 
@@ -36,7 +45,7 @@ class ObjectStore:
         self._items: OrderedDict[tuple[str, str], StoredObject] = OrderedDict()
         self._listed: dict[str | None, list[KubeObject]] = {}
         self.generation_sum = 0
-        self.version = 0
+        self.version = next(_births) * _VERSIONS_PER_STORE
         self.removed: Tombstones[ObjectRef] = Tombstones()
 
     def __len__(self) -> int:

@@ -62,3 +62,13 @@ def test_version_moves_with_every_change_and_lists_follow() -> None:
     assert store.list() == []
     versions.append(store.version)
     assert len(set(versions)) == 3
+
+
+def test_no_two_stores_have_a_version_in_common() -> None:
+    one, other = ObjectStore(), ObjectStore()
+    versions = {one.version, other.version}
+    for store in (one, other):
+        store.remove("", "never there", 1)
+        store.put(KubeObject.of({"metadata": {"name": "a"}}).ref, None, 1)
+        versions.add(store.version)
+    assert len(versions) == 4

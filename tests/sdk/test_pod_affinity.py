@@ -1,0 +1,104 @@
+"""Terms of pod affinity: equal ones are one, carriers share them, and they are read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk._wire import decode_pod, encode_pod
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
+from berth_sdk.selectors import LabelSelector
+from berth_sdk.testing import make_pod, pod_object
+
+Json = dict[str, Any]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+
+
+def near(*terms: Json) -> Json:
+    return {"podAffinity": {REQUIRED: list(terms)}}
+
+
+def terms_of(pod: Pod) -> PodAffinity:
+    stanza = pod.pod_affinity
+    assert stanza is not None
+    return stanza
+
+
+def test_pods_of_a_namespace_with_equal_stanzas_share_them() -> None:
+    first = terms_of(make_pod("a", affinity=near(dict(TERM))))
+    assert terms_of(make_pod("b", affinity=near(dict(TERM)))) is first
+    elsewhere = terms_of(make_pod("a", namespace="shop", affinity=near(dict(TERM))))
+    assert elsewhere is not first
+    assert elsewhere.required[0].namespaces == {"shop"}
+
+
+def test_equal_terms_are_one_whoever_carries_them() -> None:
+    everywhere = {**TERM, "namespaceSelector": {}}
+    first = terms_of(make_pod("a", affinity=near(everywhere)))
+    other = terms_of(make_pod("b", namespace="shop", affinity={"podAntiAffinity": {REQUIRED: [everywhere]}}))
+    assert first.required[0] is other.required_anti[0]
+
+
+def test_namespaces_are_the_pods_own_only_where_the_term_names_and_selects_none() -> None:
+    def namespaces(**fields: Any) -> tuple[frozenset[str], LabelSelector]:
+        term = terms_of(make_pod("a", affinity=near({**TERM, **fields}))).required[0]
+        return term.namespaces, term.namespace_selector
+
+    nothing = LabelSelector(None)
+    assert namespaces() == ({"default"}, nothing)
+    assert namespaces(namespaces=[]) == ({"default"}, nothing)
+    assert namespaces(namespaces=["shop"]) == ({"shop"}, nothing)
+    assert namespaces(namespaceSelector={}) == (frozenset(), LabelSelector())
+    assert namespaces(namespaces=["shop"], namespaceSelector={}) == ({"shop"}, LabelSelector())
+
+
+def test_a_term_means_pods_by_namespace_or_its_labels_and_by_their_own() -> None:
+    selector = LabelSelector.equal_to({"team": "red"})
+    term = PodAffinityTerm(frozenset({"shop"}), selector, LabelSelector.equal_to({"app": "db"}), "zone")
+    assert term.matches("shop", {"app": "db"}, {})
+    assert term.matches("home", {"app": "db"}, {"team": "red"})
+    assert not term.matches("home", {"app": "db"}, {})
+    assert not term.matches("shop", {"app": "web"}, {"team": "red"})
+
+
+@pytest.mark.parametrize("affinity", [None, {}, {"nodeAffinity": {}}])
+def test_a_pod_without_the_stanzas_has_no_terms(affinity: Json | None) -> None:
+    spec = {} if affinity is None else {"affinity": affinity}
+    assert make_pod("a", spec=spec).pod_affinity is None
+
+
+def test_a_list_that_cannot_be_read_is_empty_and_the_others_count() -> None:
+    broken = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
+    stanza = terms_of(
+        make_pod(
+            "a",
+            affinity={
+                "podAffinity": {REQUIRED: [TERM, broken]},
+                "podAntiAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 3, "podAffinityTerm": TERM}]},
+            },
+        )
+    )
+    assert stanza.required == ()
+    assert stanza.errors == ('requiredAffinityTerms: "Near" is not a valid label selector operator',)
+    assert stanza.broken_required
+    assert stanza.required_anti == (stanza.preferred_anti[0][0],)
+    assert stanza.preferred_anti[0][1] == 3
+
+
+def test_terms_are_read_from_the_object_alone_and_it_stays_small() -> None:
+    item = KubeObject.of(pod_object("a", affinity=near(TERM)))
+    sent = encode_pod(Pod.from_object(item))
+    received = KubeObject("v1", "Pod", raw=item.raw)
+    pod = decode_pod(sent, item=received)
+    assert terms_of(pod) is terms_of(Pod.from_object(item))
+    assert not received.is_parsed
+    assert decode_pod(sent).pod_affinity is None
+
+
+def test_the_pod_on_its_node_keeps_them() -> None:
+    pod = make_pod("a", affinity=near(TERM))
+    assert pod.on_node("n").pod_affinity is pod.pod_affinity
