@@ -35,7 +35,7 @@ class ImageLocality(Plugin):
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:

@@ -51,9 +51,12 @@ _LOG: Final = logging.getLogger("berth_sdk.plugin")
 class PluginRuntime:
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
-    def __init__(self, plugin: object, *, name: str = "", handle: Handle | None = None) -> None:
-        """`handle`: the plugin's own. Raises PluginDefinitionError for an instance of a class that cannot be
-        called.
+    def __init__(
+        self, plugin: object, *, name: str = "", handle: Handle | None = None, shares_rows: bool = True
+    ) -> None:
+        """`handle`: the plugin's own. `shares_rows` False: the caller keeps answers by row.
+
+        Raises PluginDefinitionError for an instance of a class that cannot be called.
         """
         self.plugin = plugin
         self.descriptor: Descriptor = describe(type(plugin), name)
@@ -61,7 +64,7 @@ class PluginRuntime:
         self._methods: dict[str, Callable[..., Any]] = {
             method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
         }
-        self._shared = SharedAnswers(self.descriptor, handle)
+        self._shared = SharedAnswers(self.descriptor, handle, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 

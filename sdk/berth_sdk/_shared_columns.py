@@ -3,8 +3,10 @@
 Used by `_runtime` for a plugin in the host and for one in a process of its own alike. What holds is decided
 by what moved in the tables (`DependsOn`), never by time. Two forms:
 
-    RowColumns     NODE, ROW   a number per node and pod signature; rows that moved are asked about again
-    TableAnswers   TABLE       whole answers, dropped as soon as anything moved
+    RowColumns     NODE, ROW, NODES   a number per node and pod signature; rows that moved are asked again
+    TableAnswers   TABLE              whole answers, dropped as soon as anything moved
+
+The host keeps what its own plugins of the first form said itself, several plugins at a time.
 
 Bounded: the pod signatures used least recently are dropped.
 """
@@ -44,6 +46,7 @@ class RowColumn:
     __slots__ = (
         "_codes",
         "_known",
+        "_node_position",
         "_numbers",
         "_position",
         "_read",
@@ -56,6 +59,7 @@ class RowColumn:
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._position = -1
+        self._node_position = -1
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
         # The only slots in use that are not known; None: too many to be listed.
@@ -63,15 +67,17 @@ class RowColumn:
         self._codes: dict[Status, int] = {SUCCESS: 0}
         self.statuses: list[Status] = [SUCCESS]
 
-    def catch_up(self, columns: NodeColumns, *, node_only: bool) -> None:
-        """Forget the rows that moved since the last time."""
-        log = columns.node_moved if node_only else columns.moved
+    def catch_up(self, columns: NodeColumns, by: DependsOn) -> None:
+        """Forget the rows that moved since the last time; with NODES all of them when a Node did."""
+        log = columns.node_moved if by is DependsOn.NODE else columns.moved
         if len(self._known) < columns.capacity:
             self._read = None
             self._known = _longer(self._known, columns.capacity)
             self._numbers = _longer(self._numbers, columns.capacity)
         moved = log.since(self._position) if self._position >= 0 else None
-        self._position = log.position
+        if by is DependsOn.NODES and self._node_position != columns.node_moved.position:
+            moved = None
+        self._position, self._node_position = log.position, columns.node_moved.position
         if moved is None:
             self._known[:] = False
             self._unknown = None
@@ -147,13 +153,13 @@ class RowColumn:
 
 
 class RowColumns:
-    """Columns by pod, for one table of nodes at a time. `node_only`: a row moves with its Node alone."""
+    """Columns by pod, for one table of nodes at a time. `by`: NODE, ROW or NODES."""
 
     def __init__(
-        self, dtype: type[np.signedinteger[Any]], *, node_only: bool, max_signatures: int = MAX_SIGNATURES
+        self, dtype: type[np.signedinteger[Any]], by: DependsOn, *, max_signatures: int = MAX_SIGNATURES
     ) -> None:
         self._dtype = dtype
-        self._node_only = node_only
+        self._by = by
         self._max = max_signatures
         self._columns: OrderedDict[bytes, RowColumn] = OrderedDict()
         self._table: NodeColumns | None = None
@@ -168,7 +174,7 @@ class RowColumns:
             # Another table, such as a copy built anew: its slots belong to other nodes.
             self._columns.clear()
             self._table = table
-        key = _key(pod)
+        key = pod_key(pod)
         column = self._columns.get(key)
         if column is None or len(column.statuses) > _MAX_STATUSES:
             column = self._columns[key] = RowColumn(self._dtype)
@@ -176,7 +182,7 @@ class RowColumns:
                 self._columns.popitem(last=False)
         else:
             self._columns.move_to_end(key)
-        column.catch_up(table, node_only=self._node_only)
+        column.catch_up(table, self._by)
         return column
 
 
@@ -207,9 +213,9 @@ class TableAnswers(Generic[T]):
             return None
         # Signatures are made only now: nearly always something has moved, and nobody needs them.
         for known, rows, answer in self._fresh:
-            self._by_key[_key(known)] = (rows, answer)
+            self._by_key[pod_key(known)] = (rows, answer)
         self._fresh.clear()
-        found = self._by_key.get(_key(pod))
+        found = self._by_key.get(pod_key(pod))
         if found is None:
             return None
         rows, answer = found
@@ -226,19 +232,22 @@ class TableAnswers(Generic[T]):
 
 
 class SharedAnswers:
-    """Where one plugin's answers to Filter and Score are kept, by what they depend on; None: nowhere."""
+    """Where one plugin's answers to Filter and Score are kept, by what they depend on; None: nowhere.
 
-    def __init__(self, descriptor: Descriptor, handle: Handle | None) -> None:
+    `rows` False: somebody else keeps answers by row.
+    """
+
+    def __init__(self, descriptor: Descriptor, handle: Handle | None, *, rows: bool = True) -> None:
         self._handle = handle
         self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
         self.verdicts: RowColumns | TableAnswers[FilterResult] | None = None
         self.scores: RowColumns | TableAnswers[NDArray[np.int64]] | None = None
         depends_on = descriptor.depends_on
-        if depends_on in (DependsOn.NODE, DependsOn.ROW):
-            node_only = depends_on is DependsOn.NODE
-            self.verdicts = RowColumns(np.int32, node_only=node_only)
-            self.scores = RowColumns(np.int64, node_only=node_only)
+        if depends_on in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
+            if rows:
+                self.verdicts = RowColumns(np.int32, depends_on)
+                self.scores = RowColumns(np.int64, depends_on)
         elif depends_on is DependsOn.TABLE and (handle is not None or not self._resources):
             self.verdicts = TableAnswers(self._versions)
             self.scores = TableAnswers(self._versions)
@@ -259,17 +268,8 @@ def _feasible(count: int) -> Verdicts:
     return verdicts
 
 
-def whole_key(pod: Pod, nodes: NodeTable) -> Hashable | None:
-    """Two questions with equal keys get the same answer from a NODE plugin; None: `nodes` is not every node
-    of a snapshot, as it is.
-    """
-    if not nodes.is_whole or not nodes.is_snapshot:
-        return None
-    columns = nodes._columns
-    return _key(pod), columns, columns.node_moved.position
-
-
-def _key(pod: Pod) -> bytes:
+def pod_key(pod: Pod) -> bytes:
+    """Equal for pods about which every plugin that shares answers says the same."""
     # The signature leaves out the nodes that spec and status name, which a plugin may judge by.
     if pod.node_name or pod.nominated_node:
         return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()

@@ -160,6 +160,15 @@ class CycleState:
         self._published.clear()
         return taken
 
+    @property
+    def is_private(self) -> bool:
+        """Nothing was published, and there is no token: nobody but the plugin knows what was written."""
+        return self._token is None and not self._published
+
+    def inherit(self, other: CycleState) -> None:
+        """Begin with what `other`, the store of an equal pod's cycle, holds."""
+        self._store.update(other._store)
+
     def clone(self) -> CycleState:
         """A copy for a what-if: values with a `clone` method are copied, others are shared."""
         copy = CycleState(self.cycle_id, plugin=self.plugin, shared=SharedState(self._shared.values))

@@ -47,9 +47,9 @@ class Descriptor:
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
     scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
-    plugin is not told. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
-    `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it
-    orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
+    plugin is not told, nor of `skip_is_lasting`. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`:
+    so can `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`:
+    it orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Descriptor:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
     depends_on: DependsOn = DependsOn.OTHER
+    skip_is_lasting: bool = False
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -119,6 +120,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
         depends_on=_depends_on(title, cls, normalization),
+        skip_is_lasting=_attribute(cls, "skip_is_lasting"),
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")
@@ -181,7 +183,7 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
             )
         declared = DependsOn.ROW
     whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
-    if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW):
+    if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
         raise PluginDefinitionError(
             f"{title} declares depends_on {declared.name}, and its `score_nodes` answers final scores"
             " over all candidates together (normalization PLUGIN): declare NONE or HOST_* if a score does"

@@ -157,6 +157,8 @@ class DependsOn(Enum):
     """The node and the pods on it."""
     TABLE = 3
     """Other nodes too, the number of nodes, pods elsewhere, objects of the declared `state_needs`."""
+    NODES = 5
+    """The node and the pods on it, and all Node objects: how many nodes there are, what others offer."""
     OTHER = 4
     """Something that the tables do not show: the plugin's own memory, the time, the pod's name, what other
     plugins published, a service. Never shared.
@@ -191,7 +193,13 @@ class Plugin:
     depends_on: ClassVar[DependsOn | None] = None
     """None: TABLE for a class that only filters and scores; OTHER for one with a method of Reserve, Permit,
     PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
-    ROW and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
+    ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
+    With the first three the same holds for PreFilter and PreScore of a class that has no later point: what
+    they write follows from the pod's wishes, and is taken over from the cycle of an equal pod.
+    """
+    skip_is_lasting: ClassVar[bool] = False
+    """SKIP at PreFilter follows from the pod's wishes alone, and means that such pods are none of the
+    plugin's business: the host need not ask again, neither at a later point nor about the next equal pod.
     """
     pure: ClassVar[bool] = False
     """Short for `depends_on = DependsOn.ROW`."""

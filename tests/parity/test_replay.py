@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.framework import scoring
+from berth_host.framework import score_table
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc import normalize
@@ -235,7 +235,7 @@ def _one_filter_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring.WeightedPlugin, "weight", 1)
+    monkeypatch.setattr(score_table.WeightedPlugin, "weight", 1)
 
 
 def _unreversed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def _unreversed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _first_of_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    best = scoring.ScoreTable.best
-    monkeypatch.setattr(scoring.ScoreTable, "best", lambda self: best(self)[:1])
+    best = score_table.ScoreTable.best
+    monkeypatch.setattr(score_table.ScoreTable, "best", lambda self: best(self)[:1])
 
 
 def _uncounted_reasons(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Outcome
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import PreFilterOutcome
-from berth_host.framework.scoring import ScoreTable
+from berth_host.framework.score_table import ScoreTable
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.queue.queued_pod import QueuedPodInfo

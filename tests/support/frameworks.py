@@ -7,7 +7,7 @@ from typing import Any
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
-from berth_host.framework.scoring import WeightedPlugin
+from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock, ManualClock
 from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
@@ -34,7 +34,7 @@ class NoFacts:
 
 def local_client(plugin: object, *, settings: ClientSettings | None = None, name: str = "") -> PluginClient:
     """A client of a plugin instance in this process."""
-    runtime = PluginRuntime(plugin, name=name)
+    runtime = PluginRuntime(plugin, name=name, shares_rows=False)
     return PluginClient(
         runtime.descriptor.name,
         "default-scheduler",

@@ -17,6 +17,12 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.score_table import ScoreTable, WeightedPlugin
+from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.model.clock import ManualClock
+from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.state_changes import StateSelection
 from berth_host.rpc.client import LocalRoute, PluginClient
 from berth_host.rpc.cycle import CycleContext
@@ -34,7 +40,7 @@ from berth_sdk import _wire as wire
 from berth_sdk._runtime import PluginRuntime, make_plugin
 from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, Plugin, ScoreNormalization
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind, StateNeed
@@ -205,38 +211,67 @@ class Asked:
         return found
 
 
-class AskedByHost(Asked):
-    """The same through the host's clients, which leave out questions whose answer they know."""
+class AskedByHost:
+    """The same through the host's framework, each plugin alone and then all of them together: it keeps what
+    equal pods share.
+    """
 
-    def __init__(self, objects: Callable[[str], ObjectReader], *, sharing: bool = True) -> None:
-        super().__init__(objects, sharing=sharing)
-        self.clients = {
-            cls: PluginClient(cls.__name__, PROFILE, LocalRoute(InProcessTransport(runtime)), Facts())
-            for cls, runtime in self.runtimes.items()
-        }
+    def __init__(self, objects: Callable[[str], ObjectReader]) -> None:
+        handle: Any = SimpleNamespace(objects=objects)
+        clients = [
+            PluginClient(
+                cls.__name__,
+                PROFILE,
+                LocalRoute(
+                    InProcessTransport(
+                        PluginRuntime(make_plugin(cls, {}, handle), handle=handle, shares_rows=False)
+                    )
+                ),
+                Facts(),
+            )
+            for cls in CLASSES
+        ]
+        self.frameworks = [_framework([client]) for client in clients]
+        self.frameworks.append(_framework(clients))
 
-    def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
-        """By node name: the verdict, and both scores where the node passed."""
-        client = self.clients[cls]
-        cycle = CycleContext("c", pod, PROFILE)
-        points = {point.config_name for point in client.points}
-        names, passed = nodes.names, list(range(len(nodes)))
-        found: dict[str, Any] = {}
-        skipped = False
-        if "preFilter" in points:
-            skipped = _now(client.pre_filter(cycle, nodes.whole)).status.code is Code.SKIP
-        if "filter" in points and not skipped:
-            verdicts = _now(client.filter(cycle, nodes)).to_list()
-            found = {name: (verdict,) for name, verdict in zip(names, verdicts, strict=True)}
-            passed = [row for row, verdict in enumerate(verdicts) if verdict.is_success]
-        if "score" in points and passed:
-            left = nodes if len(passed) == len(nodes) else nodes.take(passed)
-            if _now(client.pre_score(cycle, left)).code is not Code.SKIP:
-                outcome = _now(client.score(cycle, left))
-                both = zip(left.names, outcome.raw.tolist(), outcome.normalized.tolist(), strict=True)
-                for name, raw, normalized in both:
-                    found[name] = (*found.get(name, ()), raw, normalized)
-        return found
+    def answers(self, pod: Pod, nodes: NodeTable) -> list[dict[str, Any]]:
+        """Per framework by node name: the verdict, and all scores where the node passed."""
+        return [_answers(framework, pod, nodes) for framework in self.frameworks]
+
+
+def _framework(clients: Sequence[PluginClient]) -> Framework:
+    by_point = {
+        point: [
+            WeightedPlugin(client, weight)
+            for weight, client in enumerate(clients, start=1)
+            if point in client.points
+        ]
+        for point in ExtensionPoint
+    }
+    return Framework(PROFILE, by_point, WaitingPods(ManualClock()))
+
+
+def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str, Any]:
+    nodes = candidates.whole
+    cycle = Cycle(CycleContext("c", pod, PROFILE), nodes)
+    statuses = NodeStatuses(nodes)
+    rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.rows, candidates.rows)
+    assert _now(framework.run_pre_filter(cycle)).status.is_success
+    passed = _now(framework.run_filter(cycle, statuses, rows, {}))
+    found: dict[str, Any] = {
+        name: [statuses.statuses[group]]
+        for name, group in zip(nodes.names, statuses.groups.tolist(), strict=True)
+    }
+    left = nodes if len(passed) == len(nodes) else nodes.take(passed)
+    if len(left):
+        table = _now(framework.run_score(cycle, left))
+        assert isinstance(table, ScoreTable)
+        for row, name in enumerate(left.names):
+            found[name].append(table.total.item(row))
+            for item in table.plugins:
+                found[name].append((item.plugin, item.raw.item(row), item.normalized.item(row)))
+        found[""] = table.skipped
+    return found
 
 
 def _now(answer: Coroutine[Any, Any, T]) -> T:
@@ -341,12 +376,11 @@ class SharedColumnsMachine(RuleBasedStateMachine):
         sent = wire.decode_pod(
             pb.PodSummary.FromString(wire.encode_pod(pod).SerializeToString()), item=pod.object
         )
+        host = _candidates(self.snapshot.nodes, mask)
+        assert self.by_host.answers(pod, host) == AskedByHost(self.objects.of_resource).answers(pod, host)
         for cls in CLASSES:
-            host = _candidates(self.snapshot.nodes, mask)
             got = self.in_host.answers(cls, pod, host)
             assert got == Asked(self.objects.of_resource, sharing=False).answers(cls, pod, host), cls.__name__
-            asked_anew = AskedByHost(self.objects.of_resource, sharing=False)
-            assert self.by_host.answers(cls, pod, host) == asked_anew.answers(cls, pod, host), cls.__name__
             if cls not in HISTORY_MATTERS:
                 fresh = Asked(self.objects.of_resource, sharing=False)
                 assert got == fresh.answers(cls, pod, _candidates(anew.nodes, mask)), cls.__name__

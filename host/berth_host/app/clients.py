@@ -23,7 +23,7 @@ from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugi
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import PluginRaisedError
-from berth_host.framework.scoring import WeightedPlugin
+from berth_host.framework.score_table import WeightedPlugin
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient, Route
 from berth_host.rpc.in_process import InProcessTransport
@@ -137,7 +137,9 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
     args: Any = profile.plugin_args.get(name)
     try:
         handle = seams.handle(name)
-        return PluginRuntime(make_plugin(cls, args or {}, handle), name=name, handle=handle)
+        plugin = make_plugin(cls, args or {}, handle)
+        # Equal pods share by row in the framework, across plugins.
+        return PluginRuntime(plugin, name=name, handle=handle, shares_rows=False)
     except (PluginArgsError, PluginDefinitionError, TypeError) as err:
         raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
     except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything

@@ -6,11 +6,15 @@ Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScoreP
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
 
 from berth_host.rpc.cycle import CycleContext
+
+if TYPE_CHECKING:
+    from berth_host.framework.equal_pods import KnownPods
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +23,10 @@ class Cycle:
 
     context: CycleContext
     nodes: NodeTable
+    known: KnownPods | None = None
+    """What plugins said about equal pods before; None: nothing that could be kept."""
+    skip: set[str] = field(default_factory=set)
+    """Plugins that have nothing to do with this pod, to the end of the cycle."""
     skip_filter: set[str] = field(default_factory=set)
     skip_score: set[str] = field(default_factory=set)
     skip_pre_bind: set[str] = field(default_factory=set)

@@ -33,15 +33,11 @@ async def filter_rows(
     cycle: Cycle,
     statuses: NodeStatuses,
     rows: Rows,
-    nominated: NominatedPods,
 ) -> Rows:
     """Ask all plugins about `rows` (positions in `statuses.table`); the rows that passed, in order.
 
-    Rejections and errors are left in `statuses`. With nominated pods on a row the plugins must accept it
-    both with them added and as it is.
+    Rejections and errors are left in `statuses`.
     """
-    if nominated:
-        rows = await _with_nominated_pods(clients, cycle, statuses, rows, nominated)
     return await _chain(
         clients, statuses, rows, lambda client, left: client.filter(cycle.context, _table(statuses, left))
     )
@@ -57,14 +53,17 @@ def filter_error(statuses: NodeStatuses, rows: Rows) -> Status | None:
     return statuses.statuses[int(groups[hits[0]])] if len(hits) else None
 
 
-async def _with_nominated_pods(
+async def nominated_pass(
     clients: Sequence[PluginClient],
     cycle: Cycle,
     statuses: NodeStatuses,
     rows: Rows,
     nominated: NominatedPods,
 ) -> Rows:
-    """The first of the two passes; answers `rows` without those that it rejected."""
+    """The first of two passes: plugins must accept a row with the pods nominated to it as well as without.
+
+    Answers `rows` without those that it rejected; the others are yet to be asked about as they are.
+    """
     names = statuses.table.names
     crowded = [row for row in rows.tolist() if nominated.get(names[row])]
     if not crowded:

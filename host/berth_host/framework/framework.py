@@ -21,8 +21,10 @@ from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.filtering import NominatedPods, Rows, filter_rows
-from berth_host.framework.scoring import ScoreTable, WeightedPlugin, score_nodes
+from berth_host.framework.equal_pods import EqualPods
+from berth_host.framework.filtering import NominatedPods, Rows, filter_rows, nominated_pass
+from berth_host.framework.score_table import ScoreTable, WeightedPlugin
+from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -78,6 +80,7 @@ class Framework:
             }.values()
         )
         self._has_remote = any(client.is_remote for client in self.clients)
+        self.equal_pods = EqualPods(self.clients)
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """The plugins of one point, in order."""
@@ -122,11 +125,18 @@ class Framework:
         eligible: frozenset[str] | None = None
         restricting: list[str] = []
         rejected = SUCCESS
+        known = cycle.known = self.equal_pods.of(cycle)
         for client in self._asked(ExtensionPoint.PRE_FILTER, cycle.pod):
-            answer = await client.pre_filter(cycle.context, cycle.nodes)
+            answer = None if known is None else known.pre_filters.get(client.name)
+            if answer is None:
+                answer = await client.pre_filter(cycle.context, cycle.nodes)
+                if known is not None:
+                    self.equal_pods.keep_pre_filter(known, client, cycle, answer)
             status = answer.status
             if status.code is Code.SKIP:
                 cycle.skip_filter.add(client.name)
+                if client.name in self.equal_pods.lasting:
+                    cycle.skip.add(client.name)
             elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFilterOutcome(status.with_plugin(client.name))
             elif status.code is Code.UNSCHEDULABLE:
@@ -150,7 +160,17 @@ class Framework:
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
         clients = self._asked(ExtensionPoint.FILTER, cycle.pod, cycle.skip_filter)
-        return await filter_rows(clients, cycle, statuses, rows, nominated)
+        if nominated:
+            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+        known = cycle.known
+        if known is not None and (nominated or len(rows) == len(statuses.table)):
+            # Those in front that share; behind another plugin they must not reject what it rejects.
+            count = next(
+                (i for i, one in enumerate(clients) if one.name not in self.equal_pods.by_row), len(clients)
+            )
+            rows = await known.verdicts.ask(clients[:count], cycle, statuses, rows)
+            clients = clients[count:]
+        return await filter_rows(clients, cycle, statuses, rows)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """(plugin, result): the first that helps or ends the search, else why none could."""
@@ -181,13 +201,15 @@ class Framework:
         score: Sequence[WeightedPlugin] = self._plugins[ExtensionPoint.SCORE]
         if not self._scores_all:
             score = [plugin for plugin in score if plugin.client.in_scope(cycle.pod)]
-        return await score_nodes(self._asked(ExtensionPoint.PRE_SCORE, cycle.pod), score, cycle, nodes)
+        pre_score = self._asked(ExtensionPoint.PRE_SCORE, cycle.pod, cycle.skip)
+        cycle.skip_score |= cycle.skip
+        return await score_nodes(pre_score, score, cycle, nodes, self.equal_pods.by_row)
 
     # --- Reserve, Permit -----------------------------------------------------------------------
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
         """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
-        for client in self._asked(ExtensionPoint.RESERVE, cycle.pod):
+        for client in self._asked(ExtensionPoint.RESERVE, cycle.pod, cycle.skip):
             status = await client.reserve(cycle.context, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
@@ -197,12 +219,12 @@ class Framework:
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Every Reserve plugin, in reverse, also those whose Reserve never ran."""
-        for client in reversed(self._asked(ExtensionPoint.RESERVE, cycle.pod)):
+        for client in reversed(self._asked(ExtensionPoint.RESERVE, cycle.pod, cycle.skip)):
             await client.unreserve(cycle.context, node_name, reason)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
-        clients = self._asked(ExtensionPoint.PERMIT, cycle.pod)
+        clients = self._asked(ExtensionPoint.PERMIT, cycle.pod, cycle.skip)
         if not clients:
             return SUCCESS
         pod = cycle.pod
@@ -232,7 +254,9 @@ class Framework:
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """(status, whether some PreBind plugin will act)."""
-        return await binding.pre_flight(self._asked(ExtensionPoint.PRE_BIND, cycle.pod), cycle, node_name)
+        cycle.skip_pre_bind |= cycle.skip
+        clients = self._asked(ExtensionPoint.PRE_BIND, cycle.pod, cycle.skip)
+        return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
         """Block until everybody allowed the pod, or somebody or the time rejected it."""
@@ -253,11 +277,12 @@ class Framework:
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
         """(plugin, answer) of the plugin that took the pod."""
-        return await binding.run_bind(self._asked(ExtensionPoint.BIND, cycle.pod), cycle, node_name)
+        clients = self._asked(ExtensionPoint.BIND, cycle.pod, cycle.skip)
+        return await binding.run_bind(clients, cycle, node_name)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Tell everybody."""
-        for client in self._asked(ExtensionPoint.POST_BIND, cycle.pod):
+        for client in self._asked(ExtensionPoint.POST_BIND, cycle.pod, cycle.skip):
             await client.post_bind(cycle.context, node_name)
 
 

@@ -8,94 +8,82 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
-from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.rpc.client import PluginClient, ScoreOutcome
 
 T = TypeVar("T")
-Scores = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedPlugin:
-    """A plugin at a point; the weight counts at Score alone."""
-
-    client: PluginClient
-    weight: int = 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PluginScores:
-    """int64[n] each: what Score said, and after normalisation, before the weight."""
-
-    plugin: str
-    weight: int
-    raw: Scores
-    normalized: Scores
-
-
-@dataclass(slots=True, eq=False)
-class ScoreTable:
-    """Scores of the n rows of `nodes`. `total` is the sum of normalized * weight."""
-
-    nodes: NodeTable
-    total: Scores
-    plugins: list[PluginScores] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    _best: NDArray[np.intp] | None = None
-
-    def best(self) -> NDArray[np.intp]:
-        """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
-        if self._best is None:
-            self._best = self._highest()
-        return self._best
-
-    def _highest(self) -> NDArray[np.intp]:
-        return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
-
-    def top(self, count: int) -> NDArray[np.intp]:
-        """`count` rows with the highest totals, or all if there are fewer; ascending."""
-        best = self.best()
-        if len(best) >= count:
-            return best[:count]
-        count = min(count, len(self.total))
-        return np.sort(np.argpartition(self.total, -count)[-count:])
 
 
 async def score_nodes(
-    pre_score: Sequence[PluginClient], score: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable
+    pre_score: Sequence[PluginClient],
+    score: Sequence[WeightedPlugin],
+    cycle: Cycle,
+    nodes: NodeTable,
+    by_row: Collection[str] = (),
 ) -> ScoreTable | Status:
-    """Score all rows of `nodes`; a Status is an error that ends the cycle."""
-    for client, status in zip(pre_score, await _pre_score(pre_score, cycle, nodes), strict=False):
+    """Score all rows of `nodes`; a Status is an error that ends the cycle.
+
+    `by_row`: the plugins whose answers equal pods share (`EqualPods`).
+    """
+    failed = await _run_pre_score(pre_score, cycle, nodes, by_row)
+    if failed is not None:
+        return failed
+    asked = [plugin for plugin in score if plugin.client.name not in cycle.skip_score]
+    shared: dict[str, PluginScores] = {}
+    total = None
+    known = cycle.known
+    if known is not None:
+        sharing = [plugin for plugin in asked if plugin.client.name in by_row]
+        # What fails there is asked again below, where every failure has its place and its policy.
+        if sharing and await known.scores.ask(sharing, cycle, nodes) is None and known.scores.is_in_range:
+            found, total = known.scores.read()
+            shared = {item.plugin: item for item in found}
+    table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64) if total is None else total)
+    rest = [plugin for plugin in asked if plugin.client.name not in shared]
+    outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
+    for plugin in score:
+        name = plugin.client.name
+        if name in shared:
+            table.plugins.append(shared[name])
+            continue
+        outcome = outcomes.get(name)
+        if outcome is None or outcome.skipped:
+            table.skipped.append(name)
+            continue
+        if not outcome.status.is_success:
+            return outcome.status
+        table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
+        table.total += outcome.normalized * plugin.weight
+    return table
+
+
+async def _run_pre_score(
+    clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable, by_row: Collection[str]
+) -> Status | None:
+    """Note who skips; a Status is an error that ends the cycle."""
+    known = cycle.known
+    if known is not None:
+        for client in clients:
+            status = known.pre_scores.get(client.name)
+            if status is not None and status.code is Code.SKIP:
+                cycle.skip_score.add(client.name)
+        clients = [client for client in clients if client.name not in known.pre_scores]
+    for client, status in zip(clients, await _pre_score(clients, cycle, nodes), strict=False):
+        if known is not None and client.name in by_row:
+            known.keep_pre_score(client, cycle, status)
         if status.code is Code.SKIP:
             cycle.skip_score.add(client.name)
         elif not status.is_success:
             return Status.error(f'running PreScore plugin "{client.name}": {status.message}')
-    table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
-    asked = []
-    for plugin in score:
-        if plugin.client.name in cycle.skip_score:
-            table.skipped.append(plugin.client.name)
-        else:
-            asked.append(plugin)
-    for plugin, outcome in zip(asked, await _ask(asked, cycle, nodes), strict=True):
-        if not outcome.status.is_success:
-            return outcome.status
-        if outcome.skipped:
-            table.skipped.append(plugin.client.name)
-            continue
-        table.plugins.append(PluginScores(plugin.client.name, plugin.weight, outcome.raw, outcome.normalized))
-        weight = plugin.weight
-        table.total += outcome.normalized if weight == 1 else outcome.normalized * weight
-    return table
+    return None
 
 
 async def _pre_score(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> list[Status]:

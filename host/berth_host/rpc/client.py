@@ -7,11 +7,10 @@ Called by `framework`, and by `app` for the queue's batches.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from berth_sdk._shared_columns import whole_key
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.pod import Pod
@@ -60,16 +59,6 @@ class ScoreOutcome:
 class PluginClient(PluginRelay):
     """One plugin in one profile."""
 
-    # A plugin in the host that shares by row answers the very array of the time before when none of its
-    # scores has changed (RowColumn.read): they are checked and normalised already.
-    _last_scores = ScoreOutcome(SUCCESS, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    # A plugin in the host that judges by the Node alone need not be asked about the next equal pod at all
-    # while no Node has changed: (key, answer) of the last question at each point.
-    _last_filter: tuple[Hashable, Verdicts] | None = None
-    _last_score: tuple[Hashable, ScoreOutcome] | None = None
-    _last_pre_filter: tuple[Hashable, PreFilterResult] | None = None
-    _last_pre_score: tuple[Hashable, Status] | None = None
-
     # --- the queue -----------------------------------------------------------------------------------
 
     async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
@@ -106,9 +95,6 @@ class PluginClient(PluginRelay):
 
     async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
         """PreFilter over all nodes of the snapshot; eager verdicts stay in the cycle."""
-        key = whole_key(cycle.pod, nodes) if self._judges_by_node else None
-        if key is not None and self._last_pre_filter is not None and self._last_pre_filter[0] == key:
-            return self._last_pre_filter[1]
         result = await self._call(
             calls.PRE_FILTER,
             cycle,
@@ -118,9 +104,6 @@ class PluginClient(PluginRelay):
         )
         if result.eager_filter is not None:
             cycle.eager_filter[self.name] = EagerVerdicts(nodes.rows, result.eager_filter)
-        elif key is not None and result.status.code is Code.SKIP and not self._failing:
-            # Only this answer: any other comes with what PreFilter wrote to the cycle's state.
-            self._last_pre_filter = (key, result)
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
@@ -129,9 +112,6 @@ class PluginClient(PluginRelay):
             known = eager_verdicts(cycle.eager_filter[self.name], nodes.rows)
             if known is not None:
                 return known
-        key = whole_key(cycle.pod, nodes) if self._judges_by_node else None
-        if key is not None and self._last_filter is not None and self._last_filter[0] == key:
-            return self._last_filter[1]
         count = len(nodes)
         result = await self._call(
             calls.FILTER,
@@ -151,8 +131,6 @@ class PluginClient(PluginRelay):
         elif result.eager_scores is not None:
             kept = EagerScores(nodes.rows, result.eager_scores)
             cycle.eager.setdefault(self.name, []).append(kept)
-        elif key is not None and all(one.is_success or one.is_rejected for one in result.verdicts.statuses):
-            self._last_filter = (key, result.verdicts)
         return result.verdicts
 
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
@@ -197,10 +175,7 @@ class PluginClient(PluginRelay):
             return SKIP
         if self._eager_scores(cycle, nodes) is not None:
             return SUCCESS
-        key = whole_key(cycle.pod, nodes) if self._judges_by_node else None
-        if key is not None and self._last_pre_score is not None and self._last_pre_score[0] == key:
-            return self._last_pre_score[1]
-        status = await self._call(
+        return await self._call(
             calls.PRE_SCORE,
             cycle,
             lambda way, deadline_s: way.pre_score(cycle, nodes, deadline_s),
@@ -212,10 +187,6 @@ class PluginClient(PluginRelay):
                 otherwise=SUCCESS if isinstance(failure, PluginNotAskedError) else SKIP,
             ),
         )
-        # What a failure left in the place of an answer is not the plugin's word.
-        if key is not None and status.code is Code.SKIP and not self._failing:
-            self._last_pre_score = (key, status)
-        return status
 
     async def score(self, cycle: CycleContext, nodes: NodeTable) -> ScoreOutcome:
         """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts."""
@@ -224,9 +195,6 @@ class PluginClient(PluginRelay):
             return _zeros(count, skipped=True)
         how = self.descriptor.normalization
         final = how is not ScoreNormalization.RPC
-        key = whole_key(cycle.pod, nodes) if self._judges_by_node and final else None
-        if key is not None and self._last_score is not None and self._last_score[0] == key:
-            return self._last_score[1]
         eager = self._eager_scores(cycle, nodes)
 
         def check(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
@@ -235,11 +203,7 @@ class PluginClient(PluginRelay):
             raw = self._check.raw_scores(calls.SCORE, answer, count)
             if not final:
                 return ScoreOutcome(SUCCESS, raw, raw)
-            if self._shares_rows and raw is self._last_scores.raw:
-                return self._last_scores
-            outcome = ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
-            self._last_scores = outcome
-            return outcome
+            return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
 
         outcome = await self._call(
             calls.SCORE,
@@ -249,9 +213,6 @@ class PluginClient(PluginRelay):
             lambda policy, failure: self._no_scores(count, policy, failure, "Score"),
         )
         if final or not outcome.status.is_success or outcome.skipped:
-            # Zeros after a failure are not the plugin's word.
-            if key is not None and outcome.status.is_success and not self._failing:
-                self._last_score = (key, outcome)
             return outcome
         raw = outcome.raw
 

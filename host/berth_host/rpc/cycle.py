@@ -7,6 +7,7 @@ every call; lives until PostBind or the end of Unreserve.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -68,6 +69,7 @@ class CycleContext:
         "eager",
         "eager_filter",
         "eager_pre_flight",
+        "inherited",
         "instances",
         "lost_by",
         "notes",
@@ -129,6 +131,8 @@ class CycleContext:
         """Plugins whose call is being repeated right now."""
         self.wire: dict[str, Any] = {}
         """What the instances were told of this cycle, by attachment; the transports' own."""
+        self.inherited: Mapping[str, CycleState] = {}
+        """What plugins wrote for an equal pod, and would write for this one."""
         self._states: dict[str, CycleState] = {}
         self._open_calls = 0
         self._opened_s = 0.0
@@ -139,6 +143,9 @@ class CycleContext:
         state = self._states.get(plugin)
         if state is None:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
+            known = self.inherited.get(plugin)
+            if known is not None:
+                state.inherit(known)
         return state
 
     # --- the budget of remote time -------------------------------------------------------------------

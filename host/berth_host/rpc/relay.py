@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 from berth_sdk._answers import must_wait, settled
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import Answer, DependsOn, ExtensionPoint
+from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Code, Status
 
@@ -116,9 +116,6 @@ class PluginRelay:
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
         self._failing: set[str] = set()
-        depends_on = None if self._local is None else route.descriptor.depends_on
-        self._judges_by_node = depends_on is DependsOn.NODE
-        self._shares_rows = depends_on in (DependsOn.NODE, DependsOn.ROW)
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
         self._keys = {item.rpc: (name, item.rpc) for item in calls.CALLS}
@@ -146,6 +143,11 @@ class PluginRelay:
     def local(self) -> PluginRuntime | None:
         """The plugin itself, if it lives in the host; for the queue's synchronous questions."""
         return self._local.runtime if self._local is not None else None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether some call's last answer was a failure: a policy may stand in for the plugin's word."""
+        return bool(self._failing)
 
     @property
     def available(self) -> bool:

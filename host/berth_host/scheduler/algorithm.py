@@ -18,7 +18,7 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.scoring import ScoreTable
+from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler import sampling
 from berth_host.scheduler.chooser import Chooser

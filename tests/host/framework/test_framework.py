@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from berth_host.framework.filtering import filter_error
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.scoring import ScoreTable
+from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, NodeRejections, PermitResult, PostFilterResult, PreFilterResult

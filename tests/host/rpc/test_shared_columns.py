@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.rpc import client
+from berth_host.framework import equal_pods, shared_scores, shared_verdicts
 from berth_sdk import _shared_columns, signature
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -98,12 +98,41 @@ def annotations_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
 
 def the_required_node_is_missing_in_the_key(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(_shared_columns, "_key", signature.signature)
+    patch.setattr(_shared_columns, "pod_key", signature.signature)
+    patch.setattr(equal_pods, "pod_key", signature.signature)
 
 
-def questions_asked_before_count_as_known(patch: pytest.MonkeyPatch) -> None:
-    """The host leaves a question out although nodes have moved."""
-    patch.setattr(client, "whole_key", lambda pod, nodes: signature.signature(pod))
+def the_host_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
+    """The host takes over what was said about rows that have moved since."""
+    patch.setattr(equal_pods.KnownPods, "catch_up", lambda self, columns: None)
+
+
+def the_host_forgets_no_verdict(patch: pytest.MonkeyPatch) -> None:
+    """A verdict is taken over although its row has moved."""
+    patch.setattr(shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: None)
+
+
+def the_host_forgets_no_score(patch: pytest.MonkeyPatch) -> None:
+    """A score is taken over although its row has moved."""
+    patch.setattr(shared_scores.SharedScores, "forget", lambda self, moved, node_moved: None)
+
+
+def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
+    """Plugins that judge by the Node are not asked again although it has changed."""
+    forget = shared_verdicts.SharedVerdicts.forget
+    patch.setattr(
+        shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+    )
+
+
+def the_host_keeps_its_sums(patch: pytest.MonkeyPatch) -> None:
+    """A total is not put right for the rows that were scored anew."""
+    patch.setattr(shared_scores._Column, "change", lambda self, positions, slots, total: None)
+
+
+def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
+    """Pods that differ count as equal in the host."""
+    patch.setattr(equal_pods, "pod_key", lambda pod: b"")
 
 
 def _without(field: str, value: Any) -> Callable[[Pod], bytes]:
@@ -143,7 +172,12 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     labels_are_missing_in_the_signature: (_placed(0, "a"), _cycle(0), _cycle(1)),
     annotations_are_missing_in_the_signature: (_cycle(4), _cycle(5)),
     the_required_node_is_missing_in_the_key: (_cycle(0), _cycle(3)),
-    questions_asked_before_count_as_known: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    the_host_does_not_catch_up: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    the_host_forgets_no_verdict: (_cycle(2), _placed(1, "a"), _cycle(2)),
+    the_host_forgets_no_score: (_cycle(0), _placed(0, "a"), _cycle(0)),
+    the_host_believes_the_node: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    the_host_keeps_its_sums: (_cycle(0), _placed(0, "a"), _cycle(0)),
+    the_host_mixes_up_pods: (_cycle(0), _cycle(4)),
 }
 
 

@@ -1,0 +1,59 @@
+"""What scoring a pod's candidates came to: per plugin, in all, and which are the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.rpc.client import PluginClient
+
+Scores = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPlugin:
+    """A plugin at a point; the weight counts at Score alone."""
+
+    client: PluginClient
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginScores:
+    """int64[n] each: what Score said, and after normalisation, before the weight."""
+
+    plugin: str
+    weight: int
+    raw: Scores
+    normalized: Scores
+
+
+@dataclass(slots=True, eq=False)
+class ScoreTable:
+    """Scores of the n rows of `nodes`. `total` is the sum of normalized * weight."""
+
+    nodes: NodeTable
+    total: Scores
+    plugins: list[PluginScores] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    _best: NDArray[np.intp] | None = None
+
+    def best(self) -> NDArray[np.intp]:
+        """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
+        if self._best is None:
+            self._best = self._highest()
+        return self._best
+
+    def _highest(self) -> NDArray[np.intp]:
+        return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
+
+    def top(self, count: int) -> NDArray[np.intp]:
+        """`count` rows with the highest totals, or all if there are fewer; ascending."""
+        best = self.best()
+        if len(best) >= count:
+            return best[:count]
+        count = min(count, len(self.total))
+        return np.sort(np.argpartition(self.total, -count)[-count:])

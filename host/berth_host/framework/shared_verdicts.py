@@ -1,0 +1,130 @@
+"""Verdicts of the Filter plugins that judge node by node, merged, for pods of one signature.
+
+One code per slot: 0 where all of them pass, else that of the first rejection in configured order. Asked
+again is who moved: about a row whose Node stands still, and which all plugins passed, only the plugins that
+look at the pods on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, filter_rows
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+
+_MAX_STATUSES: Final = 4096
+
+
+class SharedVerdicts:
+    """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: whose Node passed, as it is."""
+
+    def __init__(self) -> None:
+        self._clients: tuple[PluginClient, ...] = ()
+        self._about_pods: tuple[PluginClient, ...] = ()
+        self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._code_of: dict[Status, int] = {SUCCESS: 0}
+        self._statuses: list[Status] = [SUCCESS]
+
+    def clear(self) -> None:
+        """Nothing holds any more."""
+        self._known[:] = False
+        self._node_passed[:] = False
+
+    def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
+        """These slots moved: in anything, and in their Node object."""
+        if len(self._known):
+            inside = _within(moved, len(self._known))
+            self._known[inside] = False
+            if node_moved:
+                self._node_passed[_within(node_moved, len(self._known))] = False
+
+    async def ask(
+        self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
+    ) -> Rows:
+        """The rows of `rows` (positions in `statuses.table`, the whole snapshot) that all `clients` pass.
+
+        Rejections and errors of the others are left in `statuses`.
+        """
+        nodes = statuses.table
+        self._prepare(clients, nodes._columns.capacity)
+        missing = np.logical_not(nodes.take_of(self._known)).nonzero()[0]
+        if len(missing):
+            slots = nodes.rows.take(missing)
+            light = self._node_passed.take(slots)
+            if light.all():
+                await self._ask(self._about_pods, cycle, nodes.take(missing))
+            else:
+                await self._ask(self._clients, cycle, nodes.take(missing[~light]))
+                if light.any():
+                    await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+        if len(self._statuses) == 1:
+            return rows
+        codes: NDArray[np.int32] = nodes.take_of(self._codes)
+        if len(rows) != len(codes):
+            codes = codes.take(rows)
+        if not codes.any():
+            return rows
+        statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
+        return rows[np.equal(codes, 0)]
+
+    async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
+        """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
+        found = NodeStatuses(nodes)
+        slots = nodes.rows
+        passed = await filter_rows(clients, cycle, found, np.arange(len(nodes), dtype=np.intp))
+        codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
+        self._codes[slots] = codes.take(found.groups)
+        # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
+        sound = all(one.is_success or one.is_rejected for one in found.statuses)
+        sound = sound and not any(client.is_failing for client in clients)
+        self._known[slots] = sound
+        if not sound:
+            self._node_passed[slots] = False
+        elif len(clients) == len(self._clients):
+            self._node_passed[slots] = False
+            self._node_passed[slots.take(passed)] = True
+
+    def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
+        if tuple(clients) != self._clients or len(self._statuses) > _MAX_STATUSES:
+            # PreFilter left other plugins in than the last time.
+            self._clients = tuple(clients)
+            self._about_pods = tuple(
+                client for client in clients if client.descriptor.depends_on is not DependsOn.NODE
+            )
+            self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
+            self.clear()
+            self._codes[:] = 0
+        if len(self._known) < capacity:
+            self._known = longer(self._known, capacity)
+            self._node_passed = longer(self._node_passed, capacity)
+            self._codes = longer(self._codes, capacity)
+
+    def _code(self, status: Status) -> int:
+        code = self._code_of.get(status)
+        if code is None:
+            code = self._code_of[status] = len(self._statuses)
+            self._statuses.append(status)
+        return code
+
+
+def longer(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """`array` with zeros behind, up to `length`."""
+    grown = np.zeros(length, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _within(slots: Sequence[int], length: int) -> list[int]:
+    # Slots that came with a growth of the table are not known anyway.
+    return [slot for slot in slots if slot < length]
