@@ -95,6 +95,22 @@ def test_excluded_categories_are_not_run(tmp_path: Path, capsys: pytest.CaptureF
     assert '"ties"' not in capsys.readouterr().out
 
 
+def test_what_cannot_be_read_is_not_identical_and_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {**records_of("ties")[0], "category": "never-heard-of"}
+    nameless = {key: value for key, value in good.items() if key not in ("name", "category")}
+    lines = [json.dumps(good), "{broken", "[1]", json.dumps(nameless), '{"category": "never-heard-of"}']
+    tmp_path.joinpath("odd.jsonl").write_text("\n\n".join(lines))
+    tmp_path.joinpath("torn.jsonl.gz").write_bytes(gzip.compress(json.dumps(good).encode())[:-9])
+    assert main([str(tmp_path)]) == 1
+    found = {line["category"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    counts = {name: (line["records"], line["identical"]) for name, line in found.items()}
+    assert counts == {"never-heard-of": (2, 1), "odd": (3, 1), "torn": (1, 0), "total": (6, 2)}
+    assert found["odd"]["first_difference"]["record"] == "odd.jsonl:3"
+    assert "JSONDecodeError" in found["odd"]["first_difference"]["problem"]
+
+
 def test_folder_without_records_is_not_a_success(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 1
 

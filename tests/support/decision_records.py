@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,22 +19,45 @@ DEFAULT_PREEMPTION: Final = "DefaultPreemption"
 
 
 def read_records(folder: Path, exclude: Collection[str] = ()) -> Iterator[Json]:
-    """All records of `*.jsonl` and `*.jsonl.gz` in file and line order, those of `exclude` left out."""
+    """All records of `*.jsonl` and `*.jsonl.gz` in file and line order, those of `exclude` left out.
+
+    One that does not say its name or category gets those of its place; one that cannot be read says why in
+    `unreadable`.
+    """
     for file in sorted(folder.iterdir()):
         if not file.name.endswith((".jsonl", ".jsonl.gz")):
             continue
-        data = file.read_bytes()
-        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
-        for line in text.split("\n"):
-            if line.strip():
-                record: Json = json.loads(line)
-                if category_of(record) not in exclude:
-                    yield record
+        category = file.name.removesuffix(".gz").removesuffix(".jsonl")
+        for number, line in _lines(file):
+            place = {"name": f"{file.name}:{number}", "category": category}
+            record = place | _read(line)
+            if record["category"] not in exclude:
+                yield record
 
 
-def category_of(record: Json) -> str:
-    """The category, empty where the record names none."""
-    return str(record.get("category", ""))
+def _lines(file: Path) -> Iterator[tuple[int, bytes | Exception]]:
+    """Each line that is not empty, with its number; an error in place of what cannot be unpacked."""
+    data = file.read_bytes()
+    try:
+        text = gzip.decompress(data) if file.suffix == ".gz" else data
+    except (OSError, EOFError, zlib.error) as err:
+        yield 1, err
+        return
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+def _read(line: bytes | Exception) -> Json:
+    if isinstance(line, Exception):
+        return {"unreadable": f"{type(line).__name__}: {line}"}
+    try:
+        record = json.loads(line)
+    except ValueError as err:
+        return {"unreadable": f"{type(err).__name__}: {err}"}
+    if not isinstance(record, dict):
+        return {"unreadable": "not a JSON object"}
+    return record
 
 
 def first_difference(expected: list[Json], actual: list[Json], missing: Collection[str]) -> Json | None:
