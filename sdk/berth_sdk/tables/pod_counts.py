@@ -34,6 +34,7 @@ from berth_sdk.tables.read_only import extended, read_only
 from berth_sdk.tables.slot_log import RecentLog
 
 if TYPE_CHECKING:
+    from berth_sdk.tables.dictionary import Dictionary
     from berth_sdk.tables.node_columns import NodeColumns
     from berth_sdk.tables.pod_table import PodTable
 
@@ -92,14 +93,26 @@ def change(tally: Tally, removed: Iterable[Pod], added: Iterable[Pod]) -> int:
     return sum(map(tally.of, added)) - sum(map(tally.of, removed))
 
 
+class _Domains:
+    """The counts of one tally by the values of one label, and of which labels of nodes they are."""
+
+    __slots__ = ("labels_position", "sums", "values")
+
+    def __init__(self, sums: NDArray[np.int64], values: Dictionary[str], labels_position: int) -> None:
+        self.sums = sums
+        self.values = values
+        self.labels_position = labels_position
+
+
 class _Column:
     """The counts of one tally by slot, and how far in the log of changes they are."""
 
-    __slots__ = ("counts", "position")
+    __slots__ = ("counts", "domains", "position")
 
     def __init__(self, counts: NDArray[np.int64], position: int) -> None:
         self.counts = counts
         self.position = position
+        self.domains: dict[str, _Domains] = {}
 
 
 class PodCounts:
@@ -125,6 +138,9 @@ class PodCounts:
 
     def column(self, tally: Tally) -> NDArray[np.int64]:
         """int64[capacity]: by slot (`NodeTable.take_of` gives rows); read-only, of this version."""
+        return read_only(self._column(tally).counts)
+
+    def _column(self, tally: Tally) -> _Column:
         self._catch_up()
         column = self._tallies.get(tally)
         if column is None:
@@ -134,7 +150,7 @@ class PodCounts:
         else:
             self._tallies.move_to_end(tally)
             self._bring_up_to_date(column, tally)
-        return read_only(column.counts)
+        return column
 
     def by_domain(
         self, tally: Tally, topology_key: str, among: NDArray[np.bool_] | None = None
@@ -142,9 +158,18 @@ class PodCounts:
         """int64[number of codes]: by the codes of the label `topology_key`, as `NodeTable.label` has them.
 
         `among` (bool[capacity], by slot): only nodes that are true count. Code 0, nodes without the
-        label, counts 0.
+        label, counts 0. Read-only, of this version; without `among` kept up to date like the columns.
         """
-        return self.sums(self.column(tally), topology_key, among)
+        column = self._column(tally)
+        if among is not None:
+            return read_only(self.sums(column.counts, topology_key, among))
+        domains = column.domains.get(topology_key)
+        if domains is None or not self._still_holds(topology_key, domains):
+            sums = self.sums(column.counts, topology_key)
+            _, values = self._nodes.label(topology_key)
+            domains = _Domains(sums, values, self._nodes.node_moved.position)
+            column.domains[topology_key] = domains
+        return read_only(domains.sums)
 
     def sums(
         self, counts: NDArray[np.int64], topology_key: str, among: NDArray[np.bool_] | None = None
@@ -169,18 +194,30 @@ class PodCounts:
         counts = np.bincount(pods.node_index, weights=tally.over(pods), minlength=self._nodes.capacity)
         return counts.astype(np.int64)
 
+    def _still_holds(self, topology_key: str, domains: _Domains) -> bool:
+        """Whether no node came, went or changed since, and the label's column is the same."""
+        _, values = self._nodes.label(topology_key)
+        return domains.labels_position == self._nodes.node_moved.position and domains.values is values
+
     def _bring_up_to_date(self, column: _Column, tally: Tally) -> None:
         position, column.position = column.position, self._log.position
         changes = self._log.since(position)
         if changes is None:
             column.counts = self._counted(tally)
+            column.domains.clear()
             return
+        for key in [key for key, domains in column.domains.items() if not self._still_holds(key, domains)]:
+            del column.domains[key]
+        by_label = [(self._nodes.label(key)[0], domains.sums) for key, domains in column.domains.items()]
         if len(column.counts) < self._nodes.capacity:
             column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
         for slot, pod, sign in changes:
             weight = tally.of(pod)
             if weight:
                 column.counts[slot] += sign * weight
+                for codes, sums in by_label:
+                    if codes[slot]:
+                        sums[codes[slot]] += sign * weight
 
     def _catch_up(self) -> None:
         """Log the pods that came and left on the slots that moved."""
