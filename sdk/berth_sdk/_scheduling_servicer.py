@@ -110,6 +110,7 @@ class SchedulingServicer:
             nominated_node=result.nominated_node,
             clear_nomination=result.clear_nomination,
             victims=[encode_ref(victim) for victim in result.victims],
+            patches=[encode_patch(patch) for patch in result.patches],
         )
 
     @cycle_call("pre_score", spb.PreScoreResponse)

@@ -21,7 +21,7 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
-from berth_sdk.results import ObjectPatch
+from berth_sdk.results import ObjectPatch, PatchAction
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -101,7 +101,16 @@ def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
         expected_resource_version=patch.expected_resource_version,
         merge_patch_json=json.dumps(dict(patch.merge_patch), separators=(",", ":")).encode(),
         subresource=patch.subresource,
+        action=_ACTIONS[patch.action],
     )
+
+
+_ACTIONS = {
+    # The default stays unsaid: most patches merge.
+    PatchAction.MERGE: scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED,
+    PatchAction.CREATE: scheduling_pb2.ObjectPatch.ACTION_CREATE,
+    PatchAction.DELETE: scheduling_pb2.ObjectPatch.ACTION_DELETE,
+}
 
 
 def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:

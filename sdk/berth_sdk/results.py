@@ -49,13 +49,15 @@ class FilterResult:
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
     """SUCCESS: `nominated_node` may become feasible once `victims` (on that node, of lower priority)
-    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination.
+    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination. `patches`: what
+    the host shall change of objects of declared kinds, whatever the status says.
     """
 
     status: Status
     nominated_node: str = ""
     clear_nomination: bool = False
     victims: tuple[ObjectRef, ...] = ()
+    patches: tuple[ObjectPatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,19 @@ class PreFlightResult:
     allow_parallel: bool = False
 
 
+class PatchAction(Enum):
+    """What becomes of the object (the contract's ObjectPatch.Action)."""
+
+    MERGE = 1
+    """The patch is merged into it."""
+    CREATE = 2
+    """It is made, with the patch as its content. A name that ends in "-" begins one that the API server
+    completes. CONFLICT: there is one already.
+    """
+    DELETE = 3
+    """It is deleted; the patch is empty."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPatch:
     """A JSON merge patch (RFC 7386) on a declared kind, or on the cycle's own pod (`pods`).
@@ -91,6 +106,7 @@ class ObjectPatch:
     merge_patch: Mapping[str, Any]
     expected_resource_version: str = ""
     subresource: str = ""
+    action: PatchAction = PatchAction.MERGE
 
 
 class PatchOutcome(Enum):

@@ -85,6 +85,12 @@ class ClusterPort(Protocol):
         """Apply a JSON merge patch (RFC 7386); the object as it is then. `subresource`: "" or "status"."""
         ...
 
+    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError:
+        there is one of that name.
+        """
+        ...
+
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
         """Delete an object; with finalizers it stays, marked, until the last one is gone."""
         ...

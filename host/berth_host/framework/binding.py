@@ -76,7 +76,7 @@ class PreBindRunner:
     """Runs the groups in sequence, each plugin until it is satisfied; the first failure wins."""
 
     def __init__(self, executor: PatchExecutor, clock: Clock) -> None:
-        self._executor = executor
+        self.executor = executor
         self._clock = clock
 
     async def run(self, plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> Status:
@@ -114,7 +114,7 @@ class PreBindRunner:
                 )
             patched = []
             if answer.patches:
-                patched = await self._executor.apply(client, cycle, answer.patches)
+                patched = await self.executor.apply(client, cycle, answer.patches)
                 if answer.is_done(patched):
                     return SUCCESS
             elif answer.ask_again_after_s is None:

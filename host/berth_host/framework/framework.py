@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
-from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
+from berth_sdk.results import BindResult, NodeRejections, PatchOutcome, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
@@ -180,6 +180,7 @@ class Framework:
         for client in self._asked(ExtensionPoint.POST_FILTER, cycle.pod):
             first = first or client.name
             result = await client.post_filter(cycle.context, rejections)
+            result = await self._with_patches(client, cycle, result)
             code = result.status.code
             if code in (Code.SUCCESS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE):
                 return client.name, result
@@ -193,6 +194,18 @@ class Framework:
             return first, PostFilterResult(status)
         name, result = kept
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
+
+    async def _with_patches(
+        self, client: PluginClient, cycle: Cycle, result: PostFilterResult
+    ) -> PostFilterResult:
+        """The answer, after what it asks for was done; an error where that was not possible."""
+        if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
+            return result
+        for done in await self._pre_bind.executor.apply(client, cycle, result.patches):
+            if done.outcome is not PatchOutcome.APPLIED:
+                problem = done.message or done.outcome.name
+                return PostFilterResult(Status.error(f"patch of {done.ref.key}: {problem}"))
+        return result
 
     # --- Score ---------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from berth_sdk.results import (
     BindResult,
     FilterResult,
     ObjectPatch,
+    PatchAction,
     PermitResult,
     PostFilterResult,
     PreBindResult,
@@ -183,9 +184,10 @@ class Checker:
                     f"named the victim {victim.key} of priority {victim.priority},"
                     f" not below the pod's {pod.priority}",
                 )
+        self._patches(POST_FILTER, result.patches, pod)
         if status is result.status:
             return result
-        return PostFilterResult(status, node, result.clear_nomination, result.victims)
+        return replace(result, status=status)
 
     def pre_score(self, status: Status) -> Status:
         """SUCCESS, SKIP or ERROR."""
@@ -237,10 +239,7 @@ class Checker:
         if result is None:
             self._undecided(PRE_BIND)
         status = self._status(PRE_BIND, result.status)
-        if len(result.patches) > MAX_PATCHES:
-            self._violation(PRE_BIND, f"answered {len(result.patches)} patches; {MAX_PATCHES} is the limit")
-        for patch in result.patches:
-            self._patch(patch, pod)
+        self._patches(PRE_BIND, result.patches, pod)
         if status is result.status:
             return result
         return replace(result, status=status)
@@ -267,29 +266,37 @@ class Checker:
         reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {call.rpc}",)
         return Status(Code.ERROR, reasons, status.plugin)
 
-    def _patch(self, patch: ObjectPatch, pod: Pod) -> None:
+    def _patches(self, call: Call, patches: Sequence[ObjectPatch], pod: Pod) -> None:
+        if len(patches) > MAX_PATCHES:
+            self._violation(call, f"answered {len(patches)} patches; {MAX_PATCHES} is the limit")
+        for patch in patches:
+            self._patch(call, patch, pod)
+
+    def _patch(self, call: Call, patch: ObjectPatch, pod: Pod) -> None:
         declared = {need.resource for need in self.descriptor.state_needs if need.kind is NeedKind.OBJECT}
         target = f"{patch.resource} {patch.ref.namespace}/{patch.ref.name}"
         if patch.resource == "pods":
             own = (pod.namespace, pod.name)
             if (patch.ref.namespace, patch.ref.name) != own or patch.ref.uid not in ("", pod.uid):
-                self._violation(PRE_BIND, f"patched {target}, which is not the pod of the cycle")
+                self._violation(call, f"patched {target}, which is not the pod of the cycle")
+            if patch.action is not PatchAction.MERGE:
+                self._violation(call, f"would {patch.action.name.lower()} {target}")
         elif patch.resource not in declared:
-            self._violation(PRE_BIND, f"patched {target}, a resource that it did not declare")
+            self._violation(call, f"patched {target}, a resource that it did not declare")
         if not patch.ref.name:
-            self._violation(PRE_BIND, f"patched {patch.resource} without a name")
+            self._violation(call, f"patched {patch.resource} without a name")
         if patch.subresource not in ("", "status"):
-            self._violation(PRE_BIND, f"patched the subresource {patch.subresource!r} of {target}")
+            self._violation(call, f"patched the subresource {patch.subresource!r} of {target}")
         body = patch.merge_patch
         if not isinstance(body, Mapping):
-            self._violation(PRE_BIND, f"patched {target} with something that is not a JSON object")
+            self._violation(call, f"patched {target} with something that is not a JSON object")
         if "metadata" in body:
             metadata = body["metadata"]
             if not isinstance(metadata, Mapping):
-                self._violation(PRE_BIND, f"replaced the metadata of {target}")
+                self._violation(call, f"replaced the metadata of {target}")
             for field in _IDENTITY_FIELDS:
                 if field in metadata:
-                    self._violation(PRE_BIND, f"patched metadata.{field} of {target}")
+                    self._violation(call, f"patched metadata.{field} of {target}")
 
     def _count(self, call: Call, got: int, want: int, what: str) -> None:
         if got != want:

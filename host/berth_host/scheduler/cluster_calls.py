@@ -35,6 +35,12 @@ class ClusterCalls(Protocol):
         """Apply a merge patch; the object as it is then."""
         ...
 
+    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError:
+        there is one of that name.
+        """
+        ...
+
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
         """Delete the object."""
         ...

@@ -1,6 +1,6 @@
-"""Executes the merge patches that PreBind plugins ask for, in process and remote alike.
+"""Executes the patches that PreBind and PostFilter plugins ask for, in process and remote alike.
 
-Called by the framework's PreBind rounds. The relay has checked the answer's form; what is checked here
+Called by the framework. The relay has checked the answer's form; what is checked here
 needs the cycle: which objects this plugin may touch, and that its own pod is meant.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
-from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult
+from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.framework.cycle import Cycle
@@ -40,13 +41,7 @@ class PatchRunner:
         if problem:
             return PatchResult(outcome=PatchOutcome.REFUSED, ref=patch.ref, message=problem)
         try:
-            changed = await self._cluster.patch(
-                patch.resource,
-                patch.ref,
-                patch.merge_patch,
-                subresource=patch.subresource,
-                expected_resource_version=patch.expected_resource_version,
-            )
+            changed = await self._change(patch)
         except NotFoundError as err:
             return PatchResult(outcome=PatchOutcome.NOT_FOUND, ref=patch.ref, message=str(err))
         except ConflictError as err:
@@ -58,7 +53,24 @@ class PatchRunner:
             )
         except ClusterError as err:
             return PatchResult(outcome=PatchOutcome.REFUSED, ref=patch.ref, message=str(err))
+        if changed is None:
+            return PatchResult(outcome=PatchOutcome.APPLIED, ref=patch.ref)
         return PatchResult(outcome=PatchOutcome.APPLIED, ref=changed.ref, object=changed)
+
+    async def _change(self, patch: ObjectPatch) -> KubeObject | None:
+        """The object as it is then; None: it is gone, or on its way."""
+        if patch.action is PatchAction.CREATE:
+            return await self._cluster.create(patch.resource, patch.ref, patch.merge_patch)
+        if patch.action is PatchAction.DELETE:
+            await self._cluster.delete(patch.resource, patch.ref)
+            return None
+        return await self._cluster.patch(
+            patch.resource,
+            patch.ref,
+            patch.merge_patch,
+            subresource=patch.subresource,
+            expected_resource_version=patch.expected_resource_version,
+        )
 
 
 def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:

@@ -73,6 +73,10 @@ class MemoryCluster:
             expected_resource_version=expected_resource_version,
         )
 
+    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Make an object."""
+        return self.server.create_named(resource, ref, content)
+
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
         """Delete an object."""
         self.server.delete(resource, ref, grace_period_s=grace_period_s)

@@ -89,6 +89,17 @@ class ApiServer:
             self._ensure_namespace(metadata["namespace"])
         return self._stored(kind, key, admitted)
 
+    def create_named(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Store a new object of a resource; a name that ends in "-" is completed. Raises as `create` does."""
+        kind = _kind(resource)
+        name = "generateName" if ref.name.endswith("-") else "name"
+        metadata = {**(content.get("metadata") or {}), name: ref.name}
+        if kind.namespaced:
+            metadata["namespace"] = ref.namespace
+        return self.create(
+            {**content, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        )
+
     def update(self, obj: JsonObject, *, subresource: str = "") -> KubeObject:
         """Replace an object, or with `subresource` "status" its status alone.
 

@@ -21,6 +21,7 @@ from berth_sdk.results import (
     BindResult,
     FilterResult,
     ObjectPatch,
+    PatchAction,
     PermitResult,
     PostFilterResult,
     PreBindResult,
@@ -115,6 +116,7 @@ class ReplyReader:
             reply.nominated_node,
             reply.clear_nomination,
             tuple(_wire.decode_ref(victim) for victim in reply.victims),
+            tuple(self._patch(patch) for patch in reply.patches),
         )
 
     def scores(self, raw: bytes) -> NDArray[np.int64]:
@@ -253,7 +255,16 @@ class ReplyReader:
             merge_patch=body,
             expected_resource_version=message.expected_resource_version,
             subresource=message.subresource,
+            action=self._action(message.action),
         )
+
+    def _action(self, number: int) -> PatchAction:
+        if number == scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED:
+            return PatchAction.MERGE
+        try:
+            return PatchAction(number)
+        except ValueError:
+            self._violation(f"answered a patch with the unknown action {number}")
 
     def _violation(self, detail: str) -> NoReturn:
         raise PluginProtocolError(self.plugin, self.call.rpc, detail)

@@ -369,6 +369,7 @@ class PostFilterResponse(_message.Message):
     NOMINATED_NODE_FIELD_NUMBER: _builtins.int
     CLEAR_NOMINATION_FIELD_NUMBER: _builtins.int
     VICTIMS_FIELD_NUMBER: _builtins.int
+    PATCHES_FIELD_NUMBER: _builtins.int
     nominated_node: _builtins.str
     """REQUIRED with SUCCESS: the node that may become feasible. Else empty: the nomination stays as it was."""
     clear_nomination: _builtins.bool
@@ -383,6 +384,12 @@ class PostFilterResponse(_message.Message):
         first. Empty: none.
         """
 
+    @_builtins.property
+    def patches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectPatch]:
+        """OPTIONAL: at most 64, applied in order, as those of PreBind are, with any code but ERROR; one that is not
+        applied makes the answer an error. Empty: none.
+        """
+
     def __init__(
         self,
         *,
@@ -390,10 +397,11 @@ class PostFilterResponse(_message.Message):
         nominated_node: _builtins.str = ...,
         clear_nomination: _builtins.bool = ...,
         victims: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
+        patches: _abc.Iterable[Global___ObjectPatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_nomination", b"clear_nomination", "ctx", b"ctx", "nominated_node", b"nominated_node", "victims", b"victims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_nomination", b"clear_nomination", "ctx", b"ctx", "nominated_node", b"nominated_node", "patches", b"patches", "victims", b"victims"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1003,11 +1011,43 @@ class ObjectPatch(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Action:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ObjectPatch._Action.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ACTION_UNSPECIFIED: ObjectPatch._Action.ValueType  # 0
+        """Read as MERGE."""
+        ACTION_MERGE: ObjectPatch._Action.ValueType  # 1
+        """The patch is merged into it."""
+        ACTION_CREATE: ObjectPatch._Action.ValueType  # 2
+        """It is made, with merge_patch_json as its content. A ref.name that ends in "-" begins the name of an
+        object that the API server names. CONFLICT: there is one already.
+        """
+        ACTION_DELETE: ObjectPatch._Action.ValueType  # 3
+        """It is deleted; merge_patch_json is {}."""
+
+    class Action(_Action, metaclass=_ActionEnumTypeWrapper):
+        """What becomes of the object."""
+
+    ACTION_UNSPECIFIED: ObjectPatch.Action.ValueType  # 0
+    """Read as MERGE."""
+    ACTION_MERGE: ObjectPatch.Action.ValueType  # 1
+    """The patch is merged into it."""
+    ACTION_CREATE: ObjectPatch.Action.ValueType  # 2
+    """It is made, with merge_patch_json as its content. A ref.name that ends in "-" begins the name of an
+    object that the API server names. CONFLICT: there is one already.
+    """
+    ACTION_DELETE: ObjectPatch.Action.ValueType  # 3
+    """It is deleted; merge_patch_json is {}."""
+
     RESOURCE_FIELD_NUMBER: _builtins.int
     REF_FIELD_NUMBER: _builtins.int
     EXPECTED_RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
     MERGE_PATCH_JSON_FIELD_NUMBER: _builtins.int
     SUBRESOURCE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """REQUIRED: a resource that this plugin declared with KIND_OBJECT, or "pods" for the cycle's own pod."""
     expected_resource_version: _builtins.str
@@ -1016,6 +1056,10 @@ class ObjectPatch(_message.Message):
     """REQUIRED: a JSON merge patch (RFC 7386); never of name, namespace, uid or resourceVersion."""
     subresource: _builtins.str
     """OPTIONAL: "status"; empty: the object itself."""
+    action: Global___ObjectPatch.Action.ValueType
+    """OPTIONAL: what to do with the object; unspecified: MERGE. A host that does not know it merges, and finds
+    no object to create, or nothing to change in one to delete.
+    """
     @_builtins.property
     def ref(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the object; the name is enough, a uid that is set must match."""
@@ -1028,10 +1072,11 @@ class ObjectPatch(_message.Message):
         expected_resource_version: _builtins.str = ...,
         merge_patch_json: _builtins.bytes = ...,
         subresource: _builtins.str = ...,
+        action: Global___ObjectPatch.Action.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_resource_version", b"expected_resource_version", "merge_patch_json", b"merge_patch_json", "ref", b"ref", "resource", b"resource", "subresource", b"subresource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "expected_resource_version", b"expected_resource_version", "merge_patch_json", b"merge_patch_json", "ref", b"ref", "resource", b"resource", "subresource", b"subresource"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
