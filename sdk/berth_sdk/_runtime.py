@@ -207,6 +207,10 @@ class PluginRuntime:
         """For information."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
+    def object_versions(self) -> tuple[int, ...]:
+        """Those of the declared objects, beside nodes and pods: equal as long as none of them changed."""
+        return self._shared.versions()
+
     # --- how it is done ----------------------------------------------------------------------
 
     def _has(self, method: str) -> bool:

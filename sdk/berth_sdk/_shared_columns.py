@@ -153,13 +153,22 @@ class RowColumn:
 
 
 class RowColumns:
-    """Columns by pod, for one table of nodes at a time. `by`: NODE, ROW or NODES."""
+    """Columns by pod, for one table of nodes at a time. `by`: NODE, ROW or NODES. `versions`: those of the
+    objects that the plugin reads beside the nodes.
+    """
 
     def __init__(
-        self, dtype: type[np.signedinteger[Any]], by: DependsOn, *, max_signatures: int = MAX_SIGNATURES
+        self,
+        dtype: type[np.signedinteger[Any]],
+        by: DependsOn,
+        *,
+        versions: Callable[[], Hashable] = tuple,
+        max_signatures: int = MAX_SIGNATURES,
     ) -> None:
         self._dtype = dtype
         self._by = by
+        self._versions = versions
+        self._version: Hashable = None
         self._max = max_signatures
         self._columns: OrderedDict[bytes, RowColumn] = OrderedDict()
         self._table: NodeColumns | None = None
@@ -170,10 +179,12 @@ class RowColumns:
     def column(self, pod: Pod, nodes: NodeTable) -> RowColumn:
         """What is known for pods like `pod` on the table that `nodes` is part of, as of now."""
         table = nodes._columns
-        if self._table is not table:
-            # Another table, such as a copy built anew: its slots belong to other nodes.
+        version = self._versions()
+        if self._table is not table or self._version != version:
+            # Another table, such as a copy built anew: its slots belong to other nodes. Other objects: what
+            # follows from them is not known row by row.
             self._columns.clear()
-            self._table = table
+            self._table, self._version = table, version
         key = pod_key(pod)
         column = self._columns.get(key)
         if column is None or len(column.statuses) > _MAX_STATUSES:
@@ -246,13 +257,13 @@ class SharedAnswers:
         depends_on = descriptor.depends_on
         if depends_on in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
             if rows:
-                self.verdicts = RowColumns(np.int32, depends_on)
-                self.scores = RowColumns(np.int64, depends_on)
+                self.verdicts = RowColumns(np.int32, depends_on, versions=self.versions)
+                self.scores = RowColumns(np.int64, depends_on, versions=self.versions)
         elif depends_on is DependsOn.TABLE and (handle is not None or not self._resources):
-            self.verdicts = TableAnswers(self._versions)
-            self.scores = TableAnswers(self._versions)
+            self.verdicts = TableAnswers(self.versions)
+            self.scores = TableAnswers(self.versions)
 
-    def _versions(self) -> tuple[int, ...]:
+    def versions(self) -> tuple[int, ...]:
         """Of the objects that the plugin reads beside the tables."""
         if self._handle is None or not self._resources:
             return ()

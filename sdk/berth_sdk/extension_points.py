@@ -148,7 +148,8 @@ class PodSensitivity(Enum):
 
 class DependsOn(Enum):
     """What one row of an answer to Filter and Score depends on, beside the pod's wishes: as long as that
-    stands still, pods with equal wishes (`berth_sdk.signature`) share the answer.
+    stands still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the declared
+    `state_needs` that changes makes every answer stale.
     """
 
     NODE = 1
@@ -156,7 +157,7 @@ class DependsOn(Enum):
     ROW = 2
     """The node and the pods on it."""
     TABLE = 3
-    """Other nodes too, the number of nodes, pods elsewhere, objects of the declared `state_needs`."""
+    """Other nodes too, the number of nodes, pods elsewhere."""
     NODES = 5
     """The node and the pods on it, and all Node objects: how many nodes there are, what others offer."""
     OTHER = 4

@@ -11,12 +11,13 @@ Called by `Framework`. A plugin in a process of its own keeps its answers there 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from berth_sdk._shared_columns import pod_key
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
+from berth_sdk.needs import NeedKind
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
@@ -112,9 +113,18 @@ class EqualPods:
             and client.settings.scope is None
         )
         """The plugins whose SKIP at PreFilter holds for equal pods, to the end of the cycle."""
+        # Objects that such plugins read are watched as well: what changes in them is not known row by row.
+        self._readers = [
+            client.local.object_versions
+            for client in clients
+            if client.local is not None
+            and (client.name in self.by_row or client.name in self.lasting)
+            and any(need.kind is NeedKind.OBJECT for need in client.descriptor.state_needs)
+        ]
         self._max = max_signatures
         self._known: OrderedDict[bytes, KnownPods] = OrderedDict()
         self._table: NodeColumns | None = None
+        self._versions: tuple[Hashable, ...] = ()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -125,10 +135,11 @@ class EqualPods:
         if not (self.by_row or self.lasting) or not nodes.is_whole or not nodes.is_snapshot:
             return None
         columns = nodes._columns
-        if self._table is not columns:
+        versions = tuple([read() for read in self._readers])
+        if self._table is not columns or self._versions != versions:
             # Another table: its slots belong to other nodes.
             self._known.clear()
-            self._table = columns
+            self._table, self._versions = columns, versions
         key = pod_key(cycle.pod)
         known = self._known.get(key)
         if known is None:
