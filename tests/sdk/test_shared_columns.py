@@ -1,13 +1,23 @@
-"""Which pods share a column."""
+"""Which pods share a column, and until when."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
+from berth_sdk._runtime import PluginRuntime
 from berth_sdk._shared_columns import RowColumns
-from berth_sdk.extension_points import DependsOn
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.results import FilterResult
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_pod, make_table
+from berth_sdk.testing.handle import RecordingHandle
 
 
 def test_nodes_that_a_pod_names_are_part_of_what_it_is_judged_by() -> None:
@@ -18,3 +28,43 @@ def test_nodes_that_a_pod_names_are_part_of_what_it_is_judged_by() -> None:
     found = [columns.column(pod, table) for pod in (plain, nominated, required, replace(plain, name="q"))]
     assert len({id(column) for column in found}) == 3
     assert found[0] is found[3]
+
+
+def test_an_object_that_changed_makes_every_row_stale() -> None:
+    table, store = make_table([make_node("a")]), ObjectStore()
+    columns = RowColumns(np.int64, DependsOn.ROW, versions=lambda: store.version)
+    pod = make_pod("p")
+    known = columns.column(pod, table)
+    assert columns.column(pod, table) is known
+    store.put(ObjectRef(name="gpu"), None, 1)
+    assert columns.column(pod, table) is not known
+
+
+class OnlyWithClass(Plugin):
+    """Passes the nodes while there is a device class; counts how often it is asked."""
+
+    depends_on = DependsOn.NODE
+    state_needs = (StateNeed.nodes(), StateNeed.objects("deviceclasses"))
+    asked = 0
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        type(self).asked += 1
+        found = self.handle.objects("deviceclasses").list()
+        return Status.success() if found else Status.unschedulable("no class")
+
+
+def test_a_plugin_that_judges_by_the_node_is_asked_again_after_a_change() -> None:
+    table, store = make_table([make_node("a"), make_node("b")]), ObjectStore()
+    handle = RecordingHandle(lambda: table, {"deviceclasses": store})
+    runtime = PluginRuntime(OnlyWithClass({}, handle), handle=handle)
+
+    def verdicts() -> list[bool]:
+        found = cast(FilterResult, runtime.filter(CycleState("c"), make_pod("p"), table, eager=False))
+        passed: list[bool] = found.verdicts.passed.tolist()
+        return passed
+
+    assert [verdicts(), verdicts()] == [[False, False]] * 2
+    assert OnlyWithClass.asked == 1
+    store.put(ObjectRef(name="gpu"), KubeObject.of({"metadata": {"name": "gpu"}}), 1)
+    assert [verdicts(), verdicts()] == [[True, True]] * 2
+    assert OnlyWithClass.asked == 2

@@ -78,7 +78,7 @@ def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Objects beside the tables moved."""
-    patch.setattr(_shared_columns.SharedAnswers, "_versions", lambda self: ())
+    patch.setattr(_shared_columns.SharedAnswers, "versions", lambda self: ())
 
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:

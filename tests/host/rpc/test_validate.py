@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from berth_sdk.results import (
     BindResult,
     FilterResult,
     ObjectPatch,
+    PatchAction,
     PermitResult,
     PostFilterResult,
     PreBindResult,
@@ -243,6 +245,23 @@ def test_patch_on_a_declared_kind_and_on_the_own_pod_pass() -> None:
 def test_bad_patches_are_violations(bad: ObjectPatch, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
         checker().pre_bind(PreBindResult(SUCCESS, (bad,)), POD)
+
+
+@pytest.mark.parametrize("action", [PatchAction.CREATE, PatchAction.DELETE], ids=lambda action: action.name)
+def test_the_own_pod_is_only_patched(action: PatchAction) -> None:
+    bad = replace(patch("pods", {}, name="web", uid="uid-web"), action=action)
+    with pytest.raises(PluginProtocolError, match=f"would {action.name.lower()} pods default/web"):
+        checker().pre_bind(PreBindResult(SUCCESS, (bad,)), POD)
+    declared = replace(patch(), action=action)
+    assert checker().pre_bind(PreBindResult(SUCCESS, (declared,)), POD).patches == (declared,)
+
+
+def test_patches_of_post_filter_are_checked_alike() -> None:
+    no_help = Status.unschedulable("not yet")
+    good = PostFilterResult(no_help, patches=(patch(),))
+    assert checker().post_filter(good, POD) is good
+    with pytest.raises(PluginProtocolError, match="did not declare at PostFilter"):
+        checker().post_filter(PostFilterResult(no_help, patches=(patch("persistentvolumes"),)), POD)
 
 
 def test_patch_of_an_unknown_subresource_is_a_violation() -> None:

@@ -15,7 +15,7 @@ from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
-from berth_sdk.results import NodeRejections, ObjectPatch, PatchOutcome, PatchResult, QueuedPod
+from berth_sdk.results import NodeRejections, ObjectPatch, PatchAction, PatchOutcome, PatchResult, QueuedPod
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -140,21 +140,37 @@ def test_outcomes_of_patches_survive_the_way_there() -> None:
     ]
 
 
-def test_patches_survive_the_way_back() -> None:
+@pytest.mark.parametrize("action", list(PatchAction), ids=lambda action: action.name.lower())
+def test_patches_survive_the_way_back(action: PatchAction) -> None:
     patch = ObjectPatch(
         resource="example.com/widgets",
         ref=ObjectRef(namespace="default", name="w", uid=""),
         merge_patch={"metadata": {"annotations": {"a": None}}},
         expected_resource_version="4",
         subresource="status",
+        action=action,
     )
-    reply = scheduling_pb2.PreBindResponse(
-        ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),
-        patches=[_wire_results.encode_patch(patch)],
-    )
-    got = reader(NodeMode.SNAPSHOT).pre_bind(reply)
+    context = pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
+    patches = [_wire_results.encode_patch(patch)]
+    read = reader(NodeMode.SNAPSHOT)
+    got = read.pre_bind(scheduling_pb2.PreBindResponse(ctx=context, patches=patches))
     assert got is not None
     assert got.patches == (patch,)
+    assert read.post_filter(scheduling_pb2.PostFilterResponse(patches=patches)).patches == (patch,)
+
+
+def test_a_patch_that_says_to_merge_is_one_that_says_nothing() -> None:
+    read = reader(NodeMode.SNAPSHOT)
+    patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=scheduling_pb2.ObjectPatch.ACTION_MERGE)
+    assert read.post_filter(scheduling_pb2.PostFilterResponse(patches=[patch])).patches[0].action is (
+        PatchAction.MERGE
+    )
+
+
+def test_an_unknown_action_is_a_violation() -> None:
+    patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=9)  # type: ignore[arg-type]  # of a later contract
+    with pytest.raises(PluginProtocolError, match="unknown action 9"):
+        reader(NodeMode.SNAPSHOT).post_filter(scheduling_pb2.PostFilterResponse(patches=[patch]))
 
 
 # --- replies that cannot be read -----------------------------------------------------------------------
