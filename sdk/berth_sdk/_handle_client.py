@@ -15,6 +15,8 @@ import grpc
 
 from berth_sdk import _wire
 from berth_sdk._lanes import waiting_for_host
+from berth_sdk._wire_requests import decode_status
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import NodeMode, PodNeed
@@ -24,10 +26,13 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 
 CALL_DEADLINE_S: Final = 5.0
+EVALUATION_DEADLINE_S: Final = 60.0
+"""The host gives up with the PostFilter that asks, which is earlier."""
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 
 
@@ -116,6 +121,28 @@ class HandleClient:
             raise HandleError(f"{self._plugin} is in NAMES mode and has no snapshot: use NodeMode.SNAPSHOT")
         return self._copy.nodes()
 
+    def evaluate_preemption(
+        self,
+        state: CycleState,
+        *,
+        min_candidate_nodes_percentage: int = 0,
+        min_candidate_nodes_absolute: int = 0,
+    ) -> PostFilterResult:
+        """The host's own preemption. The time of the PostFilter bounds it, not that of a short call."""
+        request = handle_pb2.EvaluatePreemptionRequest(
+            plugin=self._plugin,
+            cycle_id=state.cycle_id,
+            min_candidate_nodes_percentage=min_candidate_nodes_percentage,
+            min_candidate_nodes_absolute=min_candidate_nodes_absolute,
+        )
+        reply = self._call("EvaluatePreemption", request, deadline_s=EVALUATION_DEADLINE_S)
+        return PostFilterResult(
+            decode_status(reply.status, Code.UNSCHEDULABLE),
+            reply.nominated_node,
+            reply.clear_nomination,
+            tuple(_wire.decode_ref(ref) for ref in reply.victims),
+        )
+
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Try these pods again; none given: all that this plugin rejected. Answers how many moved."""
         uids = [pod.uid for pod in pods]
@@ -162,12 +189,12 @@ class HandleClient:
         # A result that is not known here: nothing changed.
         return _DECISIONS.get(reply.results[0], Decision.NOT_PERMITTED)
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, request: Any, deadline_s: float = CALL_DEADLINE_S) -> Any:
         stub, metadata = self._connection.open()
         call: Callable[..., Any] = getattr(stub, method)
         try:
             with waiting_for_host():
-                return call(request, metadata=metadata, timeout=CALL_DEADLINE_S)
+                return call(request, metadata=metadata, timeout=deadline_s)
         except grpc.RpcError as err:
             # Every error of a unary call is also the call that failed.
             failed: Any = err

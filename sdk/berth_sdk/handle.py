@@ -7,12 +7,13 @@ Source: kube-scheduler `framework/interface.go` Handle, v1.36; there is no API p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 
@@ -54,6 +55,22 @@ class Handle(Protocol):
 
     def snapshot(self) -> NodeTable:
         """Every node as the current cycle sees it."""
+        ...
+
+    def evaluate_preemption(
+        self,
+        state: CycleState,
+        *,
+        min_candidate_nodes_percentage: int = 0,
+        min_candidate_nodes_absolute: int = 0,
+    ) -> PostFilterResult | Awaitable[PostFilterResult]:
+        """The host's own preemption, for `post_filter`: which node becomes feasible by evicting whom.
+
+        It evicts nobody: `post_filter` returns this result, or another one. In process it is to be
+        awaited, or returned as it is. `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute`:
+        candidates to find, the larger counts; both 0: 10 % and 100. Raises HandleError where no
+        `post_filter` of this plugin is open.
+        """
         ...
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:

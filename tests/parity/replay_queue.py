@@ -202,7 +202,16 @@ class ScriptedHost:
             self.queue.delete_nomination(pod)
 
     def preempting(self, op: Record) -> None:
-        """Evictions run beside the queue; this build has none of which a script could tell."""
+        """Evictions run beside the queue; what it sees of them is who is held back."""
+        preempting = self.host.evictions.preempting
+        for pod in self.known_pods([op["pod"]]):
+            if op["phase"] == "start":
+                preempting.begin(pod.uid)
+            elif op["phase"] == "lastVictim":
+                for victim in self.known_pods([op["victim"]]):
+                    preempting.last(pod.uid, victim)
+            else:
+                preempting.end(pod.uid)
 
     def flushBackoff(self, op: Record) -> None:  # noqa: N802  # the operation's own name
         self.queue.flush_backoff()

@@ -53,6 +53,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "inter-pod-affinity",
         "node-affinity",
         "node-basic",
+        "preemption-select",
         "resource-strategies",
         "resources",
         "taints",

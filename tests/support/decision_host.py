@@ -24,7 +24,7 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Outcome
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.framework import PreFilterOutcome
+from berth_host.framework.framework import Framework, PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
@@ -34,8 +34,10 @@ from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.cycle import Outcome as CycleOutcome
 from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
 from berth_host.scheduler.chooser import SmallestName
+from berth_host.scheduler.preemption.evaluator import Choice, Evaluation, SearchLimits
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
+from berth_sdk.results import NodeRejections, PostFilterResult
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
@@ -138,14 +140,18 @@ async def decide(record: Json, endpoint: str = "") -> tuple[list[Json], list[str
             _put(cluster, raw)
     options = HostOptions(clock=clock, chooser=SmallestName())
     host = Host(configuration_of(record, endpoint), cluster, options)
-    replayed = _Replayed(host, cluster, brief=(record.get("config") or {}).get("detail") == "brief")
+    config = record.get("config") or {}
+    if config.get("queuePreemption") != "apply":
+        host.scheduler.evictions = Nothing()
+    replayed = _Replayed(host, cluster, brief=config.get("detail") == "brief")
     try:
         await host.connect()
         await _all_at(host, endpoint)
         await replayed.let_nominated_pods_wait()
         if "queue" not in record:
             return [await replayed.attempt(record["pod"])], host.clients.missing
-        return [await replayed.attempt_in_queue(raw) for raw in record["queue"]], host.clients.missing
+        results = [result for raw in record["queue"] for result in await replayed.attempts_in_queue(raw)]
+        return results, host.clients.missing
     finally:
         await host.stop()
 
@@ -171,6 +177,13 @@ def _put(cluster: MemoryCluster, raw: Json) -> None:
     cluster.server.store.put(kind, key, raw)
 
 
+class Nothing:
+    """In the place of evictions: what preemption says is reported, and nothing comes of it."""
+
+    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> None:
+        """Nobody is evicted, and no node promised."""
+
+
 class _Replayed:
     """One host, asked about one pod after the other."""
 
@@ -182,27 +195,53 @@ class _Replayed:
         self._remote = profile.framework.has_remote
         self._watched = WatchedAlgorithm(profile.algorithm, alone=not brief)
         host.scheduler.profiles[PROFILE] = replace(profile, algorithm=self._watched)
+        self._preemption = WatchedPreemption(host)
         self._bound_count = 0
 
     async def let_nominated_pods_wait(self) -> None:
         """Take the pods that wait out of activeQ: in flight they stay nominated and nobody tries them."""
         await self._settled()
+        self._take_all()
+
+    def _take_all(self) -> None:
         while self._host.queue.pop() is not None:
             pass
 
     async def attempt(self, raw: Json) -> Json:
         """One attempt for one pod; what the host said and did."""
-        queued = await self._queued(raw)
+        return await self._try(await self._queued(raw))
+
+    async def _try(self, queued: QueuedPodInfo) -> Json:
         self._watched.seen = Seen()
+        self._preemption.forget()
         await self._host.scheduler.schedule_one(queued)
         await self._settled()
         return self._result(queued.pod)
 
-    async def attempt_in_queue(self, raw: Json) -> Json:
-        """The same; a pod that was bound also starts."""
-        result = {**await self.attempt(raw), "attempt": 1}
+    async def attempts_in_queue(self, raw: Json) -> list[Json]:
+        """The same, and another one for a pod that was promised a node; a pod that was bound also starts."""
+        # Pods that failed before may have been woken up: they are not tried again.
+        self._take_all()
+        results = [await self._attempt_in_queue(await self._queued(raw), 1)]
+        pod = Pod.from_object(raw)
+        if self._host.queue.nominator.node_of(pod.uid) and "preemption" in results[0]:
+            self._host.queue.activate([pod])
+            await self._settled()
+            results.append(await self._attempt_in_queue(self._taken(pod), 2))
+        return results
+
+    def _taken(self, pod: Pod) -> QueuedPodInfo:
+        """The pod, popped, and every other one before it."""
+        while (queued := self._host.queue.pop()) is not None:
+            if queued.uid == pod.uid:
+                return queued
+        raise CannotRunError(f"{pod.key} did not come out of the queue")
+
+    async def _attempt_in_queue(self, queued: QueuedPodInfo, attempt: int) -> Json:
+        raw = queued.pod
+        result = {**await self._try(queued), "attempt": attempt}
         if "chosen" in result:
-            ref = Pod.from_object(raw).ref
+            ref = raw.ref
             bound = self._cluster.server.get("pods", replace(ref, resource_version=""))
             if bound is None or bound.get("spec.nodeName") != result["chosen"]:
                 raise CannotRunError(f"{ref.key} was chosen a node and is not bound to it")
@@ -221,9 +260,7 @@ class _Replayed:
         spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
         _put(self._cluster, {**raw, "spec": spec})
         await self._settled()
-        queued = self._host.queue.pop()
-        if queued is None or queued.uid != wanted.uid:
-            raise CannotRunError(f"{wanted.key} did not come out of the queue")
+        queued = self._taken(wanted)
         if wanted.node_name:
             queued.replace_pod(wanted)
         return queued
@@ -241,6 +278,7 @@ class _Replayed:
             or self._cluster.undelivered_count
             or host.status.pending_count
             or host.wiring.busy
+            or len(host.evictions)
         )
 
     def _result(self, pod: Pod) -> Json:
@@ -250,8 +288,7 @@ class _Replayed:
             raise CannotRunError(f"{pod.key} left no diagnosis")
         if diagnosis.outcome is Outcome.UNSCHEDULABLE:
             result["fitError"] = diagnosis.message
-            preemption = {"message": diagnosis.post_filter_message, "nominated": diagnosis.nominated_node}
-            result["preemption"] = {key: value for key, value in preemption.items() if value}
+            result["preemption"] = self._preemption.shown()
         elif diagnosis.outcome is not Outcome.BOUND:
             result["error"] = diagnosis.message
         return result
@@ -302,6 +339,76 @@ class Seen:
             # Nodes outside a PreFilter's subset were not asked about and have the common status.
             rejected = sorted(set(names) - set(feasible))
         return {name: _shown(statuses.status_of(name), signed=True) for name in rejected}
+
+
+class WatchedPreemption:
+    """Writes down what the host's PostFilter and evaluator answered."""
+
+    def __init__(self, host: Host) -> None:
+        self._evaluation: Json = {}
+        self._answer: tuple[str, PostFilterResult] | None = None
+        evaluate = host.evaluator.evaluate
+        framework = host.scheduler.profiles[PROFILE].framework
+        run_post_filter = framework.run_post_filter
+
+        async def watched_evaluate(
+            framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
+        ) -> Evaluation:
+            found = await evaluate(framework, cycle, limits)
+            # At once: it speaks of rows of this snapshot.
+            self._evaluation = _shown_evaluation(found)
+            return found
+
+        async def watched_post_filter(
+            cycle: Cycle, rejections: NodeRejections
+        ) -> tuple[str, PostFilterResult]:
+            self._answer = await run_post_filter(cycle, rejections)
+            return self._answer
+
+        host.evaluator.evaluate = watched_evaluate  # type: ignore[method-assign]  # the same, overheard
+        framework.run_post_filter = watched_post_filter  # type: ignore[method-assign]  # the same
+
+    def forget(self) -> None:
+        """Another attempt begins."""
+        self._evaluation, self._answer = {}, None
+
+    def shown(self) -> Json:
+        """In the format of the records."""
+        if self._answer is None:
+            return {}
+        plugin, result = self._answer
+        status = result.status
+        shown: Json = {"code": status.code.kube_name, "message": status.message, **self._evaluation}
+        return shown if status.is_success else {**shown, "plugin": status.plugin or plugin}
+
+
+def _shown_evaluation(found: Evaluation) -> Json:
+    shown: Json = {"eligible": not found.ineligible, "ineligibleReason": found.ineligible}
+    shown["clearNomination"] = found.clear_nomination
+    names = found.statuses.table.take(found.potential).names
+    shown["potentialNodes"] = sorted(names)
+    candidates: list[Json] = []
+    if found.choice is not None:
+        choice = found.choice
+        candidates = [_shown_candidate(choice, place) for place in range(len(choice.candidates))]
+        shown["best"] = sorted(choice.node_name(place) for place in choice.best.tolist())
+        nominated = candidates[choice.chosen]
+        shown |= {"nominated": nominated["node"], "victims": nominated["victims"]}
+        shown["numPDBViolations"] = nominated["numPDBViolations"]
+    shown["candidates"] = sorted(candidates, key=lambda one: str(one["node"]))
+    others = set(names) - {one["node"] for one in candidates}
+    shown["nodeStatuses"] = {
+        name: _shown(found.statuses.status_of(name), signed=True) for name in sorted(others)
+    }
+    return shown
+
+
+def _shown_candidate(choice: Choice, place: int) -> Json:
+    return {
+        "node": choice.node_name(place),
+        "victims": sorted(pod.key for pod in choice.victims_of(place)),
+        "numPDBViolations": int(choice.candidates.violations[place]),
+    }
 
 
 class WatchedAlgorithm(Algorithm):
@@ -372,7 +479,13 @@ class WatchedAlgorithm(Algorithm):
 def _another(cycle: Cycle) -> Cycle:
     """A cycle beside this one: same pod, same snapshot, nothing remembered."""
     context = cycle.context
-    fresh = CycleContext(uuid.uuid4().hex, context.pod, context.profile, version=context.version)
+    fresh = CycleContext(
+        uuid.uuid4().hex,
+        context.pod,
+        context.profile,
+        version=context.version,
+        budget_s=context.budget_s,
+    )
     return Cycle(fresh, cycle.nodes)
 
 

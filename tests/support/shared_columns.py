@@ -19,6 +19,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NOBODY
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
@@ -257,7 +258,7 @@ def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str,
     statuses = NodeStatuses(nodes)
     rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.rows, candidates.rows)
     assert _now(framework.run_pre_filter(cycle)).status.is_success
-    passed = _now(framework.run_filter(cycle, statuses, rows, {}))
+    passed = _now(framework.run_filter(cycle, statuses, rows, NOBODY))
     found: dict[str, Any] = {
         name: [statuses.statuses[group]]
         for name, group in zip(nodes.names, statuses.groups.tolist(), strict=True)

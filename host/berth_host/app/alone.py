@@ -25,6 +25,7 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.loading import default_configuration
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
+from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
@@ -107,7 +108,7 @@ class FrameworkAlone:
         for other in nominated:
             promised.setdefault(other.nominated_node, []).append(other)
         algorithm = Algorithm(self.framework, SmallestName())
-        found = await algorithm.find_feasible(cycle, promised, SearchStart())
+        found = await algorithm.find_feasible(cycle, NominatedPods.of(cycle.nodes, promised), SearchStart())
         names = cycle.nodes.names
         if not found.status.is_success:
             return dict.fromkeys(names, found.status)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 from berth_host.queue.events import PluginRequest
@@ -57,6 +57,12 @@ class Backend:
     def snapshot(self) -> NodeTable:
         """The snapshot as it stands."""
         return self._host.snapshot.nodes
+
+    def evaluate_preemption(
+        self, plugin: str, cycle_id: str, percentage: int, absolute: int
+    ) -> Awaitable[PostFilterResult]:
+        """Where to make room for the pod of a cycle, and whose."""
+        return self._host.open_post_filters.evaluate_preemption(plugin, cycle_id, percentage, absolute)
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         """Try these pods again; how many moved."""

@@ -18,6 +18,7 @@ from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_b
 from berth_host.app.collector import Collector
 from berth_host.app.facts import SnapshotFacts
 from berth_host.app.handle_server import handle_server
+from berth_host.app.open_post_filters import OpenPostFilters, PodsAndEvictions
 from berth_host.app.queue_wiring import QueueWiring, queue_config
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.settle import Progress, Settling
@@ -43,14 +44,17 @@ from berth_host.scheduler.algorithm import Algorithm
 from berth_host.scheduler.attempt import POD_DELETED
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.chooser import Chooser, SeededChooser
-from berth_host.scheduler.evictions import Evictions
+from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
 from berth_host.scheduler.patches import PatchRunner
 from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.schedule_one import Profile, Scheduler
+from berth_host.scheduler.victim_calls import VictimCalls
 
 log = get_logger()
 MAX_IN_POOL_S = 300.0
+BUDGETS = "policy/poddisruptionbudgets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,7 @@ class Host:
         self.waiting_pods = WaitingPods(self.clock)
         self.diagnoses = Diagnoses(self.options.diagnoses_kept, self.options.on_attempt)
         self.backend = Backend(self)
+        self.open_post_filters = OpenPostFilters(self)
         self.handle_server = handle_server(self)
         self.attachments = HostAttachments(configuration, self, self.handle_server)
         self.clients = self._make_clients()
@@ -100,10 +105,13 @@ class Host:
         self.wiring = QueueWiring(self.clock, self._refresh_snapshot)
         self.queue, frameworks = self._make_queue_and_frameworks()
         self.wiring.connect(self.queue)
-        self.evictions = Evictions(cluster, self.cache, self.waiting_pods, self.status)
         self.failures = FailureHandler(self.queue, self.objects, self._forget, self.status)
         self.binding = BindingCycle(
             self.queue, self.cache, cluster, self.failures, self.status, self.diagnoses
+        )
+        self.evictions = Evictions(VictimCalls(cluster, self.clock), self.status, self._eviction_seams())
+        self.evaluator = Evaluator(
+            self.options.chooser, self.objects.of_resource(BUDGETS), PodsAndEvictions(self)
         )
         self.scheduler = Scheduler(
             {name: self._profile(name, framework) for name, framework in frameworks.items()},
@@ -142,6 +150,7 @@ class Host:
         await self.connect()
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
+        self.evictions.resume(self._nominated_pods())
         self._loop_task = asyncio.ensure_future(self.scheduler.run())
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
 
@@ -154,6 +163,7 @@ class Host:
         self.queue.stop()
         self.collector.stop()
         await self.binding.stop()
+        await self.evictions.finish()
         await self.status.flush()
         await self.cluster.stop()
         await self.attachments.stop()
@@ -218,6 +228,7 @@ class Host:
             profiles=queue_profiles,
             sort=sort or QueueSort(),
             observer=self.options.queue_observer,
+            victims_pending=lambda uid: uid in self.evictions.preempting,
         )
         config = replace(
             queue_config(self.configuration.scheduler, self.options.max_in_pool_s),
@@ -238,6 +249,24 @@ class Host:
         if profile is not None and profile.percentage_of_nodes_to_score is not None:
             return profile.percentage_of_nodes_to_score
         return self.configuration.scheduler.percentage_of_nodes_to_score
+
+    def _eviction_seams(self) -> EvictionSeams:
+        return EvictionSeams(
+            cache=self.cache,
+            pods=self.objects,
+            queue=self.queue,
+            waiting_pods=self.waiting_pods,
+            preempt_binding=self.binding.preempt_pod,
+        )
+
+    def _nominated_pods(self) -> list[Pod]:
+        """Our pending pods with a nomination."""
+        ours = self.scheduler.profiles
+        return [
+            pod
+            for pod in self.objects.pods()
+            if pod.nominated_node and not pod.node_name and pod.scheduler_name in ours
+        ]
 
     async def _refresh_snapshot(self) -> None:
         """Bring the snapshot up to date, now or when the cycle that holds it is over."""

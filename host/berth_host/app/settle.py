@@ -35,6 +35,7 @@ def is_busy(host: Host) -> bool:
         or host.scheduler.in_cycle is not None
         or host.binding.active_count
         or host.status.pending_count
+        or len(host.evictions)
         or host.wiring.busy
         or host.cluster.undelivered_count
         or host.attachments.restoring

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
 
+from berth_host.framework.nominated import NOBODY, NominatedPods
+from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.cycle import CycleContext
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ class Cycle:
     skip_score: set[str] = field(default_factory=set)
     skip_pre_bind: set[str] = field(default_factory=set)
     parallel_pre_bind: set[str] = field(default_factory=set)
+    nominated: NominatedPods = NOBODY
+    """Pods promised a node that count for this one."""
+    statuses: NodeStatuses | None = None
+    """Why no node fits, once that is known."""
     idle: bool = False
     """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
 

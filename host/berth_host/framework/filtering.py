@@ -9,23 +9,21 @@ RunFilterPluginsWithNominatedPods), v1.36; kube-scheduler asks node by node, whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 from berth_sdk.extension_points import PodSensitivity
-from berth_sdk.pod import Pod
-from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status, Verdicts
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, PodChanges
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 
 Rows = NDArray[np.intp]
-NominatedPods = Mapping[str, Sequence[Pod]]
-"""Per node name, the pods nominated to it that count for the pod of this cycle."""
 
 
 async def filter_rows(
@@ -38,7 +36,7 @@ async def filter_rows(
 
     Rejections and errors are left in `statuses`.
     """
-    return await _chain(
+    return await ask_in_order(
         clients, statuses, rows, lambda client, left: client.filter(cycle.context, _table(statuses, left))
     )
 
@@ -64,31 +62,35 @@ async def nominated_pass(
 
     Answers `rows` without those that it rejected; the others are yet to be asked about as they are.
     """
-    names = statuses.table.names
-    crowded = [row for row in rows.tolist() if nominated.get(names[row])]
-    if not crowded:
+    added = nominated.added
+    crowded = rows[nominated.rows[rows]]
+    if added is None or not len(crowded):
         return rows
-    scenarios = {row: Scenario(names[row], added=tuple(nominated[names[row]])) for row in crowded}
 
     def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
         # A plugin that other pods cannot influence gives its ordinary verdict.
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
             return client.filter(cycle.context, _table(statuses, left))
-        asked = Scenarios(cycle.nodes, [scenarios[row] for row in left.tolist()])
+        come = added.take(left)
+        asked = Scenarios.of_changes(cycle.nodes.take(left), PodChanges.none(len(left)), come)
         return client.filter_scenarios(cycle.context, asked)
 
-    start = np.asarray(crowded, dtype=np.intp)
-    passed = await _chain(clients, statuses, start, ask)
-    failed = np.setdiff1d(start, passed)
-    return rows if not len(failed) else rows[~np.isin(rows, failed)]
+    passed = await ask_in_order(clients, statuses, crowded, ask)
+    if len(passed) == len(crowded):
+        return rows
+    failed = np.zeros(len(statuses.table), dtype=np.bool_)
+    failed[crowded] = True
+    failed[passed] = False
+    return rows[~failed[rows]]
 
 
-async def _chain(
+async def ask_in_order(
     clients: Sequence[PluginClient],
     statuses: NodeStatuses,
     rows: Rows,
     ask: Callable[[PluginClient, Rows], Awaitable[Verdicts]],
 ) -> Rows:
+    """Put one question to plugin after plugin about the rows that are left; the rows that all passed."""
     position = 0
     while position < len(clients) and len(rows):
         batch = _adjacent_remote(clients, position)

@@ -22,7 +22,8 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework import binding
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.equal_pods import EqualPods
-from berth_host.framework.filtering import NominatedPods, Rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
@@ -159,7 +160,7 @@ class Framework:
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
-        clients = self._asked(ExtensionPoint.FILTER, cycle.pod, cycle.skip_filter)
+        clients = self.filters_of(cycle)
         if nominated:
             rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
         known = cycle.known
@@ -171,6 +172,10 @@ class Framework:
             rows = await known.verdicts.ask(clients[:count], cycle, statuses, rows)
             clients = clients[count:]
         return await filter_rows(clients, cycle, statuses, rows)
+
+    def filters_of(self, cycle: Cycle) -> Sequence[PluginClient]:
+        """The Filter plugins that judge the cycle's pod, in order."""
+        return self._asked(ExtensionPoint.FILTER, cycle.pod, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """(plugin, result): the first that helps or ends the search, else why none could."""

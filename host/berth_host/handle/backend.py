@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
+
+from berth_host.errors import HostError
+
+
+class NoOpenPostFilterError(HostError):
+    """No PostFilter of that plugin is open in that cycle."""
 
 
 class HandleBackend(Protocol):
@@ -32,6 +38,15 @@ class HandleBackend(Protocol):
 
     def snapshot(self) -> NodeTable:
         """The snapshot as it stands."""
+        ...
+
+    def evaluate_preemption(
+        self, plugin: str, cycle_id: str, percentage: int, absolute: int
+    ) -> Awaitable[PostFilterResult]:
+        """Where to make room for the pod of a cycle, and whose; both limits 0: the defaults.
+
+        Raises NoOpenPostFilterError.
+        """
         ...
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:

@@ -11,14 +11,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
-from berth_host.handle.backend import HandleBackend
+from berth_host.handle.backend import HandleBackend, NoOpenPostFilterError
 
 T = TypeVar("T")
 THREAD_TIMEOUT_S = 10.0
@@ -57,6 +58,24 @@ class InProcessHandle:
     def snapshot(self) -> NodeTable:
         """Every node as the current cycle sees it."""
         return self._run(self._backend.snapshot)
+
+    async def evaluate_preemption(
+        self,
+        state: CycleState,
+        *,
+        min_candidate_nodes_percentage: int = 0,
+        min_candidate_nodes_absolute: int = 0,
+    ) -> PostFilterResult:
+        """The host's own preemption, to be awaited on the loop."""
+        try:
+            return await self._backend.evaluate_preemption(
+                self._plugin,
+                state.cycle_id,
+                min_candidate_nodes_percentage,
+                min_candidate_nodes_absolute,
+            )
+        except NoOpenPostFilterError as err:
+            raise HandleError(str(err)) from err
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Try pods again; none given: all that this plugin rejected."""

@@ -10,8 +10,10 @@ from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
+
+from berth_host.handle.backend import NoOpenPostFilterError
 
 
 class Objects(Protocol):
@@ -48,6 +50,12 @@ class NoHost:
     def snapshot(self) -> NodeTable:
         """The snapshot as it stands."""
         return self._nodes()
+
+    async def evaluate_preemption(
+        self, plugin: str, cycle_id: str, percentage: int, absolute: int
+    ) -> PostFilterResult:
+        """There is no cycle. Raises NoOpenPostFilterError."""
+        raise NoOpenPostFilterError(f"no PostFilter of {plugin} is open: no host runs")
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         """There is no queue."""

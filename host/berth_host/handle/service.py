@@ -24,9 +24,8 @@ from berth_sdk.status import Status
 from grpc import StatusCode
 
 from berth_host.attach.feed import HostState
-from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
-from berth_host.handle.backend import HandleBackend
+from berth_host.handle.backend import HandleBackend, NoOpenPostFilterError
 from berth_host.handle.grants import Grants
 from berth_host.handle.reading import StateReader, UnknownNodesError
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
@@ -36,10 +35,6 @@ MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""
 MAX_NOTE_BYTES: Final = 1024
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class NoOpenPostFilterError(HostError):
-    """No PostFilter of that plugin is open in that cycle."""
 
 
 class FilterRunner(Protocol):
@@ -141,22 +136,28 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         except ScenarioError as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
         except NoOpenPostFilterError:
-            await _refuse(
-                context,
-                StatusCode.FAILED_PRECONDITION,
-                f"no PostFilter of {request.plugin} is open in cycle {request.cycle_id}",
-            )
+            await _refuse_closed(request, context)
         return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])
 
     async def EvaluatePreemption(
         self, request: handle_pb2.EvaluatePreemptionRequest, context: Context
     ) -> handle_pb2.EvaluatePreemptionResponse:
-        """Not in this release."""
+        """Whom to evict from where. Nobody is evicted here."""
         await self._admit(request, context)
-        await _refuse(
-            context,
-            StatusCode.UNIMPLEMENTED,
-            "the preemption evaluator is not in this release: ask RunFilters about scenarios instead",
+        try:
+            found = await self._backend.evaluate_preemption(
+                request.plugin,
+                request.cycle_id,
+                request.min_candidate_nodes_percentage,
+                request.min_candidate_nodes_absolute,
+            )
+        except NoOpenPostFilterError:
+            await _refuse_closed(request, context)
+        return handle_pb2.EvaluatePreemptionResponse(
+            status=encode_status(found.status),
+            nominated_node=found.nominated_node,
+            clear_nomination=found.clear_nomination,
+            victims=[_wire.encode_ref(ref) for ref in found.victims],
         )
 
     # --- the queue ---------------------------------------------------------------------------------
@@ -236,6 +237,11 @@ def _bearer(context: Context) -> bytes | None:
             raw = value.encode() if isinstance(value, str) else value
             return raw[7:] if raw.startswith(b"Bearer ") else None
     return None
+
+
+async def _refuse_closed(request: Any, context: Context) -> NoReturn:
+    text = f"no PostFilter of {request.plugin} is open in cycle {request.cycle_id}"
+    await _refuse(context, StatusCode.FAILED_PRECONDITION, text)
 
 
 async def _refuse(context: Context, code: StatusCode, text: str) -> NoReturn:

@@ -41,11 +41,12 @@ EVENTS: Final = frozenset(
         "pod.failed",
         "pod.status_refused",
         "pod.unschedulable",
+        "preemption.failed",
+        "preemption.resumed",
         "queue.pod_in_flight_twice",
         "queue.pod_queued_twice",
         "task.failed",
         "victim.evicted",
-        "victim.refused",
         "watch.object_refused",
     }
 )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from berth_sdk.pod import Pod
 
+from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.seams import PodLister
 
 
@@ -21,6 +22,7 @@ class Nominator:
         self._pods = pods
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
+        self.columns = NominatedColumns()
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
         """Replace the pod's nomination. None: by what its status says; "": none.
@@ -36,7 +38,15 @@ class Nominator:
         if current is None or current.node_name:
             return
         self._node_of[pod.uid] = node_name
-        self._on_node.setdefault(node_name, {})[pod.uid] = pod
+        self._on_node.setdefault(node_name, {})[pod.uid] = current if current.uid == pod.uid else pod
+        self._tell(node_name)
+
+    def refresh(self, pod: Pod) -> None:
+        """There is a newer version of the pod; its nomination stands."""
+        node_name = self._node_of.get(pod.uid)
+        if node_name is not None:
+            self._on_node[node_name][pod.uid] = pod
+            self._tell(node_name)
 
     def update(self, old: Pod, new: Pod) -> None:
         """The pod was updated. An update that says nothing about a nomination may have left the API
@@ -57,16 +67,19 @@ class Nominator:
         del pods[pod.uid]
         if not pods:
             del self._on_node[node_name]
+        self._tell(node_name)
 
     def node_of(self, uid: str) -> str:
         """The node promised to a pod, "" for none."""
         return self._node_of.get(uid, "")
 
+    def on_node(self, node_name: str) -> list[Pod]:
+        """The pods nominated to a node, in the order of nomination."""
+        return list(self._on_node.get(node_name, {}).values())
+
     def by_node(self) -> Mapping[str, list[Pod]]:
         """Every node with nominated pods, as they are now."""
-        if not self._on_node:
-            return {}
-        return {
-            node_name: [self._pods.pod_by_uid(uid) or pod for uid, pod in pods.items()]
-            for node_name, pods in self._on_node.items()
-        }
+        return {node_name: list(pods.values()) for node_name, pods in self._on_node.items()}
+
+    def _tell(self, node_name: str) -> None:
+        self.columns.set(node_name, self.on_node(node_name))

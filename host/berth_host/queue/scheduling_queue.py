@@ -26,6 +26,7 @@ from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.flush_timers import FlushTimers
 from berth_host.queue.hints import Hints, Strategy, strategy_of
 from berth_host.queue.in_flight import InFlight
+from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -81,6 +82,7 @@ class SchedulingQueue:
         for event in changes:
             self._observer.event_received(event, own_update=True)
         if new.uid in self.in_flight:
+            self.nominator.refresh(new)
             for event in changes:
                 self.in_flight.remember(event)
             return
@@ -203,6 +205,15 @@ class SchedulingQueue:
     def nominated_pods(self) -> Mapping[str, list[Pod]]:
         """Nominated pods by node, in the order of nomination."""
         return self.nominator.by_node()
+
+    def nominated_to(self, node_name: str) -> list[Pod]:
+        """The pods nominated to a node."""
+        return self.nominator.on_node(node_name)
+
+    @property
+    def nominated_columns(self) -> NominatedColumns:
+        """The same as columns."""
+        return self.nominator.columns
 
     # --- plugins' wishes -----------------------------------------------------------------------
 

@@ -7,23 +7,20 @@ berth evaluates every node unless the configuration sets percentageOfNodesToScor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NominatedPods as NominatedPods
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler import sampling
 from berth_host.scheduler.chooser import Chooser
-
-NominatedPods = Mapping[str, Sequence[Pod]]
 
 
 @dataclass(slots=True, eq=False)

@@ -40,7 +40,9 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short."""
+    """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short.
+    `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone.
+    """
 
     queued: QueuedPodInfo
     framework: Framework
@@ -50,6 +52,7 @@ class Attempt:
     node_name: str = ""
     assumed: bool = False
     aborted: str = ""
+    in_pre_bind: bool = False
     task: asyncio.Future[None] | None = None
 
     @property

@@ -90,6 +90,15 @@ class BindingCycle:
         attempt.abort(POD_DELETED)
         return True
 
+    def preempt_pod(self, uid: str, reason: str) -> bool:
+        """Take the node from a pod whose PreBind plugins are at work; it is tried again. False: too late."""
+        attempt = self._running.get(uid)
+        if attempt is None or not attempt.in_pre_bind:
+            return False
+        attempt.in_pre_bind = False
+        attempt.abort(reason)
+        return True
+
     async def stop(self) -> None:
         """Cancel every binding cycle and wait until each has undone its work."""
         for attempt in list(self._running.values()):
@@ -136,7 +145,9 @@ class BindingCycle:
         # From here on no failure can park the pod: a later event would not find it.
         self._queue.done(attempt.pod.uid)
         if will_act:
+            attempt.in_pre_bind = True
             status = await framework.run_pre_bind(cycle, node_name)
+            attempt.in_pre_bind = False
             if not status.is_success:
                 # A plugin that failed wakes the pod when it is back; one that rejected it is not on record.
                 failed_plugin = "" if status.is_rejected else status.plugin
@@ -219,9 +230,10 @@ class BindingCycle:
         self._failures.handle_binding_failure(attempt.queued, assumed, self._ended_with(attempt, failed))
 
     async def abort(self, attempt: Attempt) -> None:
-        """The pod is gone, or the host stops: undo, and end its cycle everywhere."""
+        """The pod is gone or preempted, or the host stops: undo, and end its cycle everywhere."""
         log.info("pod.aborted", pod=attempt.pod.key, node=attempt.node_name, reason=attempt.aborted)
-        failed = Failed(Status.error(attempt.aborted), attempt.aborted, nominated=None)
+        nominated = None if attempt.aborted in (HOST_STOPS, POD_DELETED) else ""
+        failed = Failed(Status.error(attempt.aborted), attempt.aborted, nominated=nominated)
         if attempt.assumed:
             await self.fail_binding(attempt, failed)
         else:

@@ -1,80 +1,197 @@
-"""Executes a nomination: evicts the victims that a PostFilter plugin named.
+"""Executes a nomination: evicts the victims that a PostFilter plugin named, in the background.
 
+    victims marked -> the pod's failure written, nomination included -> lower nominations cleared
+      -> all victims but the last deleted -> the last one deleted
+
+The order lets a new host take over after a crash at any point: a nomination that is written has all its
+victims marked, and none is deleted before it is written. So whoever finds a nominated pod, and marked pods
+on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by PreEnqueue.
 Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every victim
 is on the nominated node and of lower priority than the pod.
-Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (condition, delete, event).
+Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (prepareCandidateAsync, PreemptPod,
+IsPodRunningPreemption); the order of the writes is berth's own.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 
 from berth_host.cache.cache import Cache
-from berth_host.errors.cluster import ClusterError, NotFoundError
+from berth_host.errors.cluster import ClusterError
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
-from berth_host.scheduler.cluster_calls import ClusterCalls
+from berth_host.queue.seams import PodLister
 from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 
 log = get_logger()
+
+
+class Waker(Protocol):
+    """The queue, as far as evictions move pods."""
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Try these pods again."""
+        ...
+
+    def nominated_to(self, node_name: str) -> list[Pod]:
+        """The pods nominated to a node."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSeams:
+    """What evictions look at. `preempt_binding`: undo a pod's binding cycle while it is in PreBind; False if
+    it is not there.
+    """
+
+    cache: Cache
+    pods: PodLister
+    queue: Waker
+    waiting_pods: WaitingPods
+    preempt_binding: Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Eviction:
+    preemptor: Pod
+    plugin: str
+    node_name: str
+    victims: tuple[Pod, ...]
 
 
 class Evictions:
     """`preempted_by` remembers, by victim uid, who took the place; for reports."""
 
-    def __init__(
-        self, cluster: ClusterCalls, cache: Cache, waiting_pods: WaitingPods, status: PodStatusWriter
-    ) -> None:
-        self._cluster = cluster
-        self._cache = cache
-        self._waiting_pods = waiting_pods
+    def __init__(self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams) -> None:
+        self._calls = calls
         self._status = status
+        self._seams = seams
+        self._tasks: set[asyncio.Future[None]] = set()
+        self.preempting = Preempting(seams.pods)
         self.preempted_by: dict[str, str] = {}
 
-    async def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
-        """The nominated node, once its victims are on their way out."""
-        for ref in result.victims:
-            victim = self._cache.get_pod(ref.uid)
-            # Gone meanwhile, or on its way: nothing to evict.
-            if victim is not None and not victim.terminating:
-                await self._evict(cycle, plugin, victim)
+    def __len__(self) -> int:
+        """Preemptions under way."""
+        return len(self._tasks)
+
+    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
+        """The nominated node. The evictions begin when the cycle lets others run."""
+        found = (self._seams.cache.get_pod(ref.uid) for ref in result.victims)
+        # Gone meanwhile, or on its way: nothing to evict.
+        victims = tuple(pod for pod in found if pod is not None and not pod.terminating)
+        if victims:
+            self._begin(_Eviction(cycle.pod, plugin, result.nominated_node, victims), marked=False)
         return result.nominated_node
 
-    async def _evict(self, cycle: Cycle, plugin: str, victim: Pod) -> None:
-        preemptor = cycle.pod
-        note = f"Preempted by pod {preemptor.uid} on node {victim.node_name}"
-        self.preempted_by[victim.uid] = preemptor.key
-        if self._waiting_pods.preempt(victim.uid, plugin, "preempted"):
+    def resume(self, pending: Iterable[Pod]) -> None:
+        """Finish what an earlier host began: marked victims on the node of a pending, nominated pod."""
+        for pod in pending:
+            node = self._seams.cache.node_info(pod.nominated_node)
+            left = [
+                other
+                for other in (node.pods if node is not None else ())
+                if other.priority < pod.priority
+                and not other.terminating
+                and is_marked_for(other, pod.scheduler_name)
+            ]
+            if left:
+                log.info("preemption.resumed", pod=pod.key, node=pod.nominated_node, victims=len(left))
+                self._begin(_Eviction(pod, "", pod.nominated_node, tuple(left)), marked=True)
+
+    async def finish(self) -> None:
+        """Wait until no preemption is under way."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    # --- one preemption ----------------------------------------------------------------------------
+
+    def _begin(self, eviction: _Eviction, *, marked: bool) -> None:
+        uid = eviction.preemptor.uid
+        self.preempting.begin(uid)
+        for victim in eviction.victims:
+            self.preempted_by[victim.uid] = eviction.preemptor.key
+        marks: asyncio.Future[None] | None = None
+        if not marked:
+            # Before anything else is written about the pod: see the order above.
+            marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction))
+        task = asyncio.ensure_future(self._run(eviction, marks))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(eviction, done))
+
+    def _ended(self, eviction: _Eviction, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        preemptor = eviction.preemptor
+        self.preempting.end(preemptor.uid)
+        if task.cancelled():
+            return
+        err = task.exception()
+        if err is None:
+            return
+        if isinstance(err, ClusterError):
+            log.warning("preemption.failed", pod=preemptor.key, node=eviction.node_name, problem=str(err))
+        else:
+            log.error("task.failed", pod=preemptor.key, exc_info=err)
+        # No event will wake the pod up: without room it has to look again.
+        self._seams.queue.activate([preemptor])
+
+    async def _run(self, eviction: _Eviction, marks: asyncio.Future[None] | None) -> None:
+        if marks is not None:
+            await marks
+            await self._status.settled(eviction.preemptor)
+            now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
+            if now is None or now.node_name:
+                return  # nobody needs the room any more
+            await self._status.nominate(now, eviction.node_name)
+        for lower in self._lower_nominations(eviction):
+            self._status.in_order(lower, partial(self._status.clear_nomination, lower))
+        *others, last = eviction.victims
+        await _together([self._evict(eviction, victim) for victim in others])
+        self.preempting.last(eviction.preemptor.uid, last)
+        await self._evict(eviction, last)
+
+    async def _mark(self, eviction: _Eviction) -> None:
+        stays = self._seams.waiting_pods.is_waiting
+        await _together(
+            [
+                self._calls.mark(victim, eviction.preemptor)
+                for victim in eviction.victims
+                if not stays(victim.uid)  # it will be told in memory, and is tried again
+            ]
+        )
+
+    async def _evict(self, eviction: _Eviction, victim: Pod) -> None:
+        seams, plugin = self._seams, eviction.plugin
+        note = f"Preempted by pod {eviction.preemptor.uid} on node {eviction.node_name}"
+        if seams.waiting_pods.preempt(victim.uid, plugin, "preempted") or seams.preempt_binding(
+            victim.uid, f"preempted by {plugin}"
+        ):
             note += " (in kube-scheduler memory)."
         else:
-            try:
-                await self._mark_and_delete(preemptor, victim)
-            except NotFoundError:
-                pass  # gone meanwhile: as good as evicted
-            except ClusterError as err:
-                log.warning("victim.refused", pod=preemptor.key, plugin=plugin, problem=str(err))
-                return
-        log.info("victim.evicted", pod=victim.key, node=victim.node_name, preemptor=preemptor.key)
-        await self._status.event(victim, "Normal", "Preempted", "Preempting", note)
+            await self._calls.delete(victim)
+        log.info("victim.evicted", pod=victim.key, node=eviction.node_name, preemptor=eviction.preemptor.key)
+        self._status.event_soon(victim, "Normal", "Preempted", "Preempting", note)
 
-    async def _mark_and_delete(self, preemptor: Pod, victim: Pod) -> None:
-        now = await self._cluster.get("pods", victim.ref)
-        if now is None:
-            return
-        conditions = [
-            item for item in now.get("status.conditions", []) if item.get("type") != "DisruptionTarget"
-        ]
-        conditions.append(
-            {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "PreemptionByScheduler",
-                "message": f"{preemptor.scheduler_name}: preempting to accommodate a higher priority pod",
-            }
-        )
-        await self._cluster.patch(
-            "pods", victim.ref, {"status": {"conditions": conditions}}, subresource="status"
-        )
-        await self._cluster.delete("pods", victim.ref)
+    def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
+        """Pods of lower priority that were promised the node: they may find another one sooner."""
+        there = self._seams.queue.nominated_to(eviction.node_name)
+        return [pod for pod in there if pod.priority < eviction.preemptor.priority]
+
+
+async def _together(steps: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run them side by side and raise the first error when all are over."""
+    if len(steps) == 1:
+        await steps[0]
+        return
+    errors = [err for err in await asyncio.gather(*steps, return_exceptions=True) if err is not None]
+    if errors:
+        raise errors[0]

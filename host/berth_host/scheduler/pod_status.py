@@ -45,15 +45,24 @@ class PodStatusWriter:
         while self._writes:
             await asyncio.wait(set(self._writes.values()))
 
+    async def settled(self, pod: Pod) -> None:
+        """Wait until what was handed over about `pod` is written."""
+        while (write := self._writes.get(pod.uid)) is not None:
+            if write.done():
+                await asyncio.sleep(0)  # who takes it from the list has not run yet
+            else:
+                await asyncio.wait({write})
+
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """The event, PodScheduled=False with the whole message, and the nomination."""
-        self._soon(pod, lambda: self._failed(pod, failure))
+        self.in_order(pod, lambda: self._failed(pod, failure))
 
     def event_soon(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An event about `pod`, in the background."""
-        self._soon(pod, lambda: self.event(pod, type, reason, action, note))
+        self.in_order(pod, lambda: self.event(pod, type, reason, action, note))
 
-    def _soon(self, pod: Pod, write: Callable[[], Awaitable[None]]) -> None:
+    def in_order(self, pod: Pod, write: Callable[[], Awaitable[None]]) -> asyncio.Future[None]:
+        """Write in the background, after what was handed over about `pod` before."""
         earlier = self._writes.get(pod.uid)
 
         async def run() -> None:
@@ -64,11 +73,15 @@ class PodStatusWriter:
         task = asyncio.ensure_future(run())
         self._writes[pod.uid] = task
         task.add_done_callback(lambda done: self._written(pod.uid, done))
+        return task
 
     def _written(self, uid: str, task: asyncio.Future[None]) -> None:
         if self._writes.get(uid) is task:
             del self._writes[uid]
-        if not task.cancelled() and (err := task.exception()) is not None:
+        if task.cancelled():
+            return
+        err = task.exception()
+        if err is not None and not isinstance(err, ClusterError):  # which is for who awaits the task
             log.error("task.failed", pod_uid=uid, exc_info=err)
 
     async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
@@ -93,6 +106,10 @@ class PodStatusWriter:
         """status.nominatedNodeName, before long work at Permit or PreBind; "" clears it."""
         if node_name != pod.nominated_node:
             await self._patch(pod, {"nominatedNodeName": node_name or None})
+
+    async def clear_nomination(self, pod: Pod) -> None:
+        """Take status.nominatedNodeName away, whatever `pod` says of it: it may be older than that."""
+        await self._patch(pod, {"nominatedNodeName": None})
 
     def _conditions(self, pod: Pod, reason: str, message: str) -> list[Mapping[str, Any]] | None:
         """The conditions with PodScheduled replaced; None when it says the same already."""

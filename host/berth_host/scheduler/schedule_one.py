@@ -16,11 +16,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 from berth_sdk.status import Code, Status
 
@@ -40,6 +38,7 @@ from berth_host.rpc.cycle import CycleContext, Outcome
 from berth_host.scheduler.algorithm import Algorithm, Feasible, ScheduleResult, SearchStart
 from berth_host.scheduler.attempt import HOST_STOPS, Attempt, Failed, record_scores
 from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.nominations import Nominations
 
 log = get_logger()
 CUT_OFF: Final = "the attempt was cancelled from inside; the plugins' code says where"
@@ -48,8 +47,8 @@ CUT_OFF: Final = "the attempt was cancelled from inside; the plugins' code says 
 class EvictVictims(Protocol):
     """Executes a nomination (`evictions`)."""
 
-    async def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
-        """The node to nominate, once the victims are on their way out."""
+    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
+        """The node to nominate (None: leave the nomination as it is); the victims leave in the background."""
         ...
 
 
@@ -83,6 +82,7 @@ class Scheduler:
         self.evictions = evictions
         self.clock = clock
         self.search = SearchStart()
+        self.nominations = Nominations(queue.nominated_columns)
         self._stopping = False
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
@@ -154,6 +154,8 @@ class Scheduler:
                 log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
                 attempt.framework.end_cycle(attempt.cycle, Outcome.ABORTED)
                 result = await self._choose(attempt, profile, restarted=True)
+            finally:
+                self.nominations.release()
             await self._assume_and_reserve(attempt, result)
         finally:
             attempt.diagnosis.cycle_ms = 1000 * (time.perf_counter() - attempt.started_s)
@@ -166,9 +168,8 @@ class Scheduler:
         cycle, diagnosis = attempt.cycle, attempt.diagnosis
         if not len(cycle.nodes):
             raise Failed(Status.unresolvable(NO_NODES), NO_NODES)
-        feasible = await profile.algorithm.find_feasible(
-            cycle, self._nominated_pods(attempt.pod), self.search
-        )
+        cycle.nominated = self.nominations.counted_for(attempt.pod, cycle.nodes)
+        feasible = await profile.algorithm.find_feasible(cycle, cycle.nominated, self.search)
         diagnosis.feasible_count = len(feasible.rows)
         diagnosis.evaluated_count = feasible.visited_count
         if not feasible.status.is_success and not feasible.status.is_rejected:
@@ -200,18 +201,10 @@ class Scheduler:
         attempt.diagnosis.node_count = len(nodes)
         attempt.cycle = Cycle(context, nodes)
 
-    def _nominated_pods(self, pod: Pod) -> dict[str, Sequence[Pod]]:
-        """Pods nominated to nodes that count for `pod`: of equal or higher priority, and not itself."""
-        result: dict[str, Sequence[Pod]] = {}
-        for node_name, pods in self.queue.nominated_pods().items():
-            counted = [other for other in pods if other.uid != pod.uid and other.priority >= pod.priority]
-            if counted:
-                result[node_name] = counted
-        return result
-
     async def _no_fit(self, attempt: Attempt, feasible: Feasible) -> Failed:
         """Ask PostFilter, and make the FitError; whatever PostFilter says, this attempt has failed."""
         diagnosis, statuses = attempt.diagnosis, feasible.statuses
+        attempt.cycle.statuses = statuses
         diagnosis.record_rejections(statuses)
         diagnosis.absent = statuses.absent
         diagnosis.pre_filter_message = feasible.pre_filter_message
@@ -238,7 +231,7 @@ class Scheduler:
         attempt.diagnosis.post_filter_message = result.status.message
         if result.status.is_success and result.nominated_node:
             attempt.diagnosis.nominated_node = result.nominated_node
-            return await self.evictions.nominate(attempt.cycle, plugin, result)
+            return self.evictions.nominate(attempt.cycle, plugin, result)
         return "" if result.clear_nomination else None
 
     # --- taking the node -----------------------------------------------------------------------

@@ -71,13 +71,14 @@ class NodeColumns:
     """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
 
     `generation` (int64[capacity]) moves whenever a row changes, its writer sets it; `version` moves with
-    any change. `moved` and `node_moved` say which rows changed, in anything and in their Node object.
-    `pods`: the pods on these nodes, None where they are not known.
+    any change, `names_version` when a node comes or goes. `moved` and `node_moved` say which rows changed,
+    in anything and in their Node object. `pods`: the pods on these nodes, None where they are not known.
     """
 
     def __init__(self) -> None:
         self.capacity = 0
         self.version = 0
+        self.names_version = 0
         self.moved = SlotLog()
         self.node_moved = SlotLog()
         self.nodes: list[Node | None] = []
@@ -185,6 +186,7 @@ class NodeColumns:
             slot = self._free.pop() if self._free else len(self.index_of) + len(self._freed)
         if slot >= self.capacity:
             self._grow(max(slot + 1, 2 * self.capacity))
+        self.names_version += 1
         self.index_of[node.name] = slot
         self.names[slot] = node.name
         self.live[slot] = True
@@ -215,6 +217,7 @@ class NodeColumns:
         self.nodes[slot] = None
         if self.index_of.get(node.name) == slot:
             del self.index_of[node.name]
+        self.names_version += 1
         self.names[slot] = None
         self.live[slot] = False
         self.generation[slot] = 0

@@ -6,7 +6,7 @@ read-only, has one entry per row, and belongs to one version of the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +74,21 @@ class NodeTable:
     def snapshot_size(self) -> int:
         """How many nodes the whole snapshot has."""
         return len(self._columns)
+
+    @property
+    def slot_count(self) -> int:
+        """One more than the highest slot there can be."""
+        return self._columns.capacity
+
+    @property
+    def names_version(self) -> int:
+        """Moves when a node comes into the snapshot or leaves it."""
+        return self._columns.names_version
+
+    def slots_of(self, names: Iterable[str]) -> list[int]:
+        """The slots of nodes by name, -1 for those that the snapshot lacks."""
+        find = self._columns.index_of.get
+        return [find(name, -1) for name in names]
 
     @property
     def names(self) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables.pod_table import PodTable
 
-PORTS_COLUMN = "berth/hostPorts"
+PORTS_COLUMN: Final = "berth/hostPorts"
 
 
 class PodChanges:
@@ -44,9 +44,9 @@ class PodChanges:
         return cls(PodTable.of(pods), np.arange(len(pods)), starts)
 
     @classmethod
-    def none(cls, count: int, table: PodTable | None = None) -> PodChanges:
+    def none(cls, count: int) -> PodChanges:
         """No change of any of `count` rows."""
-        return cls(table or PodTable(), np.zeros(0, dtype=np.intp), np.zeros(count + 1, dtype=np.intp))
+        return cls(_NO_PODS, np.zeros(0, dtype=np.intp), np.zeros(count + 1, dtype=np.intp))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -104,3 +104,6 @@ class PodChanges:
 def normalized_ports(pod: Pod) -> frozenset[HostPort] | None:
     """The host ports of a pod as nodes count them; None: it has none."""
     return frozenset(port.normalized for port in pod.host_ports) or None
+
+
+_NO_PODS: Final = PodTable()

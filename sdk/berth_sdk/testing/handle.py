@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, ObjectStore
 
 
@@ -37,7 +39,7 @@ class RecordingHandle:
     """Implements `berth_sdk.Handle`: notes what the plugin asks for, reads the hand-made cluster.
 
     `waiting`: the pods held at Permit; `allowed`, `rejected`: uids; `events`, `requeues`: what was called;
-    `stale_keys`: uids, None for all keys.
+    `stale_keys`: uids, None for all keys. `preemption`: what `evaluate_preemption` answers.
     """
 
     def __init__(self, nodes: Callable[[], NodeTable], objects: Mapping[str, ObjectStore]) -> None:
@@ -47,6 +49,7 @@ class RecordingHandle:
         self.events: list[RecordedEvent] = []
         self.requeues: list[RecordedRequeue] = []
         self.stale_keys: list[list[str] | None] = []
+        self.preemption = PostFilterResult(Status.unschedulable("preemption is not part of this test"))
         self.plugin = ""
         self._nodes = nodes
         self._objects = objects
@@ -73,6 +76,16 @@ class RecordingHandle:
     def snapshot(self) -> NodeTable:
         """Every node."""
         return self._nodes()
+
+    def evaluate_preemption(
+        self,
+        state: CycleState,
+        *,
+        min_candidate_nodes_percentage: int = 0,
+        min_candidate_nodes_absolute: int = 0,
+    ) -> PostFilterResult:
+        """`preemption`, whatever the limits."""
+        return self.preemption
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Note the call; as many pods are said to have moved as were named."""

@@ -14,6 +14,11 @@ from support.manifest_objects import node_object, pod_object, workload_object
 
 from .conftest import Run, Write
 
+TOO_LARGE = (
+    "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available:"
+    " 1 Preemption is not helpful for scheduling."
+)
+
 
 def pending(result: Result) -> dict[str, str]:
     return {item["pod"]: item["message"] for item in answer(result)["pending"]}
@@ -31,7 +36,7 @@ def test_json_is_one_object_with_placements_pending_and_summary(run: Run, write:
     summary = got.pop("summary")
     assert got == {
         "placements": [{"pod": "default/web", "node": "a", "annotations": {"team": "a"}}],
-        "pending": [{"pod": "default/huge", "message": "0/1 nodes are available: 1 Insufficient cpu."}],
+        "pending": [{"pod": "default/huge", "message": TOO_LARGE}],
     }
     assert {**summary, "seconds": 0, "pods_per_s": 0} == {
         "nodes": 1,
@@ -69,7 +74,7 @@ def test_table_names_every_pod_and_every_message(run: Run, write: Write) -> None
     assert lines[0].split() == ["POD", "NODE", "OWNER"]
     assert lines[1].split() == ["default/web", "a", "-"]
     assert "  default/huge" in lines
-    assert "    0/1 nodes are available: 1 Insufficient cpu." in lines
+    assert f"    {TOO_LARGE}" in lines
     assert lines[-1].startswith("1 of 2 pods placed on 1 node, 1 pending; ")
 
 
@@ -109,13 +114,16 @@ def test_every_pod_of_the_input_is_in_exactly_one_list(run: Run, write: Write) -
 def test_pods_go_by_priority_and_bound_pods_count(run: Run, write: Write) -> None:
     objects = [
         node_object("a", cpu="4"),
-        pod_object("there", cpu="2", nodeName="a"),
+        pod_object("there", cpu="2", nodeName="a", priority=3),
         pod_object("low", cpu="2", priority=1),
         pod_object("high", cpu="2", priority=2),
     ]
     result = run("simulate", "-f", write(*objects), "-o", "json")
     assert placed(result) == {"default/there": "a", "default/high": "a"}
-    assert pending(result) == {"default/low": "0/1 nodes are available: 1 Insufficient cpu."}
+    assert pending(result) == {
+        "default/low": "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available:"
+        " 1 No preemption victims found for incoming pod."
+    }
 
 
 def test_same_seed_places_the_same(run: Run, write: Write) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from berth_host.framework.filtering import filter_error
 from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.pod import Pod
@@ -53,7 +54,7 @@ async def test_pre_filter_skip_takes_the_plugin_out_of_filter() -> None:
     cycle = cycle_of(POD, ["n0"])
     assert (await framework.run_pre_filter(cycle)).status.is_success
     statuses = NodeStatuses(cycle.nodes)
-    await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), {})
+    await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), NOBODY)
     assert made.asked == ["A", "B", "B.filter"]
 
 
@@ -131,7 +132,9 @@ class Second(Fussy):
 async def run_filters(framework: Framework, **nominated: list[Pod]) -> tuple[list[int], NodeStatuses]:
     cycle = cycle_of(POD, table_of(*NODES))
     statuses = NodeStatuses(cycle.nodes)
-    rows = await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), nominated)
+    rows = await framework.run_filter(
+        cycle, statuses, all_rows(cycle.nodes), NominatedPods.of(cycle.nodes, nominated)
+    )
     return rows.tolist(), statuses
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.errors.state import InvariantError
+from berth_host.handle.backend import NoOpenPostFilterError
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams, NoOpenPostFilterError
+from berth_host.handle.service import HandleSeams
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
@@ -20,7 +21,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import StateNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Decision, PostFilterResult, WaitingPod
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
@@ -66,6 +67,15 @@ class Backend:
 
     def snapshot(self) -> NodeTable:
         return self.state.nodes
+
+    async def evaluate_preemption(
+        self, plugin: str, cycle_id: str, percentage: int, absolute: int
+    ) -> PostFilterResult:
+        if cycle_id != "open":
+            raise NoOpenPostFilterError(cycle_id)
+        self.asked.append(("preempt", plugin, percentage, absolute))
+        victim = ObjectRef(namespace="default", name="low", uid="low-uid")
+        return PostFilterResult(SUCCESS, "n1", victims=(victim,))
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         self.asked.append(("requeue", plugin, None if uids is None else list(uids), reason, skip_backoff))
@@ -355,13 +365,19 @@ async def test_scenarios_about_what_is_not_there_are_refused(scenario: schedulin
         assert (await host.refused("RunFilters", request))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_preemption_says_that_it_is_not_in_this_release() -> None:
+async def test_preemption_is_evaluated_for_an_open_post_filter() -> None:
     async with serving() as host:
-        code, text = await host.refused(
-            "EvaluatePreemption", handle_pb2.EvaluatePreemptionRequest(plugin="Demo")
+        request = handle_pb2.EvaluatePreemptionRequest(
+            plugin="Demo", cycle_id="open", min_candidate_nodes_percentage=20, min_candidate_nodes_absolute=7
         )
-        assert code is grpc.StatusCode.UNIMPLEMENTED
-        assert "not in this release" in text
+        reply = await host.call("EvaluatePreemption", request)
+        assert (reply.status.code, reply.nominated_node) == (pb.Status.CODE_SUCCESS, "n1")
+        assert [ref.uid for ref in reply.victims] == ["low-uid"]
+        assert host.backend.asked == [("preempt", "Demo", 20, 7)]
+        request.cycle_id = "over"
+        code, text = await host.refused("EvaluatePreemption", request)
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert text == "no PostFilter of Demo is open in cycle over"
 
 
 # --- reading the snapshot ----------------------------------------------------------------------------------

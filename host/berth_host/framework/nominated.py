@@ -1,0 +1,50 @@
+"""Pods that are promised a node, as the Filter passes of one cycle count them.
+
+Made by the scheduler, read by `filtering` and by the preemption evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable, PodChanges, PodTable
+from numpy.typing import NDArray
+
+
+class NominatedPods:
+    """`added`: per row of the cycle's nodes the pods that are nominated to it and count for its pod;
+    None: there are none. `rows`: bool[n], where there are any.
+    """
+
+    __slots__ = ("added", "rows")
+
+    def __init__(self, added: PodChanges | None) -> None:
+        self.added = added
+        self.rows: NDArray[np.bool_] = (
+            np.zeros(0, dtype=np.bool_) if added is None else np.greater(added.counts(), 0)
+        )
+
+    @classmethod
+    def at(
+        cls, table: PodTable, rows: NDArray[np.intp], positions: NDArray[np.intp], count: int
+    ) -> NominatedPods:
+        """The pods in `rows` of `table`; each is nominated to the node in its position, of `count` nodes."""
+        order = np.argsort(positions, kind="stable")
+        starts = positions[order].searchsorted(np.arange(count + 1))
+        return cls(PodChanges(table, rows[order], starts))
+
+    @classmethod
+    def of(cls, nodes: NodeTable, by_node: Mapping[str, Sequence[Pod]]) -> NominatedPods:
+        """The same from names; for a framework that is used alone."""
+        if not by_node:
+            return NOBODY
+        return cls(PodChanges.of([by_node.get(name, ()) for name in nodes.names]))
+
+    def __bool__(self) -> bool:
+        return self.added is not None
+
+
+NOBODY: Final = NominatedPods(None)

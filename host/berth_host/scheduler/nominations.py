@@ -1,0 +1,64 @@
+"""The queue's nominated pods -> those that count for the pod of a cycle, as rows of its snapshot.
+
+Called by the scheduling cycle. What a cycle costs follows the nominations that count, as columns; names are
+looked up where a node was nominated, came or went since.
+Source: kube-scheduler `framework/runtime/framework.go` (addGENominatedPods), v1.36.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.framework.nominated import NOBODY, NominatedPods
+from berth_host.queue.nominated_columns import NominatedColumns
+
+
+class Nominations:
+    """One per scheduler."""
+
+    def __init__(self, columns: NominatedColumns) -> None:
+        self._columns = columns
+        self._slot_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._names_version: int | None = None
+
+    def counted_for(self, pod: Pod, nodes: NodeTable) -> NominatedPods:
+        """Pods of equal or higher priority, and not `pod` itself. `nodes`: the whole snapshot.
+
+        They stand still until `release`.
+        """
+        pods = self._columns.hold()
+        if not len(pods):
+            return NOBODY
+        counted = pods.priority >= pod.priority
+        own = pods.position(pod.uid)
+        if own is not None:
+            counted[own] = False
+        rows = np.flatnonzero(counted)
+        slots = self._slots(nodes).take(pods.node_index.take(rows))
+        known = slots >= 0
+        if not known.all():
+            rows, slots = rows[known], slots[known]
+        if not len(rows):
+            return NOBODY
+        return NominatedPods.at(pods, rows, nodes.rows.searchsorted(slots), len(nodes))
+
+    def release(self) -> None:
+        """The cycle has chosen a node, or found none."""
+        self._columns.release()
+
+    def _slots(self, nodes: NodeTable) -> NDArray[np.intp]:
+        names = self._columns.names
+        renamed = self._columns.take_renamed()
+        if nodes.names_version != self._names_version:
+            self._names_version = nodes.names_version
+            self._slot_of = np.asarray(nodes.slots_of(names), dtype=np.intp)
+        elif renamed:
+            more = len(names) - len(self._slot_of)
+            if more:
+                self._slot_of = np.concatenate([self._slot_of, np.full(more, -1, dtype=np.intp)])
+            codes = list(renamed)
+            self._slot_of[codes] = nodes.slots_of(names[code] for code in codes)
+        return self._slot_of

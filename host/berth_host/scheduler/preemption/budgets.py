@@ -1,0 +1,132 @@
+"""PodDisruptionBudgets -> which potential victims would break one. Called by `victims`.
+
+Source: kube-scheduler `framework/plugins/defaultpreemption/default_preemption.go`
+(filterPodsWithPDBViolation), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from berth_sdk.errors import SelectorError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.selectors import LabelSelector
+from berth_sdk.tables import Dictionary, PodTable
+from numpy.typing import NDArray
+
+
+class BudgetStore(Protocol):
+    """The PodDisruptionBudgets that exist. `version` moves with any change."""
+
+    @property
+    def version(self) -> int:
+        """Equal numbers: the same budgets."""
+        ...
+
+    def list(self, namespace: str | None = None) -> list[KubeObject]:
+        """All of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One PodDisruptionBudget. `disrupted`: pods whose eviction it has counted already."""
+
+    namespace: str
+    selector: LabelSelector
+    allowed: int
+    disrupted: frozenset[str]
+
+    def selects(self, pods: _Rows) -> NDArray[np.bool_]:
+        """bool[v]: the pods that count against it. A pod without labels counts against none."""
+        mask = self.selector.over(pods) & pods.in_namespace(self.namespace) & pods.have_labels()
+        if self.disrupted:
+            for at in np.flatnonzero(mask).tolist():
+                mask[at] = pods.name(at) not in self.disrupted
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Some rows of a table of pods, as a selector reads them."""
+
+    pods: PodTable
+    rows: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        codes, values = self.pods.label(key)
+        return codes.take(self.rows), values
+
+    def in_namespace(self, namespace: str) -> NDArray[np.bool_]:
+        return np.equal(self.pods.namespace.take(self.rows), self.pods.namespaces.find(namespace))
+
+    def have_labels(self) -> NDArray[np.bool_]:
+        codes, _ = self.pods.encoded("berth/hasLabels", _has_labels)
+        return np.greater(codes.take(self.rows), 0)
+
+    def name(self, at: int) -> str:
+        return self.pods.pod(self.rows.item(at)).name
+
+
+class Budgets:
+    """The budgets, read anew when one of them has changed."""
+
+    def __init__(self, store: BudgetStore) -> None:
+        self._store = store
+        self._version: int | None = None
+        self._known: tuple[Budget, ...] = ()
+
+    def read(self) -> tuple[Budget, ...]:
+        """Those that can select a pod: a selector that is invalid, missing or empty selects none."""
+        version = self._store.version
+        if version != self._version:
+            self._known = tuple(_budgets(self._store.list()))
+            self._version = version
+        return self._known
+
+
+def violating(
+    budgets: Iterable[Budget], pods: PodTable, rows: NDArray[np.intp], starts: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """bool[v]: the victims in `rows` (intp[v], node after node, most important first; `starts` as in
+    `PodChanges`) whose eviction breaks a budget when those before them on their node have been evicted.
+    """
+    broken = np.zeros(len(rows), dtype=np.bool_)
+    first = np.repeat(starts[:-1], np.diff(starts))
+    victims = _Rows(pods, rows)
+    for budget in budgets:
+        selected = budget.selects(victims)
+        if not selected.any():
+            continue
+        so_far = np.concatenate([[0], np.cumsum(selected)])
+        on_node = so_far[1:] - so_far[first]
+        broken |= selected & (on_node > budget.allowed)
+    return broken
+
+
+def _has_labels(pod: Pod) -> bool | None:
+    return bool(pod.labels) or None
+
+
+def _budgets(objects: Iterable[KubeObject]) -> Iterable[Budget]:
+    for item in objects:
+        try:
+            raw: Mapping[str, Any] | None = item.get("spec.selector")
+            selector = LabelSelector.of(raw, "spec.selector")
+        except SelectorError:
+            continue
+        if raw is None or selector.is_empty:
+            continue
+        yield Budget(
+            item.ref.namespace or "default",
+            selector,
+            item.get("status.disruptionsAllowed") or 0,
+            frozenset(item.get("status.disruptedPods") or ()),
+        )

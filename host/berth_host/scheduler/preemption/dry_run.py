@@ -1,0 +1,116 @@
+"""Which potential victims must really leave: all candidate nodes at once, step by step.
+
+    all potential victims away -> Filter; where it rejects, the node is no candidate
+    step k: the k-th pod of every node comes back -> Filter; where it rejects, that pod is a victim
+
+Each step asks every plugin once, about all nodes: a remote plugin sees one call more than the most
+potential victims of a node, however many nodes there are. Both passes for nominated pods ride in one call.
+Called by the evaluator. Source: kube-scheduler `framework/preemption/preemption.go` (DryRunPreemption) and
+`framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import Status
+from berth_sdk.tables import PodChanges
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework
+from berth_host.framework.what_if import filter_scenarios, sensitive
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+from berth_host.scheduler.preemption.victims import PotentialVictims
+
+NO_VICTIMS: Final = Status.unresolvable("No preemption victims found for incoming pod")
+
+
+class DryRun:
+    """One for each preemption. `candidates` (intp[c]): ascending rows of the cycle's nodes.
+
+    `statuses` says, in rows of the cycle's nodes, why a node is no candidate.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        cycle: Cycle,
+        candidates: NDArray[np.intp],
+        potential: PotentialVictims,
+        statuses: NodeStatuses,
+    ) -> None:
+        self._cycle = cycle
+        self._clients = framework.filters_of(cycle)
+        self._candidates = candidates
+        self._potential = potential
+        self._statuses = statuses
+        self._away = np.ones(len(potential.rows), dtype=np.bool_)
+        added = cycle.nominated.added
+        self._nominated = None if added is None else added.take(candidates)
+        self._nodes = cycle.nodes.take(candidates)
+
+    async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """(places in `candidates` where it works, bool[v]: who must leave). Others are in `statuses`."""
+        potential = self._potential
+        alive = np.flatnonzero(potential.counts)
+        without = np.flatnonzero(potential.counts == 0)
+        self._statuses.groups[self._candidates[without]] = self._statuses.group_of(NO_VICTIMS)
+        alive = await self._judge(alive, self._clients, record=True)
+        # What other pods cannot change has been said about these nodes.
+        clients = sensitive(self._clients)
+        most = int(potential.counts[alive].max()) if len(alive) else 0
+        for step in range(most):
+            asked = alive[potential.counts[alive] > step]
+            back = potential.starts[asked] + step
+            self._away[back] = False
+            fits = await self._judge(asked, clients, record=False)
+            needed = np.ones(len(self._candidates), dtype=np.bool_)
+            needed[fits] = False
+            self._away[back] = needed[asked]
+        return alive, self._away
+
+    async def _judge(
+        self, asked: NDArray[np.intp], clients: Sequence[PluginClient], *, record: bool
+    ) -> NDArray[np.intp]:
+        """Those of `asked` (places in `candidates`) that pass as things stand, in order."""
+        if not len(asked) or not clients:
+            return asked
+        crowded, scenarios = self._scenarios(asked)
+        verdicts = await filter_scenarios(clients, self._cycle, scenarios)
+        groups = verdicts.groups[len(crowded) :].copy()
+        if len(crowded):
+            # The pass with nominated pods comes first: where it rejects, the other one is not asked.
+            at = asked.searchsorted(crowded)
+            first = verdicts.groups[: len(crowded)]
+            groups[at] = np.where(first != 0, first, groups[at])
+        if record:
+            for group in np.unique(groups).tolist():
+                if group:
+                    rows = self._candidates[asked[groups == group]]
+                    self._statuses.groups[rows] = self._statuses.group_of(verdicts.statuses[group])
+        passed: NDArray[np.intp] = asked[groups == 0]
+        return passed
+
+    def _scenarios(self, asked: NDArray[np.intp]) -> tuple[NDArray[np.intp], Scenarios]:
+        """(those with nominated pods, one scenario for each of these with them added, then for all)."""
+        potential = self._potential
+        away = np.zeros(len(self._away) + 1, dtype=np.intp)
+        np.cumsum(self._away, out=away[1:])
+        removed = PodChanges(potential.table, potential.rows[self._away], away[potential.starts])
+        if self._nominated is None:
+            everything = len(asked) == len(self._candidates)
+            return asked[:0], Scenarios.of_changes(
+                self._nodes if everything else self._nodes.take(asked),
+                removed if everything else removed.take(asked),
+                PodChanges.none(len(asked)),
+            )
+        crowded = asked[self._nominated.counts()[asked] > 0]
+        both = np.concatenate([crowded, asked])
+        come = self._nominated.take(crowded)
+        added = PodChanges(come.table, come.rows, np.append(come.starts, np.full(len(asked), len(come))))
+        return crowded, Scenarios.of_changes(self._nodes.take(both), removed.take(both), added)

@@ -1,0 +1,44 @@
+"""May this pod preempt at all, now? Called by the evaluator.
+
+Source: kube-scheduler `framework/plugins/defaultpreemption/default_preemption.go`
+(PodEligibleToPreemptOthers, podTerminatingByPreemption), v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth_sdk.pod import Pod
+from berth_sdk.status import Code
+from berth_sdk.tables import NodeTable
+
+from berth_host.model.node_statuses import NodeStatuses
+
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
+UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPTED: Final = "PreemptionByScheduler"
+
+
+def ineligible_reason(pod: Pod, nodes: NodeTable, statuses: NodeStatuses) -> str:
+    """Why the pod must not preempt, "" if it may. `pod`: as the watch last showed it."""
+    if pod.never_preempts:
+        return NEVER
+    name = pod.nominated_node
+    if not name or statuses.status_of(name).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return ""
+    node = nodes.node_named(name)
+    if node is None:
+        return ""
+    leaving = (other for other in node.pods if other.terminating and other.priority < pod.priority)
+    return TERMINATING if any(preemption_mark(other) is not None for other in leaving) else ""
+
+
+def preemption_mark(pod: Pod) -> str | None:
+    """The message with which a scheduler has marked the pod as the victim of a preemption, or None."""
+    conditions = pod.object.get("status.conditions", []) if pod.object is not None else []
+    for item in conditions:
+        if item.get("type") == DISRUPTION_TARGET and item.get("reason") == PREEMPTED:
+            return str(item.get("message") or "") if item.get("status") == "True" else None
+    return None

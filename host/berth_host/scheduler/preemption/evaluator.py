@@ -1,0 +1,197 @@
+"""`Evaluator`: a pod that fits nowhere -> the node to nominate, and the pods that must leave it.
+
+Called through the handle of the plugin whose PostFilter is open (DefaultPreemption). All candidate nodes are
+judged at once; then as many count as a search from a random offset would have looked at.
+Source: kube-scheduler `framework/preemption/preemption.go` (Evaluator.Preempt), v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.results import PostFilterResult
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.explain.fit_error import fit_error_message
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.scheduler.chooser import Chooser
+from berth_host.scheduler.preemption import selection
+from berth_host.scheduler.preemption.budgets import Budgets, BudgetStore
+from berth_host.scheduler.preemption.dry_run import DryRun
+from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
+from berth_host.scheduler.preemption.selection import Candidates
+from berth_host.scheduler.preemption.victims import PotentialVictims, potential_victims
+
+NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")
+DEFAULT_PERCENTAGE: Final = 10
+DEFAULT_ABSOLUTE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How many candidates are enough: the larger of a share of the candidate nodes and a number."""
+
+    percentage: int = DEFAULT_PERCENTAGE
+    absolute: int = DEFAULT_ABSOLUTE
+
+    def wanted(self, count: int) -> int:
+        """Candidates to find among `count` nodes."""
+        return min(count, max(count * self.percentage // 100, self.absolute))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """The candidates of a preemption. `potential` (intp[c]): rows of `nodes` that were tried; `best`: places
+    in `candidates` of the equally good ones, `chosen` is one of them.
+    """
+
+    nodes: NodeTable
+    potential: NDArray[np.intp]
+    victims: PotentialVictims
+    candidates: Candidates
+    best: NDArray[np.intp]
+    chosen: int
+
+    def node_name(self, place: int) -> str:
+        """The node of a candidate."""
+        return self.nodes.name(int(self.potential[self.candidates.places[place]]))
+
+    def victims_of(self, place: int) -> list[Pod]:
+        """Who must leave the node of a candidate, most important first."""
+        start, end = self.candidates.starts[place : place + 2].tolist()
+        return [self.victims.table.pod(row) for row in self.candidates.rows[start:end].tolist()]
+
+
+@dataclass(slots=True, eq=False)
+class Evaluation:
+    """What an evaluation found. `status`: SUCCESS, UNSCHEDULABLE with the reason, or an error.
+
+    `ineligible`: why the pod may not preempt. `potential`: rows of the nodes where preemption might help;
+    `statuses`: why it does not on those that are no candidate. `choice` None: it helps nowhere.
+    """
+
+    statuses: NodeStatuses
+    status: Status = SUCCESS
+    ineligible: str = ""
+    clear_nomination: bool = False
+    potential: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    choice: Choice | None = None
+
+    def result(self) -> PostFilterResult:
+        """What a PostFilter plugin would answer."""
+        choice = self.choice
+        if choice is None:
+            return PostFilterResult(self.status, clear_nomination=self.clear_nomination)
+        victims = tuple(_ref(pod) for pod in choice.victims_of(choice.chosen))
+        return PostFilterResult(self.status, choice.node_name(choice.chosen), victims=victims)
+
+
+class PodsAndPreemptions(Protocol):
+    """The pods as the watch last showed them, and the evictions under way."""
+
+    def current(self, pod: Pod) -> Pod | None:
+        """The newest record of a pod; None: it is gone."""
+        ...
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether victims of the pod are being evicted."""
+        ...
+
+
+class Evaluator:
+    """One per host; it keeps nothing of a preemption."""
+
+    def __init__(self, chooser: Chooser, budgets: BudgetStore, pods: PodsAndPreemptions) -> None:
+        self._chooser = chooser
+        self._budgets = Budgets(budgets)
+        self._pods = pods
+
+    async def evaluate(
+        self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
+    ) -> Evaluation:
+        """Where to make room for the cycle's pod, and whose. The cycle knows why no node fits."""
+        nodes, statuses = cycle.nodes, cycle.statuses
+        found = Evaluation(NodeStatuses(nodes))
+        found.statuses.absent = NOT_HELPFUL
+        current = self._pods.current(cycle.pod)
+        if current is None or statuses is None:
+            found.status = Status.error(f'pod "{cycle.pod.name}" not found')
+            return found
+        found.ineligible = ineligible_reason(current, nodes, statuses)
+        if not found.ineligible and self._pods.is_preempting(current.uid):
+            found.ineligible = UNDER_WAY
+        if found.ineligible:
+            found.status = Status.unschedulable(found.ineligible)
+            return found
+        found.potential = _potential(statuses)
+        if len(found.potential):
+            found.choice = await self._choose(framework, cycle, limits or SearchLimits(), found)
+        if found.choice is None:
+            found.status = _no_candidate(found.statuses)
+            found.clear_nomination = found.status.is_rejected
+        return found
+
+    async def _choose(
+        self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
+    ) -> Choice | None:
+        potential, statuses = found.potential, found.statuses
+        victims = potential_victims(cycle.pod, cycle.nodes, potential, self._budgets.read())
+        places, away = await DryRun(framework, cycle, potential, victims, statuses).run()
+        counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
+        for place in places[counts[places] == 0].tolist():
+            row = int(potential[place])
+            text = f'expected at least one victim pod on node "{cycle.nodes.name(row)}"'
+            statuses.groups[row] = statuses.group_of(Status.error(text))
+        places = places[counts[places] > 0]
+        if not len(places):
+            return None
+        candidates = selection.candidates_of(victims, places, away)
+        count = len(potential)
+        kept = selection.searched(candidates, self._chooser.offset(count), count, limits.wanted(count))
+        candidates = candidates.take(np.sort(kept))
+        best = selection.best(candidates, victims)
+        names = _Tied(cycle.nodes.take(potential[candidates.places[best]]))
+        chosen = int(best[self._chooser.pick(names)])
+        return Choice(cycle.nodes, potential, victims, candidates, best, chosen)
+
+
+class _Tied:
+    """The nodes of equally good candidates, as the chooser sees them."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return self._nodes.names
+
+
+def _potential(statuses: NodeStatuses) -> NDArray[np.intp]:
+    """Rows whose verdict is UNSCHEDULABLE, neither more nor less."""
+    helps = [status.code is Code.UNSCHEDULABLE for status in statuses.statuses]
+    helps[0] = statuses.absent.code is Code.UNSCHEDULABLE
+    return np.flatnonzero(np.asarray(helps)[statuses.groups])
+
+
+def _no_candidate(statuses: NodeStatuses) -> Status:
+    errors = [status for status, _ in statuses.group_counts() if not status.is_rejected]
+    if errors:
+        texts = list(dict.fromkeys(status.message for status in errors))
+        return Status.error(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+    return Status.unschedulable(fit_error_message(len(statuses.table), statuses.reasons()))
+
+
+def _ref(pod: Pod) -> ObjectRef:
+    return ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)

@@ -1,0 +1,62 @@
+"""The pods that could leave each candidate node, as columns. Called by the evaluator, read by `dry_run`.
+
+Source: kube-scheduler `framework/plugins/defaultpreemption/default_preemption.go` (SelectVictimsOnNode),
+`pkg/scheduler/util/utils.go` (MoreImportantPod), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable, PodTable
+from numpy.typing import NDArray
+
+from berth_host.scheduler.preemption.budgets import Budget, violating
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PotentialVictims:
+    """v pods on c nodes, node after node; node i has those from `starts[i]` to `starts[i + 1]`.
+
+    `rows` (intp[v]) are rows of `table`, in the order in which they are put back: those whose eviction
+    breaks a budget (`breaks_budget`, bool[v]) first, then the others, more important ones first in each.
+    `importance` (intp[v]) is the place among all pods of the node, the most important one lowest.
+    """
+
+    table: PodTable
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    breaks_budget: NDArray[np.bool_]
+    importance: NDArray[np.intp]
+
+    @property
+    def counts(self) -> NDArray[np.intp]:
+        """intp[c]: potential victims of each node."""
+        return np.diff(self.starts)
+
+
+def potential_victims(
+    pod: Pod, nodes: NodeTable, candidates: NDArray[np.intp], budgets: Sequence[Budget]
+) -> PotentialVictims:
+    """Pods of lower priority than `pod` on the nodes in `candidates` (ascending rows of the snapshot)."""
+    pods = nodes.pods
+    candidate_of = np.full(nodes.slot_count, -1, dtype=np.intp)
+    candidate_of[nodes.rows[candidates]] = np.arange(len(candidates))
+    lower = np.flatnonzero(pods.priority < pod.priority)
+    owner = candidate_of.take(pods.node_index.take(lower))
+    there = owner >= 0
+    rows, owner = lower[there], owner[there]
+    # A pod that has not started counts as starting now: later than all others.
+    start_s = np.nan_to_num(pods.start_time_s.take(rows), nan=np.inf)
+    order = np.lexsort((start_s, -pods.priority.take(rows), owner))
+    rows, owner = rows[order], owner[order]
+    starts = owner.searchsorted(np.arange(len(candidates) + 1))
+    breaks = violating(budgets, pods, rows, starts)
+    importance = np.arange(len(rows))
+    if breaks.any():
+        order = np.lexsort((importance, ~breaks, owner))
+        rows, breaks, importance = rows[order], breaks[order], order
+    return PotentialVictims(pods, rows, starts, breaks, importance)

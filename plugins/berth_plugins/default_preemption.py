@@ -1,0 +1,84 @@
+"""DefaultPreemption: room for a pod that fits nowhere, by evicting pods of lower priority.
+
+Called at PostFilter and PreEnqueue. The search is the host's own (`Handle.evaluate_preemption`), which asks
+every Filter plugin what if; the host evicts the victims, and says so in `QueuedPod.victims_pending`.
+Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import Answer, Plugin, PodSensitivity
+from berth_sdk.handle import Handle
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.results import NodeRejections, PostFilterResult, QueuedPod
+from berth_sdk.status import Status
+
+from berth_plugins._findings import Findings, integer
+
+WAITING: Final = Status.unresolvable("waiting for the preemption for this pod to be finished")
+_PERCENTAGE: Final = "minCandidateNodesPercentage"
+_ABSOLUTE: Final = "minCandidateNodesAbsolute"
+_DEFAULTS: Final = {_PERCENTAGE: 10, _ABSOLUTE: 100}
+
+
+class DefaultPreemption(Plugin):
+    """Nominates the node that loses least, and holds the pod back while its victims are evicted."""
+
+    state_needs: ClassVar[Sequence[StateNeed]] = ()
+    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    # The hint never says yes: the event only lets a pod that is held back be looked at again.
+    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
+    deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: DefaultPreemptionArgs. Raises PluginArgsError with everything that is wrong in them."""
+        super().__init__(args, handle)
+        given = {**_DEFAULTS, **{key: value for key, value in args.items() if value is not None}}
+        self._percentage = integer(given, _PERCENTAGE, _PERCENTAGE)
+        self._absolute = integer(given, _ABSOLUTE, _ABSOLUTE)
+        findings = Findings()
+        if not 0 <= self._percentage <= 100:
+            findings.invalid(_PERCENTAGE, self._percentage, "not in valid range [0, 100]")
+        if self._absolute < 0:
+            findings.invalid(_ABSOLUTE, self._absolute, "not in valid range [0, inf)")
+        if self._percentage == self._absolute == 0:
+            findings.invalid(_PERCENTAGE, 0, f"cannot be zero at the same time as {_ABSOLUTE}")
+            findings.invalid(_ABSOLUTE, 0, f"cannot be zero at the same time as {_PERCENTAGE}")
+        findings.check()
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        """Unresolvable while the host evicts pods for this one."""
+        return WAITING if pod.victims_pending else Status.success()
+
+    def post_filter(
+        self, state: CycleState, pod: Pod, rejections: NodeRejections
+    ) -> Answer[PostFilterResult]:
+        """The host's own search; what it says is signed with `preemption: `."""
+        found = self.handle.evaluate_preemption(
+            state,
+            min_candidate_nodes_percentage=self._percentage,
+            min_candidate_nodes_absolute=self._absolute,
+        )
+        return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Never: whether room helps the pod is for those to say who rejected it."""
+        return False
+
+
+async def _signed_later(found: Awaitable[PostFilterResult]) -> PostFilterResult:
+    return _signed(await found)
+
+
+def _signed(found: PostFilterResult) -> PostFilterResult:
+    if not found.status.message:
+        return found
+    status = Status(found.status.code, (f"preemption: {found.status.message}",))
+    return PostFilterResult(status, found.nominated_node, found.clear_nomination, found.victims)
