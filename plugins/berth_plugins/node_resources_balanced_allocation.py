@@ -25,6 +25,7 @@ from berth_plugins.resource_names import PLAIN, is_counted
 from berth_plugins.scoring_strategies import read_resources
 
 _HALF: Final = MAX_NODE_SCORE // 2
+_COUNTED: Final = "counted"
 
 
 class NodeResourcesBalancedAllocation(Plugin):
@@ -51,64 +52,74 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod that requests none of the resources: it changes no balance."""
-        return Status.success() if any(map(pod.requests.get, self._names)) else Status.skip()
+        if not any(map(pod.requests.get, self._names)):
+            return Status.skip()
+        state.write(_COUNTED, self._counted(pod))
+        return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """int64[n], 50..100."""
-        without: list[NDArray[np.float64]] = []
-        with_pod: list[NDArray[np.float64]] = []
-        offered: list[NDArray[np.bool_] | None] = []
-        for name in self._names:
-            amount = pod.requests.get(name, 0)
-            if not is_counted(name) or not (amount or name in PLAIN):
-                continue
-            allocatable, used = nodes.allocatable(name), nodes.requested(name)
-            everywhere = int(np.count_nonzero(allocatable)) == len(nodes)
-            here = None if everywhere else np.not_equal(allocatable, 0)
+        names, amounts = state.get_or_make(_COUNTED, lambda: self._counted(pod))
+        allocatable = nodes.allocatable_of(names)
+        offered = None
+        if np.count_nonzero(allocatable) != allocatable.size:
+            offered = np.not_equal(allocatable, 0)
             # Rows without the resource are left out below; 1 keeps the division quiet.
-            whole = (allocatable if here is None else np.where(here, allocatable, 1)).astype(np.float64)
-            without.append(np.minimum(used / whole, 1.0))
-            with_pod.append(np.minimum((used + amount) / whole, 1.0))
-            offered.append(here)
-        change = _balance(with_pod, offered, len(nodes)) - _balance(without, offered, len(nodes))
-        return _HALF + ((_HALF + change) >> 1)
+            allocatable = np.where(offered, allocatable, 1)
+        # Without the pod and with it, float64[2, k, n].
+        fractions = np.minimum((nodes.requested_of(names) + amounts) / allocatable, 1.0)
+        balance = _balance(fractions, offered)
+        scores: NDArray[np.int64] = _HALF + ((_HALF + balance[1] - balance[0]) >> 1)
+        return scores
+
+    def _counted(self, pod: Pod) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """k resources, and int64[2, k, 1]: nothing, and what the pod asks of them."""
+        names = tuple(
+            name for name in self._names if is_counted(name) and (pod.requests.get(name, 0) or name in PLAIN)
+        )
+        amounts = np.zeros((2, len(names), 1), dtype=np.int64)
+        amounts[1, :, 0] = [pod.requests.get(name, 0) for name in names]
+        return names, amounts
 
 
-def _balance(
-    fractions: Sequence[NDArray[np.float64]], offered: Sequence[NDArray[np.bool_] | None], count: int
-) -> NDArray[np.int64]:
-    """int64[count]: 100 less the standard deviation in percent, over the resources that a node offers.
+def _balance(fractions: NDArray[np.float64], offered: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """int64[2, n]: 100 less the standard deviation in percent, over the resources that a node offers.
 
-    `offered`: bool[count] for each resource, None where every node has it.
+    `fractions`: float64[2, k, n]. `offered`: bool[k, n], None where every node has every resource.
     """
-    if all(here is None for here in offered):
-        return _percent(_deviation(fractions, count))
+    if offered is None:
+        return _percent(_deviation(fractions))
+    count = fractions.shape[2]
     pattern = np.zeros(count, dtype=np.int64)
     for bit, here in enumerate(offered):
-        pattern |= (np.ones(count, dtype=np.int64) if here is None else here.astype(np.int64)) << bit
-    result = np.zeros(count, dtype=np.int64)
+        pattern |= here.astype(np.int64) << bit
+    result = np.zeros((2, count), dtype=np.int64)
     for value in np.unique(pattern).tolist():
         rows = np.flatnonzero(pattern == value)
-        chosen = [column[rows] for bit, column in enumerate(fractions) if value >> bit & 1]
-        result[rows] = _percent(_deviation(chosen, len(rows)))
+        chosen = [bit for bit in range(len(offered)) if value >> bit & 1]
+        result[:, rows] = _percent(_deviation(fractions[:, chosen][:, :, rows]))
     return result
 
 
-def _deviation(fractions: Sequence[NDArray[np.float64]], count: int) -> NDArray[np.float64]:
+def _deviation(fractions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[2, n] out of float64[2, k, n]."""
     # One addition after the other, in configured order: another order can change the last bit, and with
     # it the truncated score.
-    if len(fractions) < 2:
-        return np.zeros(count)
-    if len(fractions) == 2:
-        return np.abs((fractions[0] - fractions[1]) * 0.5)
-    total = np.zeros(count)
-    for column in fractions:
-        total = total + column
-    mean = total / len(fractions)
-    squares = np.zeros(count)
-    for column in fractions:
-        squares = squares + (column - mean) * (column - mean)
-    return np.sqrt(squares / len(fractions))
+    kinds = fractions.shape[1]
+    if kinds < 2:
+        return np.zeros((2, fractions.shape[2]))
+    if kinds == 2:
+        half: NDArray[np.float64] = np.abs((fractions[:, 0] - fractions[:, 1]) * 0.5)
+        return half
+    total = np.zeros((2, fractions.shape[2]))
+    for kind in range(kinds):
+        total = total + fractions[:, kind]
+    mean = total / kinds
+    squares = np.zeros((2, fractions.shape[2]))
+    for kind in range(kinds):
+        squares = squares + (fractions[:, kind] - mean) * (fractions[:, kind] - mean)
+    deviation: NDArray[np.float64] = np.sqrt(squares / kinds)
+    return deviation
 
 
 def _percent(deviation: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -42,6 +42,13 @@ class Demand:
     """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units."""
 
     amounts: tuple[tuple[str, int], ...]
+    names: tuple[str, ...] = field(init=False)
+    column: NDArray[np.int64] = field(init=False, compare=False)
+    """int64[k, 1]: the k amounts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(name for name, _ in self.amounts))
+        object.__setattr__(self, "column", _column([amount for _, amount in self.amounts]))
 
     @staticmethod
     def of(pod: Pod) -> Demand:
@@ -51,6 +58,15 @@ class Demand:
         plain = [(name, pod.requests.get(name, 0)) for name in PLAIN]
         scalar = sorted((name, value) for name, value in pod.requests.items() if is_scalar(name))
         return Demand(tuple((name, value) for name, value in (*plain, *scalar) if value > 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """What Score looks at: k resources; int64[k, 1] each what the pod asks of them, and their weights."""
+
+    names: tuple[str, ...]
+    amounts: NDArray[np.int64]
+    weights: NDArray[np.int64]
 
 
 class NodeResourcesFit(Plugin):
@@ -88,20 +104,22 @@ class NodeResourcesFit(Plugin):
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """All reasons of each node; unresolvable where a request exceeds the node's whole allocatable."""
         demand = state.get_or_make(_DEMAND, lambda: self._demand(pod))
+        full = nodes.pod_count >= nodes.allocatable("pods")
+        allocatable = nodes.allocatable_of(demand.names)
+        lacking = allocatable - nodes.requested_of(demand.names) < demand.column
+        if not (np.count_nonzero(full) or np.count_nonzero(lacking)):
+            return Verdicts.feasible(len(nodes))
         reasons: list[str] = []
         short: list[NDArray[np.bool_]] = []
         never: list[NDArray[np.bool_]] = []
-        full = nodes.pod_count >= nodes.allocatable("pods")
         if np.count_nonzero(full):
             reasons.append(TOO_MANY_PODS)
             short.append(full)
-        for name, amount in demand.amounts:
-            allocatable = nodes.allocatable(name)
-            lacking = allocatable - nodes.requested(name) < amount
-            if np.count_nonzero(lacking):
+        for i, (name, amount) in enumerate(demand.amounts):
+            if np.count_nonzero(lacking[i]):
                 reasons.append(f"Insufficient {name}")
-                short.append(lacking)
-                never.append(lacking & (allocatable < amount))
+                short.append(lacking[i])
+                never.append(lacking[i] & (allocatable[i] < amount))
         return _grouped(reasons, short, never, len(nodes))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
@@ -111,11 +129,20 @@ class NodeResourcesFit(Plugin):
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """int64[n], 0..100."""
-        columns = []
-        for name, amount, weight in state.get_or_make(_SCORED, lambda: self._scored(pod)):
-            used = nodes.requested(name) if name not in PLAIN[:2] else nodes.non_zero_requested(name)
-            columns.append((used + amount, nodes.allocatable(name), weight))
-        return self._strategy.combine(columns, len(nodes))
+        scored = state.get_or_make(_SCORED, lambda: self._scored(pod))
+        if scored.names == PLAIN[:2]:
+            used = nodes.non_zero_requested_of_both
+        else:
+            used = np.array(
+                [
+                    nodes.non_zero_requested(name) if name in PLAIN[:2] else nodes.requested(name)
+                    for name in scored.names
+                ],
+                dtype=np.int64,
+            ).reshape(len(scored.names), -1)
+        return self._strategy.combine(
+            used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
+        )
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Room came: a pod left or shrank, a node came or grew, or a device class now provides what the
@@ -136,16 +163,22 @@ class NodeResourcesFit(Plugin):
             return False
         return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
 
-    def _scored(self, pod: Pod) -> list[tuple[str, int, int]]:
-        """(resource, amount, weight) of the strategy's resources that nodes count; a scalar that the pod
-        does not ask for says nothing about where it should go.
+    def _scored(self, pod: Pod) -> Scored:
+        """The strategy's resources that nodes count; a scalar that the pod does not ask for says nothing
+        about where it should go.
         """
-        scored = []
+        names, amounts, weights = [], [], []
         for name, weight in self._strategy.resources:
             amount = pod.score_requests.get(name, 0)
             if is_counted(name) and (amount or name in PLAIN):
-                scored.append((name, amount, weight))
-        return scored
+                names.append(name)
+                amounts.append(amount)
+                weights.append(weight)
+        return Scored(tuple(names), _column(amounts), _column(weights))
+
+
+def _column(numbers: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64).reshape(-1, 1)
 
 
 def _grouped(

@@ -21,7 +21,7 @@ from berth_plugins._findings import Findings, integer, mapping, maps
 
 Column: TypeAlias = NDArray[np.int64]
 PerResource: TypeAlias = Callable[[Column, Column], Column]
-"""(requested, allocatable > 0) -> 0..100, one entry per node."""
+"""(requested, allocatable > 0) -> 0..100, entry by entry."""
 
 DEFAULT_RESOURCES: Final = (("cpu", 1), ("memory", 1))
 _MAX_WEIGHT: Final = 100
@@ -41,28 +41,26 @@ class Strategy:
     per_resource: PerResource
     only_positive: bool = False
 
-    def combine(self, columns: Sequence[tuple[Column, Column, int]], count: int) -> Column:
-        """int64[count] out of (requested, allocatable, weight) columns: the weighted mean.
+    def combine(self, requested: Column, allocatable: Column, weights: Column, count: int) -> Column:
+        """int64[count] out of int64[k, count] requested and allocatable, int64[k, 1] weights: the weighted
+        mean.
 
         A node that does not offer a resource leaves it out; one that offers none scores 0.
         """
-        total: Column = np.zeros(count, dtype=np.int64)
-        weights: Column | int = 0
-        for requested, allocatable, weight in columns:
-            everywhere = int(np.count_nonzero(allocatable)) == count
-            if everywhere:
-                scores = self.per_resource(requested, allocatable)
-                counted: Column | int = weight
-            else:
-                offered = np.not_equal(allocatable, 0)
-                scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
-                counted = offered * weight
-            if self.only_positive:
-                counted = np.greater(scores, 0) * weight
-            total += scores if weight == 1 else scores * weight
-            weights = weights + counted
+        if not len(weights):
+            return np.zeros(count, dtype=np.int64)
+        if np.count_nonzero(allocatable) == allocatable.size:
+            scores = self.per_resource(requested, allocatable)
+            counted = weights
+        else:
+            offered = np.not_equal(allocatable, 0)
+            scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
+            counted = offered * weights
+        if self.only_positive:
+            counted = np.greater(scores, 0) * weights
+        total = np.add.reduce(scores * weights, axis=0)
         # Where nothing counted the total is 0, whatever it is divided by.
-        divisor = max(weights, 1) if isinstance(weights, int) else np.maximum(weights, 1)
+        divisor = np.maximum(np.add.reduce(counted, axis=0), 1)
         if self.only_positive:
             total, divisor = 2 * total + divisor, 2 * divisor
         result: Column = total // divisor

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FIRST_CAPACITY: Final = 16
 NON_ZERO: Final = ("cpu", "memory")
+_MOST_SETS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class NodeColumns:
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
         self.resources: dict[str, int] = {}
+        self._resource_rows: dict[tuple[str, ...], NDArray[np.intp]] = {}
         self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
@@ -285,6 +287,15 @@ class NodeColumns:
             self.allocatable = np.concatenate([self.allocatable, extra])
             self.requested = np.concatenate([self.requested, extra])
         return row
+
+    def resource_rows(self, names: tuple[str, ...]) -> NDArray[np.intp] | None:
+        """intp[k]: the rows of several resources in `allocatable` and `requested`; None: one is unknown."""
+        rows = self._resource_rows.get(names)
+        if rows is None and all(name in self.resources for name in names):
+            rows = np.asarray([self.resources[name] for name in names], dtype=np.intp)
+            if len(self._resource_rows) < _MOST_SETS:
+                self._resource_rows[names] = rows
+        return rows
 
     def _port_column(self, port: HostPort) -> NDArray[np.bool_]:
         port = port.normalized
