@@ -28,6 +28,9 @@ class TermIndex:
     def __init__(self) -> None:
         self._terms: dict[tuple[str, str, str], dict[PodAffinityTerm, None]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
     def add(self, term: PodAffinityTerm) -> None:
         """Take a term in; again: nothing."""
         requirements = term.selector.requirements
@@ -47,8 +50,6 @@ class TermIndex:
     def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, frozenset[PodAffinityTerm]]:
         """The terms that mean `pod`, by topology key. `namespace_labels`: those of its namespace."""
         found: dict[str, list[PodAffinityTerm]] = {}
-        if not self._terms:
-            return {}
         for label in ((_ANY, _ANY), *pod.labels.items()):
             for namespace in (_ANY, pod.namespace):
                 for term in self._terms.get((namespace, *label), ()):

@@ -79,6 +79,9 @@ class InterPodAffinity(Plugin):
         """Count. SKIP for a pod without required terms that nobody's required anti-affinity means;
         unresolvable for a pod whose terms cannot be read.
         """
+        self._carried.catch_up(nodes.pods)
+        if pod.pod_affinity is None and not self._carried.anti:
+            return Status.skip()
         errors = self._namespaces.wishes_of(pod).errors
         if errors:
             return Status.unresolvable(f"parsing pod: {joined(errors)}")
@@ -106,6 +109,9 @@ class InterPodAffinity(Plugin):
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Add up what every domain is worth. SKIP where no term, of this pod or of others, has a say."""
+        self._carried.catch_up(nodes.pods)
+        if pod.pod_affinity is None and (self._ignore_preferred or not self._carried.scored):
+            return Status.skip()
         wishes = self._namespaces.wishes_of(pod)
         if self._ignore_preferred and not wishes.has_preferred:
             return Status.skip()
