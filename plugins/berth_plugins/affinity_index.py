@@ -6,27 +6,33 @@ pod that carries it. Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selectors import Operator
-from berth_sdk.tables import Dictionary, PodTable
+from berth_sdk.tables import Dictionary, PodsWith, PodTable
 
-from berth_plugins.affinity_tallies import READING, terms_of
+from berth_plugins.affinity_tallies import READING, Voices, anti_terms, terms_of, voices_of
 
+T = TypeVar("T")
 _ANY: Final = ""
+_MAX_FOUND: Final = 1024
 
 
-class TermIndex:
+class TermIndex(Generic[T]):
     """Terms by the namespace and the label that a pod must have for them to mean it, where there is one.
 
-    A pod looks up its own labels, so that the terms of other applications cost it nothing.
+    A pod looks up its own labels, so that the terms of other applications cost it nothing. What was found is
+    kept for the next pod with the same labels, until another term appears.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
+        """`tally`: what is counted of the terms found for one topology key."""
+        self._tally = tally
         self._terms: dict[tuple[str, str, str], dict[PodAffinityTerm, None]] = {}
+        self._found: dict[Hashable, dict[str, T]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -46,16 +52,31 @@ class TermIndex:
                 place = (namespace, one.key, value)
                 break
         self._terms.setdefault(place, {})[term] = None
+        self._found.clear()
 
-    def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, frozenset[PodAffinityTerm]]:
-        """The terms that mean `pod`, by topology key. `namespace_labels`: those of its namespace."""
+    def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Mapping[str, T]:
+        """The tallies of the terms that mean `pod`, by topology key. `namespace_labels`: those of its
+        namespace.
+        """
+        asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
+        known = self._found.get(asked)
+        if known is None:
+            if len(self._found) >= _MAX_FOUND:
+                self._found.clear()
+            known = self._found[asked] = {
+                key: self._tally(frozenset(terms))
+                for key, terms in self._look_up(pod, namespace_labels).items()
+            }
+        return known
+
+    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, list[PodAffinityTerm]]:
         found: dict[str, list[PodAffinityTerm]] = {}
         for label in ((_ANY, _ANY), *pod.labels.items()):
             for namespace in (_ANY, pod.namespace):
                 for term in self._terms.get((namespace, *label), ()):
                     if term.matches(pod.namespace, pod.labels, namespace_labels):
                         found.setdefault(term.topology_key, []).append(term)
-        return {key: frozenset(terms) for key, terms in found.items()}
+        return found
 
 
 class CarriedTerms:
@@ -65,21 +86,24 @@ class CarriedTerms:
     `anti`: of required anti-affinity. `scored`: those that prefer or avoid nodes for others.
     """
 
-    def __init__(self, *, with_required: bool) -> None:
-        """`with_required`: required affinity has a say in scores."""
-        self._with_required = with_required
+    def __init__(self, *, hard_weight: int) -> None:
+        """`hard_weight`: what a required affinity term is worth in scores; 0: it has no say."""
+        self._hard_weight = hard_weight
         self._values: Dictionary[PodAffinity] | None = None
-        self._known = 0
-        self.anti = TermIndex()
-        self.scored = TermIndex()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._known = 1
+        self.anti: TermIndex[PodsWith] = TermIndex(anti_terms)
+        self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self._hard_weight))
 
     def catch_up(self, pods: PodTable) -> None:
         """Take in the stanzas that have appeared in the table since the last time."""
         _, values = pods.encoded(READING, terms_of)
         if values is not self._values:
             # Another table, or the column was begun anew because most of its stanzas had left.
-            self._values, self._known = values, 1
-            self.anti, self.scored = TermIndex(), TermIndex()
+            self._values = values
+            self._begin_anew()
         if self._known < len(values):
             self._add(one for one in values.values[self._known :] if one is not None)
             self._known = len(values)
@@ -88,7 +112,7 @@ class CarriedTerms:
         for carried in stanzas:
             for term in carried.required_anti:
                 self.anti.add(term)
-            if self._with_required:
+            if self._hard_weight:
                 for term in carried.required:
                     self.scored.add(term)
             for term, _ in (*carried.preferred, *carried.preferred_anti):

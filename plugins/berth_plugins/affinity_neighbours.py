@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final
 
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.selectors import all_of
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, PodChanges, PodTable, Tally
 from numpy.typing import NDArray
@@ -56,7 +58,8 @@ class Neighbours:
         """One verdict per row. `changes`: of as many scenarios as there are rows."""
         verdicts = Verdicts.feasible(len(nodes))
         if self.wishes.required:
-            verdicts = verdicts.otherwise(~self._wanted(nodes, changes), REASON_AFFINITY)
+            wanted = self._wanted(nodes) if changes is None else self._still_wanted(nodes, changes)
+            verdicts = verdicts.otherwise(~wanted, REASON_AFFINITY)
         if self.anti:
             crowded = _present(nodes, self.anti, None if changes is None else changes.anti)
             verdicts = verdicts.otherwise(crowded, REASON_ANTI_AFFINITY)
@@ -104,10 +107,19 @@ class Neighbours:
                     weights.setdefault(key, np.zeros(len(stanzas), dtype=np.int64))[code] += 1
         return {key: changes.total(weight.take(codes)) for key, weight in weights.items()}
 
-    def _wanted(self, nodes: NodeTable, changes: Changes | None) -> NDArray[np.bool_]:
+    def _wanted(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """bool[n]: where required affinity is met: all of its keys are there, and company in each domain; or
         there is no company anywhere, and the pod itself is what it asks for.
         """
+        first = not any(map(np.count_nonzero, self.affinity.values())) and self.wishes.welcome(self.pod)
+        masks = []
+        for key, sums in self.affinity.items():
+            codes, _ = nodes.label(key)
+            masks.append(codes != 0 if first else (sums > 0).take(codes))
+        return all_of(masks, len(nodes))
+
+    def _still_wanted(self, nodes: NodeTable, changes: Changes) -> NDArray[np.bool_]:
+        """As `_wanted`, with changes."""
         labelled = np.ones(len(nodes), dtype=np.bool_)
         company = np.ones(len(nodes), dtype=np.bool_)
         first = np.full(len(nodes), self.wishes.welcome(self.pod))
@@ -115,27 +127,23 @@ class Neighbours:
             codes, _ = nodes.label(key)
             has_key = codes != 0
             labelled &= has_key
-            if changes is None:
-                company &= (sums > 0).take(codes)
-                first &= not sums.any()
-            else:
-                company &= sums.take(codes) + changes.affinity > 0
-                first &= sums.sum() + changes.affinity * has_key == 0
+            company &= sums.take(codes) + changes.affinity > 0
+            first &= sums.sum() + changes.affinity * has_key == 0
         met: NDArray[np.bool_] = labelled & (company | first)
         return met
 
 
 def _present(nodes: NodeTable, sums: ByKey, changes: ByKey | None) -> NDArray[np.bool_]:
     """bool[n]: rows with any of a key's pods in their domain."""
-    found = np.zeros(len(nodes), dtype=np.bool_)
+    masks = []
     for key in sums if changes is None else {**sums, **changes}:
         codes, _ = nodes.label(key)
         if changes is None:
             # Rows without the label have none: the sum of code 0 is 0.
-            found |= (sums[key] > 0).take(codes)
+            masks.append((sums[key] > 0).take(codes))
             continue
         here = sums[key].take(codes) if key in sums else np.zeros(len(nodes), dtype=np.int64)
         if key in changes:
             here = here + changes[key]
-        found |= (here > 0) & (codes != 0)
-    return found
+        masks.append((here > 0) & (codes != 0))
+    return reduce(np.logical_or, masks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from berth_sdk.pod import Pod
@@ -79,16 +79,22 @@ def anti_terms(terms: frozenset[PodAffinityTerm]) -> PodsWith:
     return PodsWith(READING, terms_of, _AntiTerms(terms))
 
 
-def term_scores(terms: frozenset[PodAffinityTerm], hard_weight: int) -> PodsWith:
-    """Each pod counts what those of `terms` that it carries say together: the weights of its preferred
-    affinity, less those of its preferred anti-affinity, and `hard_weight` for each required affinity term.
+class Voices(NamedTuple):
+    """What terms that pods carry say of a domain. `scores`: each pod counts what those that it carries say
+    together: the weights of preferred affinity, less those of preferred anti-affinity, and a weight for each
+    required affinity term. `number`: how many of them have a say, whatever it is.
     """
-    return PodsWith(READING, terms_of, _TermScores(terms, hard_weight))
+
+    scores: PodsWith
+    number: PodsWith
 
 
-def scored_terms(terms: frozenset[PodAffinityTerm], hard_weight: int) -> PodsWith:
-    """Each pod counts how many of `terms` have a say in `term_scores`, whatever it is."""
-    return PodsWith(READING, terms_of, _ScoredTerms(terms, hard_weight > 0))
+def voices_of(terms: frozenset[PodAffinityTerm], hard_weight: int) -> Voices:
+    """The voices of `terms`. `hard_weight`: what a required affinity term is worth; 0: it has no say."""
+    return Voices(
+        PodsWith(READING, terms_of, _TermScores(terms, hard_weight)),
+        PodsWith(READING, terms_of, _ScoredTerms(terms, hard_weight > 0)),
+    )
 
 
 def selected(term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> SelectedPods:

@@ -28,7 +28,6 @@ from berth_plugins._findings import Findings, integer
 from berth_plugins.affinity_hints import node_may_help, pod_may_help
 from berth_plugins.affinity_index import CarriedTerms
 from berth_plugins.affinity_neighbours import ByKey, Neighbours, Numbers
-from berth_plugins.affinity_tallies import anti_terms, scored_terms, term_scores
 from berth_plugins.affinity_wishes import RESOURCE, Namespaces
 
 _NEIGHBOURS: Final = "neighbours"
@@ -71,7 +70,7 @@ class InterPodAffinity(Plugin):
             findings.check()
         self._ignore_preferred = bool(args.get("ignorePreferredTermsOfExistingPods"))
         self._namespaces = Namespaces(handle)
-        self._carried = CarriedTerms(with_required=self._hard_weight > 0)
+        self._carried = CarriedTerms(hard_weight=self._hard_weight)
 
     # --- Filter --------------------------------------------------------------------------------
 
@@ -145,9 +144,9 @@ class InterPodAffinity(Plugin):
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         existing: dict[str, Numbers] = {}
-        for key, terms in self._carried.anti.meaning(pod, labels).items():
-            sums = counts.by_domain(anti_terms(terms), key)
-            if sums.any():
+        for key, tally in self._carried.anti.meaning(pod, labels).items():
+            sums = counts.by_domain(tally, key)
+            if np.count_nonzero(sums):
                 existing[key] = sums
         affinity: ByKey = {}
         if wishes.required:
@@ -168,10 +167,10 @@ class InterPodAffinity(Plugin):
         for wish in wishes.preferred:
             parts.setdefault(wish.topology_key, []).append((wish.pods, wish.weight))
             voices.append((wish.pods, wish.topology_key))
-        for key, terms in carried.items():
-            parts.setdefault(key, []).append((term_scores(terms, self._hard_weight), 1))
-            voices.append((scored_terms(terms, self._hard_weight), key))
-        scores = {key: sums for key, sums in _sums(counts, parts).items() if sums.any()}
+        for key, theirs in carried.items():
+            parts.setdefault(key, []).append((theirs.scores, 1))
+            voices.append((theirs.number, key))
+        scores = {key: sums for key, sums in _sums(counts, parts).items() if np.count_nonzero(sums)}
         if not scores and not any(counts.by_domain(tally, key).any() for tally, key in voices):
             return None
         return scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ class SelectedPods:
     namespaces: frozenset[str] | None
     selector: LabelSelector
     exclude_terminating: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A column is looked up by it in every cycle.
+        object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.exclude_terminating)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def selects(self, pod: Pod) -> bool:
         """Whether the pod is one of them."""

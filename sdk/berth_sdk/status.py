@@ -161,8 +161,10 @@ class Verdicts:
 
     def otherwise(self, mask: NDArray[np.bool_], status: Status) -> Verdicts:
         """Rows that pass so far and where `mask` is true get `status`: the next check of a chain."""
+        if len(self.statuses) == 1:
+            return Verdicts.reject_where(mask, status) if np.count_nonzero(mask) else self
         new = mask & (self.groups == 0)
-        if not new.any():
+        if not np.count_nonzero(new):
             return self
         groups = np.where(new, np.int32(len(self.statuses)), self.groups)
         return Verdicts(groups, (*self.statuses, status))
