@@ -77,6 +77,8 @@ class NodeColumns:
     """
 
     def __init__(self) -> None:
+        self.identity = object()
+        """Tells these columns from others, for whoever must not keep them alive."""
         self.capacity = 0
         self.version = 0
         self.names_version = 0

@@ -6,7 +6,7 @@ read-only, has one entry per row, and belongs to one version of the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +124,18 @@ class NodeTable:
     def generation(self) -> NDArray[np.int64]:
         """int64[n]: moves whenever anything about the node or its pods changes."""
         return self._take(self._columns.generation)
+
+    @property
+    def node_version(self) -> Hashable:
+        """Stays equal as long as no Node object of the snapshot changes, comes or goes: what follows from
+        Node objects alone may be kept until then.
+        """
+        return self._columns.identity, self._columns.node_moved.position
+
+    @property
+    def slots(self) -> int:
+        """The length of columns by slot, such as those of `pod_counts`."""
+        return self._columns.capacity
 
     # --- the node's own columns ----------------------------------------------------------------
 
