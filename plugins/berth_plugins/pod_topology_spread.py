@@ -24,13 +24,11 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins import default_selector
-from berth_plugins._gates import is_on
 from berth_plugins._objects import as_node, as_pod, holds_place
 from berth_plugins.spread_constraints import HARD, SOFT, Constraint
 from berth_plugins.spread_filter import Spread
 from berth_plugins.spread_plans import Plan, Plans
 from berth_plugins.spread_score import Preferences
-from berth_plugins.tolerations import COMPARISON_GATE
 
 _SPREAD: Final = "spread"
 _PREFERENCES: Final = "preferences"
@@ -58,7 +56,7 @@ class PodTopologySpread(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
         super().__init__(args, handle)
-        self._plans = Plans(args, handle, compare=is_on(args, COMPARISON_GATE, default=False))
+        self._plans = Plans(args, handle)
         self._counted: dict[Plan, Spread] = {}
         self._counted_in: NodeTable | None = None
 

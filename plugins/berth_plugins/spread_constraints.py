@@ -14,6 +14,8 @@ from berth_sdk.errors import SelectorError
 from berth_sdk.selectors import LabelSelector, is_label_key, mappings
 
 from berth_plugins._findings import Findings, integer, maps
+from berth_plugins._gates import is_on
+from berth_plugins.tolerations import COMPARISON_GATE
 
 HARD: Final = "DoNotSchedule"
 SOFT: Final = "ScheduleAnyway"
@@ -38,7 +40,27 @@ class Constraint:
     honors_taints: bool = False
 
 
-def read_constraints(raw: Any, labels: Mapping[str, str], action: str) -> tuple[Constraint, ...]:
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The feature gates that bear on constraints. `comparison`: tolerations may have Lt and Gt."""
+
+    match_label_keys: bool = True
+    inclusion_policies: bool = True
+    comparison: bool = False
+
+    @staticmethod
+    def of_args(args: Mapping[str, Any]) -> Gates:
+        """Read what the host told. Raises PluginArgsError."""
+        return Gates(
+            is_on(args, "MatchLabelKeysInPodTopologySpread", default=True),
+            is_on(args, "NodeInclusionPolicyInPodTopologySpread", default=True),
+            is_on(args, COMPARISON_GATE, default=False),
+        )
+
+
+def read_constraints(
+    raw: Any, labels: Mapping[str, str], action: str, gates: Gates
+) -> tuple[Constraint, ...]:
     """Those of a `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
 
     `labels` are the pod's: `matchLabelKeys` adds them to the selector. Raises SelectorError, its text
@@ -46,20 +68,22 @@ def read_constraints(raw: Any, labels: Mapping[str, str], action: str) -> tuple[
     """
     path = "topologySpreadConstraints"
     return tuple(
-        _constraint(item, labels, f"{path}[{i}]")
+        _constraint(item, labels, f"{path}[{i}]", gates)
         for i, item in enumerate(mappings(raw, path))
         if item.get("whenUnsatisfiable") == action
     )
 
 
-def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str) -> Constraint:
+def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates) -> Constraint:
     selector = LabelSelector.of(raw.get("labelSelector"), f"{path}.labelSelector")
-    own = {key: labels[key] for key in raw.get("matchLabelKeys") or () if key in labels}
+    keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
+    own = {key: labels[key] for key in keys if key in labels}
     # A null selector has no requirements to add to: it goes on to match nothing.
     if own and selector.requirements is not None:
         added = LabelSelector.equal_to(own).requirements or ()
         selector = LabelSelector((*added, *selector.requirements))
-    affinity, taints = raw.get("nodeAffinityPolicy"), raw.get("nodeTaintsPolicy")
+    policies = raw if gates.inclusion_policies else {}
+    affinity, taints = policies.get("nodeAffinityPolicy"), policies.get("nodeTaintsPolicy")
     return Constraint(
         max_skew=_int32(raw, "maxSkew", path, 0),
         topology_key=str(raw.get("topologyKey") or ""),
@@ -91,13 +115,13 @@ class DefaultConstraints:
     of_system: bool
 
     @staticmethod
-    def of_args(args: Mapping[str, Any]) -> DefaultConstraints:
+    def of_args(args: Mapping[str, Any], gates: Gates) -> DefaultConstraints:
         """Read PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
         kind = args.get("defaultingType") or SYSTEM
         items = maps(args, "defaultConstraints", "defaultConstraints")
         _check(kind, items)
         raw = _SYSTEM_CONSTRAINTS if kind == SYSTEM else items
-        actions = {action: read_constraints(list(raw), {}, action) for action in (HARD, SOFT)}
+        actions = {action: read_constraints(list(raw), {}, action, gates) for action in (HARD, SOFT)}
         return DefaultConstraints(actions, kind == SYSTEM)
 
 

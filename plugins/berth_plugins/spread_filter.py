@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.selectors import LabelSelector
 from berth_sdk.status import SUCCESS, Status, Verdicts
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, changed_by
 from numpy.typing import NDArray
 
 from berth_plugins.spread_domains import Area
@@ -63,7 +61,6 @@ class Spread:
     def __init__(self, plan: Plan, domains: list[_Domains]) -> None:
         self._plan = plan
         self._domains = domains
-        self._matching: dict[tuple[int, str], bool] = {}
 
     @staticmethod
     def of(plan: Plan, whole: NodeTable) -> Spread:
@@ -101,33 +98,13 @@ class Spread:
             labels = domains.area.labels.take(slots)
             takes_part = domains.area.takes_part(slots)
             own = domains.sums.take(labels)
-            own += np.where(takes_part, self._changes(i, scenarios), 0)
+            changes = changed_by(self._plan.changing[i], scenarios.removed, scenarios.added)
+            own += np.where(takes_part, changes, 0)
             minimum = domains.minimum_with(labels, own, takes_part)
             found = np.where(own + self._plan.selects_self[i] - minimum > constraint.max_skew, _SKEW, 0)
             found[labels == 0] = _LABEL
             groups = found.astype(np.int32) if groups is None else np.where(groups == 0, found, groups)
         return _verdicts(groups, len(scenarios))
-
-    def _changes(self, i: int, scenarios: Scenarios) -> Counts:
-        """int64[m]: by how much each scenario changes the count of constraint `i` on its node.
-
-        Here a terminating pod counts, and so does every pod for an empty selector, unlike in the snapshot.
-        """
-        selector = self._plan.constraints[i].selector
-        changes = [
-            sum(self._matches(i, selector, pod) for pod in item.added)
-            - sum(self._matches(i, selector, pod) for pod in item.removed)
-            for item in scenarios.items
-        ]
-        return np.asarray(changes, dtype=np.int64)
-
-    def _matches(self, i: int, selector: LabelSelector, pod: Pod) -> bool:
-        # Preemption asks about the same pods again and again.
-        known = self._matching.get((i, pod.uid))
-        if known is None:
-            known = pod.namespace == self._plan.namespace and selector.matches(pod.labels)
-            self._matching[(i, pod.uid)] = known
-        return known
 
 
 def _verdicts(groups: NDArray[np.int32] | None, count: int) -> Verdicts:

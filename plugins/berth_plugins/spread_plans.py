@@ -21,7 +21,7 @@ from berth_sdk.signature import signature
 
 from berth_plugins._objects import spec_of
 from berth_plugins.default_selector import DefaultSelectors
-from berth_plugins.spread_constraints import Constraint, DefaultConstraints, read_constraints
+from berth_plugins.spread_constraints import Constraint, DefaultConstraints, Gates, read_constraints
 from berth_plugins.spread_domains import Area, AreaKey, Areas
 
 MAX_PLANS: Final = 1024
@@ -30,24 +30,26 @@ MAX_PLANS: Final = 1024
 class Plan:
     """What to count for one kind of pod and one action. One entry per constraint in each list.
 
-    `tallies`: the pods that count; None: nobody does, as the selector is empty. `selects_self`: 1 where
-    the selector matches the pod itself. `requires_all`: a node without all the labels is ignored.
+    `tallies`: the pods that count; None: nobody does, as the selector is empty. `changing`: those by which
+    a what-if changes the count, where terminating pods and empty selectors count, as upstream has it.
+    `selects_self`: 1 where the selector matches the pod itself. `requires_all`: a node without all the labels
+    is ignored.
     """
 
-    __slots__ = ("areas", "constraints", "namespace", "requires_all", "selects_self", "tallies")
+    __slots__ = ("areas", "changing", "constraints", "requires_all", "selects_self", "tallies")
 
     def __init__(
         self, constraints: Sequence[Constraint], areas: Sequence[Area], pod: Pod, *, requires_all: bool
     ) -> None:
         self.constraints = tuple(constraints)
         self.areas = tuple(areas)
-        self.namespace = pod.namespace
         self.requires_all = requires_all
         own = frozenset((pod.namespace,))
         self.tallies = tuple(
             None if one.selector.is_empty else SelectedPods(own, one.selector, exclude_terminating=True)
             for one in constraints
         )
+        self.changing = tuple(SelectedPods(own, one.selector) for one in constraints)
         self.selects_self = tuple(int(one.selector.matches(pod.labels)) for one in constraints)
 
 
@@ -63,15 +65,11 @@ class _Derived:
 class Plans:
     """Bounded; the plans used least recently are dropped."""
 
-    def __init__(
-        self, args: Mapping[str, Any], handle: Handle, *, compare: bool, max_plans: int = MAX_PLANS
-    ) -> None:
-        """`args`: PodTopologySpreadArgs. `compare`: tolerations may have the operators Lt and Gt. Raises
-        PluginArgsError.
-        """
-        self._defaults = DefaultConstraints.of_args(args)
+    def __init__(self, args: Mapping[str, Any], handle: Handle, *, max_plans: int = MAX_PLANS) -> None:
+        """`args`: PodTopologySpreadArgs. Raises PluginArgsError."""
+        self._gates = Gates.of_args(args)
+        self._defaults = DefaultConstraints.of_args(args, self._gates)
         self._selectors = DefaultSelectors(handle)
-        self._compare = compare
         self._max = max_plans
         self._areas = Areas()
         self._own: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
@@ -92,7 +90,8 @@ class Plans:
         key = (signature(pod), action)
         plan = self._own.get(key)
         if plan is None:
-            constraints = read_constraints(spec["topologySpreadConstraints"], pod.labels, action)
+            raw = spec["topologySpreadConstraints"]
+            constraints = read_constraints(raw, pod.labels, action, self._gates)
             plan = self._own[key] = self._made(constraints, pod, spec, requires_all=True)
             if len(self._own) > self._max:
                 self._own.popitem(last=False)
@@ -134,7 +133,7 @@ class Plans:
                     keys,
                     affinity if one.honors_affinity and affinity != RequiredNodeAffinity() else None,
                     pod.tolerations if one.honors_taints else None,
-                    self._compare,
+                    self._gates.comparison,
                 )
             )
             for one in constraints

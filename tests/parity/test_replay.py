@@ -48,6 +48,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
     assert CATEGORIES == [
         "balanced",
         "declared-features",
+        "default-spread",
         "host-ports",
         "images",
         "inter-pod-affinity",
@@ -58,6 +59,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "resources",
         "taints",
         "ties",
+        "topology-spread",
     ]
 
 
@@ -87,7 +89,7 @@ def test_prints_a_line_per_category_and_the_total(tmp_path: Path, capsys: pytest
         {"category": "ties", "records": 2, "identical": 2, "first_difference": None},
         {"category": "total", "records": 3, "identical": 3, "first_difference": None},
     ]
-    assert "PodTopologySpread" in shown.err
+    assert "DynamicResources" in shown.err
 
 
 def test_excluded_categories_are_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

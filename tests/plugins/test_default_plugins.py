@@ -36,6 +36,7 @@ def test_the_first_part_is_complete() -> None:
         "NodeAffinity",
         "NodePorts",
         "NodeResourcesFit",
+        "PodTopologySpread",
         "NodeResourcesBalancedAllocation",
         "ImageLocality",
         "InterPodAffinity",

@@ -193,6 +193,11 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         points=frozenset({"preFilter", "filter", "preScore", "score"}),
         weight=2,
         args_kind="PodTopologySpreadArgs",
+        reads_gates=(
+            "MatchLabelKeysInPodTopologySpread",
+            "NodeInclusionPolicyInPodTopologySpread",
+            "TaintTolerationComparisonOperators",
+        ),
         events=(
             _hint("Pod", "add", "update.labels", "update.tolerations", "delete"),
             _hint("Node", "add", "delete", "update.labels", "update.taints"),

@@ -22,7 +22,7 @@ changes cost: `Tally.of` for each pod that came, left or changed since the colum
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -36,6 +36,7 @@ from berth_sdk.tables.slot_log import RecentLog
 if TYPE_CHECKING:
     from berth_sdk.tables.dictionary import Dictionary
     from berth_sdk.tables.node_columns import NodeColumns
+    from berth_sdk.tables.pod_changes import PodChanges
     from berth_sdk.tables.pod_table import PodTable
 
 MAX_COLUMNS: Final = 512
@@ -88,9 +89,9 @@ class PodsWith:
         return weights.take(codes)
 
 
-def change(tally: Tally, removed: Iterable[Pod], added: Iterable[Pod]) -> int:
-    """What a node's count changes by when pods leave it and others come: for scenarios."""
-    return sum(map(tally.of, added)) - sum(map(tally.of, removed))
+def changed_by(tally: Tally, removed: PodChanges, added: PodChanges) -> NDArray[np.int64]:
+    """int64[m]: what each row of a table of what-ifs counts more than its node does (`Scenarios`)."""
+    return added.total(tally.over(added.table)) - removed.total(tally.over(removed.table))
 
 
 class _Domains:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.selectors import EVERYTHING, LabelSelector
-from berth_sdk.tables import NodeColumns, NodeTable, PodCounts, PodsWith, PodTable, Tally
-from berth_sdk.tables.pod_counts import change
+from berth_sdk.tables import NodeColumns, NodeTable, PodCounts, PodsWith, PodTable, Tally, changed_by
 from berth_sdk.testing import make_node, make_pod, make_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,13 +229,19 @@ def test_pod_that_stays_is_not_looked_at_again() -> None:
 
 
 @given(st.lists(st.sampled_from(["web", "db", ""]), max_size=4), st.data())
-def test_change_of_a_scenario_is_what_comes_less_what_goes(apps: list[str], data: st.DataObject) -> None:
-    pods = [Pod(name=f"p{i}", uid=f"p{i}", labels={"app": app}) for i, app in enumerate(apps)]
-    removed = [pod for pod in pods if data.draw(st.booleans())]
-    added = [replace(pod, uid=f"{pod.uid}-new") for pod in pods if data.draw(st.booleans())]
+def test_scenario_counts_what_comes_more_and_what_goes_less(apps: list[str], data: st.DataObject) -> None:
+    pods = [Pod(name=f"p{i}", uid=f"p{i}", labels={"app": app}, node_name="n") for i, app in enumerate(apps)]
+    items = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        removed = tuple(pod for pod in pods if data.draw(st.booleans()))
+        added = tuple(replace(pod, uid=f"{pod.uid}-new") for pod in pods if data.draw(st.booleans()))
+        items.append(Scenario("n", removed, added))
+    scenarios = Scenarios(make_table([make_node("n")], pods), items)
     tally = SelectedPods(None, WEB)
-    webs = [[pod for pod in group if pod.labels["app"] == "web"] for group in (added, removed)]
-    assert change(tally, removed, added) == len(webs[0]) - len(webs[1])
+    got = changed_by(tally, scenarios.removed, scenarios.added)
+    assert got.tolist() == [
+        sum(map(tally.of, item.added)) - sum(map(tally.of, item.removed)) for item in items
+    ]
 
 
 def test_equal_tallies_share_a_column() -> None:
