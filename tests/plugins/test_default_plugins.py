@@ -39,6 +39,7 @@ def test_the_first_part_is_complete() -> None:
         "NodeResourcesFit",
         "PodTopologySpread",
         "NodeResourcesBalancedAllocation",
+        "DefaultPreemption",
         "ImageLocality",
         "InterPodAffinity",
         "DefaultBinder",
