@@ -6,7 +6,7 @@ Made once per cycle by `inter_pod_affinity`; what-ifs lay their changes over it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
@@ -15,7 +15,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.selectors import all_of
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import NodeTable, PodChanges, PodTable, Tally
+from berth_sdk.tables import NodeTable, PodChanges, changed_by
 from numpy.typing import NDArray
 
 from berth_plugins.affinity_tallies import READING, terms_of
@@ -39,7 +39,7 @@ class Changes:
     existing: ByKey
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """Counts by domain. `affinity`: pods that all required terms mean, by each term's key; `anti`: pods that
     a required anti-affinity term means; `existing`: terms of other pods' required anti-affinity that mean
@@ -52,7 +52,6 @@ class Neighbours:
     affinity: ByKey
     anti: ByKey
     existing: ByKey
-    _counted: dict[Tally, tuple[PodTable, Numbers]] = field(default_factory=dict)
 
     def judge(self, nodes: NodeTable, changes: Changes | None = None) -> Verdicts:
         """One verdict per row. `changes`: of as many scenarios as there are rows."""
@@ -71,27 +70,17 @@ class Neighbours:
     def changes(self, scenarios: Scenarios) -> Changes:
         """What the pods that leave and come mean for the counts on each scenario's node."""
         nobody = np.zeros(len(scenarios), dtype=np.int64)
-        affinity = self._change(self.wishes.together, scenarios) if self.wishes.required else nobody
+        removed, added = scenarios.removed, scenarios.added
+        affinity = changed_by(self.wishes.together, removed, added) if self.wishes.required else nobody
         anti = {
-            key: sum((self._change(tally, scenarios) for tally in tallies), nobody)
+            key: sum((changed_by(tally, removed, added) for tally in tallies), nobody)
             for key, tallies in self.wishes.anti_by_key.items()
         }
         existing: dict[str, Numbers] = {}
-        for sign, changes in ((-1, scenarios.removed), (1, scenarios.added)):
+        for sign, changes in ((-1, removed), (1, added)):
             for key, numbers in self._unwelcoming(changes).items():
                 existing[key] = existing.get(key, nobody) + sign * numbers
         return Changes(affinity, anti, existing)
-
-    def _change(self, tally: Tally, scenarios: Scenarios) -> Numbers:
-        """int64[m]: what the tally's count on each node changes by."""
-        removed, added = scenarios.removed, scenarios.added
-        if not len(removed):
-            return added.total(tally.over(added.table))
-        known = self._counted.get(tally)
-        if known is None or known[0] is not removed.table:
-            # Nearly always the snapshot's own table, which does not move before the cycle is over.
-            known = self._counted[tally] = (removed.table, tally.over(removed.table))
-        return added.total(tally.over(added.table)) - removed.total(known[1])
 
     def _unwelcoming(self, changes: PodChanges) -> dict[str, Numbers]:
         """By topology key, int64[m]: the terms that these pods carry and that keep `pod` away."""

@@ -91,7 +91,13 @@ class PodsWith:
 
 def changed_by(tally: Tally, removed: PodChanges, added: PodChanges) -> NDArray[np.int64]:
     """int64[m]: what each row of a table of what-ifs counts more than its node does (`Scenarios`)."""
-    return added.total(tally.over(added.table)) - removed.total(tally.over(removed.table))
+    return _total(tally, added) - _total(tally, removed)
+
+
+def _total(tally: Tally, changes: PodChanges) -> NDArray[np.int64]:
+    if not len(changes):
+        return np.zeros(len(changes.starts) - 1, dtype=np.int64)
+    return changes.total(tally.over(changes.table))
 
 
 class _Domains:
