@@ -378,8 +378,13 @@ class WatchedPreemption:
             return {}
         plugin, result = self._answer
         status = result.status
-        shown: Json = {"code": status.code.kube_name, "message": status.message, **self._evaluation}
-        return shown if status.is_success else {**shown, "plugin": status.plugin or plugin}
+        shown: Json = {"code": status.code.kube_name, "message": status.message}
+        if not status.is_success:
+            shown["plugin"] = status.plugin or plugin
+        nothing: Json = {"best": [], "candidates": [], "numPDBViolations": 0, "potentialNodes": []}
+        # The other fields are there when they say something.
+        found = {name: value for name, value in self._evaluation.items() if name in nothing or value}
+        return shown | nothing | {"eligible": False} | found
 
 
 def _shown_evaluation(found: Evaluation) -> Json:
