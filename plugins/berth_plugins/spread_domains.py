@@ -8,13 +8,14 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go`, v1.36.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from berth_sdk.node_selectors import RequiredNodeAffinity
 from berth_sdk.pod import Toleration
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, Tally
 from numpy.typing import NDArray
 
 from berth_plugins.tolerations import first_untolerated
@@ -44,21 +45,22 @@ class Area:
 
     `labels` (int32[slots]): each node's code, 0: it lacks the label. `codes`: the same, but a node without
     the label has the code of the empty value, if any node has that. `size`: codes are below it.
-    `present`: the codes of domains with a node that takes part.
+    `present`: the codes of domains with a node that takes part; `count`: how many domains all nodes are in.
+    `lacking`: some node lacks the label.
     """
 
-    __slots__ = ("_bins", "_version", "codes", "key", "labels", "lacking", "present", "size")
+    __slots__ = ("_among", "_version", "codes", "count", "key", "labels", "lacking", "present", "size")
 
     def __init__(self, key: AreaKey) -> None:
         self.key = key
-        self._version: object = None
+        self._version: Hashable = None
+        self._among: NDArray[np.bool_] | None = None
         self.labels: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.codes: NDArray[np.int32] = self.labels
-        self._bins: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self.present: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self.size = 1
-        self.present: NDArray[np.intp] = self._bins
+        self.count = 0
         self.lacking = False
-        """Some node lacks the label."""
 
     def catch_up(self, whole: NodeTable) -> None:
         """Look at the nodes again if any has changed. `whole`: every node of the snapshot."""
@@ -73,23 +75,32 @@ class Area:
         empty = values.find("")
         if self.lacking and empty > 0:
             codes = np.where(labels == 0, np.int32(empty), labels)
-        # Slots that take no part, or have no node, count in a bin of their own behind all codes.
-        bins = np.where(self._taking_part(whole), codes, self.size)
-        self.present = np.flatnonzero(np.bincount(bins, minlength=self.size + 1)[: self.size])
+        takes_part = self._taking_part(whole)
+        self.present = np.flatnonzero(np.bincount(codes[takes_part], minlength=self.size))
+        self.count = int(np.count_nonzero(np.bincount(codes)))
         slots = whole.slots
-        self.labels = _scattered(labels, whole.rows, slots, 0)
-        self.codes = self.labels if codes is labels else _scattered(codes, whole.rows, slots, 0)
-        self._bins = _scattered(bins, whole.rows, slots, self.size).astype(np.intp)
+        self.labels = _scattered(labels, whole.rows, slots)
+        self.codes = self.labels if codes is labels else _scattered(codes, whole.rows, slots)
+        self._among = None if takes_part.all() else _scattered(takes_part, whole.rows, slots)
 
-    def sums(self, counts: Column) -> Column:
-        """int64[size]: the counts (int64[slots]) of the nodes that take part, by domain."""
-        sums = np.bincount(self._bins, weights=counts, minlength=self.size + 1)
-        # Whole numbers below 2**53 are exact.
-        return sums[: self.size].astype(np.int64)
+    def sums(self, whole: NodeTable, tally: Tally) -> Column:
+        """int64[size]: the pods of `tally` on the nodes that take part, by domain; read-only. The area must
+        be up to date.
+        """
+        sums = whole.pod_counts.by_domain(tally, self.key.topology_key, self._among)
+        if self.codes is self.labels:
+            return sums
+        # Nodes without the label count in the domain of the empty value.
+        others = (self.labels != self.codes) if self._among is None else self._among & (self.labels == 0)
+        sums = sums.copy()
+        sums[self.codes[others]] += whole.pod_counts.column(tally)[others].sum()
+        return sums
 
     def takes_part(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool[m]: whether the nodes in these slots take part."""
-        return self._bins.take(slots) < self.size
+        """bool[m]: whether the nodes in these slots, which have the label, take part."""
+        if self._among is None:
+            return np.ones(len(slots), dtype=np.bool_)
+        return self._among.take(slots)
 
     def _taking_part(self, whole: NodeTable) -> NDArray[np.bool_]:
         mask = np.ones(len(whole), dtype=np.bool_)
@@ -129,8 +140,8 @@ class Areas:
         return area
 
 
-def _scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int, rest: int) -> NDArray[Any]:
-    """By slot what `values` are by row; `rest` elsewhere."""
-    column = np.full(slots, rest, dtype=values.dtype)
+def _scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int) -> NDArray[Any]:
+    """By slot what `values` are by row; 0 elsewhere."""
+    column = np.zeros(slots, dtype=values.dtype)
     column[rows] = values
     return column

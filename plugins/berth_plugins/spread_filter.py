@@ -36,7 +36,11 @@ class _Domains:
     def __init__(self, area: Area, sums: Counts, min_domains: int) -> None:
         self.area = area
         self.sums = sums
-        self.minimum = int(sums.take(area.present).min()) if len(area.present) else _NO_DOMAIN
+        self.minimum = _NO_DOMAIN
+        if len(area.present):
+            # Nearly always every code but 0 is a domain, and nothing has to be picked out.
+            counts = sums[1:] if len(area.present) == len(sums) - 1 else sums.take(area.present)
+            self.minimum = int(counts.min())
         self.few = len(area.present) < min_domains
         """Fewer domains than asked for: the smallest count reads as 0."""
 
@@ -68,10 +72,7 @@ class Spread:
         domains = []
         for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
             area.catch_up(whole)
-            if tally is None:
-                sums = np.zeros(area.size, dtype=np.int64)
-            else:
-                sums = area.sums(whole.pod_counts.column(tally))
+            sums = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
             domains.append(_Domains(area, sums, constraint.min_domains))
         return Spread(plan, domains)
 
@@ -108,4 +109,6 @@ class Spread:
 
 
 def _verdicts(groups: NDArray[np.int32] | None, count: int) -> Verdicts:
-    return Verdicts.feasible(count) if groups is None else Verdicts(groups.astype(np.int32), _STATUSES)
+    if groups is None:
+        return Verdicts.feasible(count)
+    return Verdicts(groups.astype(np.int32, copy=False), _STATUSES)

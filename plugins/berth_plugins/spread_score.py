@@ -27,6 +27,8 @@ class Preferences:
     def __init__(self, plan: Plan, ignored: NDArray[np.bool_] | None) -> None:
         self._plan = plan
         self._ignored = ignored
+        # Only hand-made objects have such a skew; scores below 0 need more care.
+        self._odd = any(one.max_skew < 1 for one in plan.constraints)
         self._terms: list[tuple[Area, NDArray[Any], bool]] = []
 
     @staticmethod
@@ -52,7 +54,7 @@ class Preferences:
                 total += np.where(labels == 0, 0.0, nodes.take_of(values))
             else:
                 total += nodes.take_of(values)
-        raw = _rounded(total)
+        raw = _rounded(total) if self._odd else _rounded_up(total)
         ignored = _ignored(self._plan, nodes)
         if ignored is not None:
             raw[ignored] = 0
@@ -66,24 +68,25 @@ class Preferences:
         if highest == 0:
             scores = np.full(len(raw), most, dtype=np.int64)
         else:
-            above = most * (highest + int(counted.min()) - raw)
-            scores = np.sign(above) * (np.abs(above) // highest)
-        scores[raw == _INVALID] = 0
+            lowest = int(counted.min())
+            above = most * (highest + lowest - raw)
+            scores = above // highest if lowest >= 0 else np.sign(above) * (np.abs(above) // highest)
+        if self._odd:
+            scores[raw == _INVALID] = 0
         if ignored is not None:
             scores[ignored] = 0
         return scores
 
     def _add(self, i: int, constraint: Constraint, nodes: NodeTable, whole: NodeTable) -> None:
         area, tally = self._plan.areas[i], self._plan.tallies[i]
-        counts = None if tally is None else whole.pod_counts.column(tally)
         by_slot = constraint.topology_key == HOSTNAME
         if by_slot:
             # A node is its own domain, whether it takes part or not.
             size = len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
-            found = np.zeros(len(area.labels), dtype=np.int64) if counts is None else counts
+            found = np.zeros(whole.slots, dtype=np.int64) if tally is None else whole.pod_counts.column(tally)
         else:
             size = _distinct(area, nodes, self._ignored)
-            found = np.zeros(area.size, dtype=np.int64) if counts is None else area.sums(counts)
+            found = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
         values = found.astype(np.float64) * math.log(size + 2)
         values += constraint.max_skew - 1
         if not by_slot:
@@ -103,14 +106,22 @@ def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:
 
 def _distinct(area: Area, nodes: NodeTable, ignored: NDArray[np.bool_] | None) -> int:
     """How many domains the nodes that are not ignored are in; all without the label are in one."""
+    if ignored is None and len(nodes) == nodes.snapshot_size:
+        return area.count
     codes = nodes.take_of(area.codes)
     seen = np.zeros(area.size, dtype=np.bool_)
     seen[codes if ignored is None else codes[~ignored]] = True
     return int(np.count_nonzero(seen))
 
 
+def _rounded_up(numbers: NDArray[np.float64]) -> Counts:
+    """Half away from zero, of numbers that are 0 or at least 0.5; writes to them."""
+    numbers += 0.5
+    return np.floor(numbers, out=numbers).astype(np.int64)
+
+
 def _rounded(numbers: NDArray[np.float64]) -> Counts:
-    """Half away from zero."""
+    """Half away from zero, of any."""
     size = np.abs(numbers)
     whole = np.floor(size)
     whole += size - whole >= 0.5
