@@ -156,11 +156,12 @@ def _read_shape(raw: Mapping[str, Any], kind: str, path: str, findings: Findings
         )
         for i, item in enumerate(maps(given, "shape", f"{path}.shape"))
     ]
-    _check_shape(points, f"{path}.shape", findings)
+    check_shape(points, f"{path}.shape", findings)
     return [(used, score * MAX_NODE_SCORE // _MAX_SHAPE_SCORE) for used, score in points]
 
 
-def _check_shape(points: Sequence[tuple[int, int]], path: str, findings: Findings) -> None:
+def check_shape(points: Sequence[tuple[int, int]], path: str, findings: Findings) -> None:
+    """Say what is wrong with (utilization, score) points."""
     if not points:
         findings.required(path, "at least one point must be specified")
     for i, (before, after) in enumerate(pairwise(points), start=1):

@@ -82,6 +82,11 @@ class _LockedReader:
         with self._lock:
             return self._reader.get(name, namespace)
 
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """What changed after `version`; None: everything may have."""
+        with self._lock:
+            return self._reader.moved_since(version)
+
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
         """All objects, or those of one namespace, by key."""
         with self._lock:

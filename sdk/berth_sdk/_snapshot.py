@@ -174,6 +174,10 @@ class ObjectView:
         """One object, or None."""
         return self._copy.store(self._resource).get(name, namespace)
 
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """What changed after `version`; None: too long ago, or the copy was made anew."""
+        return self._copy.store(self._resource).moved_since(version)
+
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
         """All objects, or those of one namespace, by namespace and name."""
         return self._copy.store(self._resource).list(namespace)

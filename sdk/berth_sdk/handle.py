@@ -7,6 +7,7 @@ Source: kube-scheduler `framework/interface.go` Handle, v1.36; there is no API p
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
@@ -29,7 +30,13 @@ class ObjectReader(Protocol):
         """One object, or None."""
         ...
 
-    def list(self, namespace: str | None = None) -> list[KubeObject]:
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """(namespace, name) of every object that came, changed or went after `version`, repeats included;
+        None: that is too long ago, or of another store, so that everything may have changed.
+        """
+        ...
+
+    def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
         """All objects, or those of one namespace, by key."""
         ...
 

@@ -15,6 +15,7 @@ from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_requests import requests_of
+from berth_sdk.pod_volume import PodVolume, volumes_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 _EMPTY: Final[Mapping[str, Any]] = {}
@@ -92,6 +93,8 @@ class Pod:
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """What `berth_sdk.signature` found for it, once asked."""
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
+    _volumes: tuple[PodVolume, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """See `volumes`: made at ingest, or of an object that came over the wire once asked."""
 
     @property
     def key(self) -> str:
@@ -134,6 +137,18 @@ class Pod:
             self.object.release()
         return known
 
+    @property
+    def volumes(self) -> tuple[PodVolume, ...]:
+        """The volumes that name storage, in order; empty where the object is not known."""
+        known = self._volumes
+        if known is None:
+            was_parsed = self.object is None or self.object.is_parsed
+            known = volumes_of(self.spec, self.name)
+            object.__setattr__(self, "_volumes", known)
+            if self.node_name and self.object is not None and not was_parsed:
+                self.object.release()
+        return known
+
     def on_node(self, node_name: str) -> Pod:
         """This pod as it will be once it is bound to `node_name`."""
         # `dataclasses.replace` costs five times as much, and every cycle needs one.
@@ -159,8 +174,9 @@ class Pod:
             requests = requests_of(spec, status if node_name else None)
             containers = [*items(spec, "initContainers"), *items(spec, "containers")]
             volumes = items(spec, "volumes")
+            name = metadata.get("name") or ""
             pod = Pod(
-                name=metadata.get("name") or "",
+                name=name,
                 namespace=metadata.get("namespace") or "default",
                 uid=metadata.get("uid") or "",
                 resource_version=metadata.get("resourceVersion") or "",
@@ -190,7 +206,7 @@ class Pod:
                     *(container.get("image") or "" for container in containers),
                     *(volume["image"].get("reference") or "" for volume in volumes if volume.get("image")),
                 ),
-                claims=_claims(metadata.get("name") or "", volumes),
+                claims=_claims(name, volumes),
                 never_preempts=spec.get("preemptionPolicy") == "Never",
                 terminating=metadata.get("deletionTimestamp") is not None,
                 created_at_s=timestamp(metadata.get("creationTimestamp")),
@@ -199,6 +215,7 @@ class Pod:
             )
             # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
             object.__setattr__(pod, "_pod_affinity", PodAffinity.of_spec(spec, pod.namespace))
+            object.__setattr__(pod, "_volumes", volumes_of(spec, name) if volumes else ())
             return pod
         except (AttributeError, TypeError, KeyError) as err:
             # A list where a map is due, a number where a string is due: the shape is wrong somewhere.

@@ -63,6 +63,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "taints",
         "ties",
         "topology-spread",
+        "volumes",
     ]
 
 

@@ -82,6 +82,10 @@ class ClusterState:
         """Every node's name."""
         return self.nodes.names
 
+    async def refresh(self) -> None:
+        """Bring the snapshot up to date."""
+        self.snapshot.update(self.cache)
+
     def has_node(self, node_name: str) -> bool:
         """Whether there is such a node."""
         return node_name in self.snapshot.columns.index_of

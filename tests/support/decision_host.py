@@ -85,7 +85,8 @@ def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
     enabled = [{"name": name, "weight": weight} for name, weight in weights.items()]
     profile = {
         "schedulerName": PROFILE,
-        "plugins": {"multiPoint": {"enabled": enabled}},
+        # In the records a pod is bound right after Reserve: nobody binds volumes, so nobody waits for it.
+        "plugins": {"multiPoint": {"enabled": enabled}, "preBind": {"disabled": [{"name": "*"}]}},
         "pluginConfig": [{"name": name, "args": value} for name, value in args.items()],
     }
     document = {

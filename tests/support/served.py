@@ -18,6 +18,7 @@ from pathlib import Path
 
 from berth_host.attach.wanted import Place
 from berth_host.cache.resources import kind_of
+from berth_host.config.berth.points import PointPolicy
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_sdk.events import ClusterEvent
@@ -37,6 +38,11 @@ DEFAULT_PLUGINS = sorted(
     entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith("berth_plugins.")
 )
 START_TIMEOUT_S = 60.0
+# Decisions are compared, not times, and machines may be busy.
+PATIENT = {
+    point: PointPolicy(deadline_s=10.0)
+    for point in ("preEnqueue", "queueSort", "queueingHints", "preFilter", "filter", "preScore", "score")
+}
 
 
 @contextmanager
@@ -138,7 +144,7 @@ class Served:
     @asynccontextmanager
     async def _attached(self, plug: Plug, nodes: NodeTable) -> AsyncIterator[AttachedHost]:
         place = Place(endpoint=self._endpoint, plugins=(wanted(plug.cls.__name__, args=plug.args),))
-        host = AttachedHost([place], node_count=0)
+        host = AttachedHost([place], node_count=0, points=PATIENT)
         whole = nodes.whole
         for resource, items in plug.objects.items():
             for item in items:
@@ -156,7 +162,7 @@ class Served:
 
 def _cycle(host: AttachedHost, pod: Pod) -> CycleContext:
     """A cycle that the server has not seen: it outlives the hosts that ask it."""
-    return CycleContext(uuid.uuid4().hex, pod, PROFILE, version=host.state.version)
+    return CycleContext(uuid.uuid4().hex, pod, PROFILE, version=host.state.version, budget_s=60.0)
 
 
 def _unsigned(status: Status) -> Status:

@@ -39,6 +39,7 @@ class SnapshotState:
     """`attach.feed.HostState` over the host's snapshot."""
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self._snapshot = host.snapshot
         self._log = ChangeLog(host.snapshot)
 
@@ -58,6 +59,10 @@ class SnapshotState:
     def node_names(self) -> list[str]:
         """Every node."""
         return self._snapshot.nodes.names
+
+    async def refresh(self) -> None:
+        """Bring the snapshot up to date, when no cycle reads it."""
+        await self._host.refresh_snapshot()
 
 
 class HostAttachments:

@@ -102,7 +102,7 @@ class Host:
         self.attachments = HostAttachments(configuration, self, self.handle_server)
         self.clients = self._make_clients()
         self.status = PodStatusWriter(cluster, self.clock)
-        self.wiring = QueueWiring(self.clock, self._refresh_snapshot)
+        self.wiring = QueueWiring(self.clock, self.refresh_snapshot)
         self.queue, frameworks = self._make_queue_and_frameworks()
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self._forget, self.status)
@@ -142,7 +142,7 @@ class Host:
 
     async def synchronise(self) -> None:
         """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
-        await self._refresh_snapshot()
+        await self.refresh_snapshot()
         await self.attachments.synchronise()
 
     async def start(self) -> None:
@@ -268,7 +268,7 @@ class Host:
             if pod.nominated_node and not pod.node_name and pod.scheduler_name in ours
         ]
 
-    async def _refresh_snapshot(self) -> None:
+    async def refresh_snapshot(self) -> None:
         """Bring the snapshot up to date, now or when the cycle that holds it is over."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

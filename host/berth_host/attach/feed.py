@@ -29,6 +29,10 @@ class HostState(StateSource, Protocol):
         """Every node."""
         ...
 
+    async def refresh(self) -> None:
+        """Bring the snapshot up to date, when no cycle reads it."""
+        ...
+
 
 class InstanceFeed:
     """`needs`: those of all plugins of the instance, which holds their union."""
@@ -50,6 +54,10 @@ class InstanceFeed:
     def node_names(self) -> list[str]:
         """Every node of the snapshot."""
         return self._state.node_names()
+
+    async def refresh(self) -> None:
+        """Bring the snapshot up to date, when no cycle reads it."""
+        await self._state.refresh()
 
     def delta(self, base: StateVersion) -> pb.StateDelta | None:
         """From `base` to the snapshot; None where the way is not known or too large for a call."""

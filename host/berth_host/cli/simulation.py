@@ -21,6 +21,7 @@ from berth_host.cli.report import PluginCost, Report
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.manifests.loading import Loaded, load
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.plugins import PluginAbsentError
@@ -95,7 +96,9 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
     bound = _BoundCount(on_bound)
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
     unsubscribe = prepared.server.store.subscribe(bound.see)
+    volumes = VolumeController(prepared.server)
     try:
+        volumes.start()
         await host.start()
         started_s = time.perf_counter()
         await Settling(host, prepared.clock).run()
@@ -107,6 +110,7 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         warnings = [*attachment_warnings(host), *failure_warnings(host)]
     finally:
         unsubscribe()
+        volumes.stop()
         await host.stop()
     return Finished(report, host, prepared.server, costs, warnings)
 

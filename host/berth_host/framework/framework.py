@@ -144,9 +144,8 @@ class Framework:
                 # The others run on: preemption needs the state that they make.
                 rejected = status.with_plugin(client.name)
             elif not status.is_success:
-                return PreFilterOutcome(
-                    Status.error(f'running PreFilter plugin "{client.name}": {status.message}')
-                )
+                text = f'running PreFilter plugin "{client.name}": {status.message}'
+                return PreFilterOutcome(Status(Code.ERROR, (text,), client.name))
             elif answer.eligible is not None:
                 restricting.append(client.name)
                 eligible = answer.eligible if eligible is None else eligible & answer.eligible

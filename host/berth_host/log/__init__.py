@@ -47,6 +47,7 @@ EVENTS: Final = frozenset(
         "queue.pod_queued_twice",
         "task.failed",
         "victim.evicted",
+        "volume.not_bound",
         "watch.object_refused",
     }
 )

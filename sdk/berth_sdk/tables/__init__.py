@@ -12,10 +12,13 @@ from berth_sdk.tables.object_store import ObjectStore, StoredObject
 from berth_sdk.tables.pod_changes import PodChanges
 from berth_sdk.tables.pod_counts import PodCounts, PodsWith, Tally, changed_by
 from berth_sdk.tables.pod_table import PodTable
+from berth_sdk.tables.pod_volumes import PodVolumes
+from berth_sdk.tables.slot_follower import Moved, SlotFollower
 from berth_sdk.tables.state_version import StateVersion
 
 __all__ = [
     "Dictionary",
+    "Moved",
     "NodeColumns",
     "NodeTable",
     "NodeUsage",
@@ -24,7 +27,9 @@ __all__ = [
     "PodChanges",
     "PodCounts",
     "PodTable",
+    "PodVolumes",
     "PodsWith",
+    "SlotFollower",
     "StateVersion",
     "StoredObject",
     "Tally",

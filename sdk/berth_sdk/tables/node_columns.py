@@ -19,6 +19,7 @@ from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.pod_counts import PodCounts
+from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import extended, read_only
 from berth_sdk.tables.slot_log import SlotLog
 
@@ -105,6 +106,7 @@ class NodeColumns:
         self.images = NodeImages(self)
         self.pods: PodTable | None = None
         self.pod_counts = PodCounts(self)
+        self.pod_volumes = PodVolumes(self)
         self._free: list[int] = []
         self._freed: list[tuple[int, int]] = []
         self._rows: NDArray[np.intp] | None = None

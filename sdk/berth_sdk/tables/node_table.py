@@ -18,6 +18,7 @@ from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, changed_usage
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_counts import PodCounts
+from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import read_only
 
 if TYPE_CHECKING:
@@ -261,6 +262,11 @@ class NodeTable:
     def pod_counts(self) -> PodCounts:
         """Counts of pods by node and by domain, over every node of the snapshot."""
         return self._columns.pod_counts
+
+    @property
+    def pod_volumes(self) -> PodVolumes:
+        """The pods with storage, by slot, over every node of the snapshot."""
+        return self._columns.pod_volumes
 
     # --- rows ----------------------------------------------------------------------------------
 

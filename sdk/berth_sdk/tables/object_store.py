@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.tables.slot_log import RecentLog
 from berth_sdk.tables.tombstones import Tombstones
 
 _VERSIONS_PER_STORE: Final = 1 << 40
@@ -38,14 +39,16 @@ class ObjectStore:
     it is another one.
     """
 
-    __slots__ = ("_items", "_listed", "generation_sum", "removed", "version")
+    __slots__ = ("_first", "_items", "_listed", "_moved", "generation_sum", "removed", "version")
 
     def __init__(self) -> None:
         # Oldest change first, so that "changed since" reads the tail alone.
         self._items: OrderedDict[tuple[str, str], StoredObject] = OrderedDict()
         self._listed: dict[str | None, list[KubeObject]] = {}
+        self._moved: RecentLog[tuple[str, str]] = RecentLog()
+        self._first = next(_births) * _VERSIONS_PER_STORE
         self.generation_sum = 0
-        self.version = next(_births) * _VERSIONS_PER_STORE
+        self.version = self._first
         self.removed: Tombstones[ObjectRef] = Tombstones()
 
     def __len__(self) -> int:
@@ -81,6 +84,12 @@ class ObjectStore:
         changed.reverse()
         return changed
 
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """(namespace, name) of what changed after `version`; None: that is too long ago to be known."""
+        if not self._first <= version <= self.version:
+            return None
+        return self._moved.since(version - self._first)
+
     def put(self, ref: ObjectRef, item: KubeObject | None, generation: int) -> None:
         """Store an object in place of the one with its name; generations must not go back."""
         key = (ref.namespace, ref.name)
@@ -90,7 +99,7 @@ class ObjectStore:
         self._items[key] = StoredObject(ref, item, generation)
         self._items.move_to_end(key)
         self.generation_sum += generation
-        self._changed()
+        self._changed(key)
 
     def remove(self, namespace: str, name: str, generation: int) -> StoredObject | None:
         """Drop an object; None if there was none. `generation` is that of the removal."""
@@ -98,9 +107,10 @@ class ObjectStore:
         if old is not None:
             self.generation_sum -= old.generation
             self.removed.add(generation, old.ref)
-            self._changed()
+            self._changed((namespace, name))
         return old
 
-    def _changed(self) -> None:
+    def _changed(self, key: tuple[str, str]) -> None:
         self._listed.clear()
+        self._moved.add(key)
         self.version += 1

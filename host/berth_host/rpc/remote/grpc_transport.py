@@ -7,6 +7,7 @@ the same budget, and reads the reply (`replies`). Called by `PluginClient`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
@@ -37,7 +38,12 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.errors.plugins import PluginProtocolError, PluginStaleError, PluginTimeoutError
+from berth_host.errors.plugins import (
+    PluginError,
+    PluginProtocolError,
+    PluginStaleError,
+    PluginTimeoutError,
+)
 from berth_host.errors.state import InvariantError
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
@@ -297,8 +303,11 @@ class GrpcTransport:
     async def pre_bind(
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult], deadline_s: float
     ) -> PreBindResult | None:
-        """One round; None: no code."""
-        rounds, _ = cycle.rounds.get(self._plugin, (1, 0.0))
+        """One round; None: no code. Who is asked again sees the objects as they are now."""
+        rounds, ends_s = cycle.rounds.get(self._plugin, (1, 0.0))
+        if rounds > 1:
+            await self._freshen(ends_s)
+            deadline_s = min(deadline_s, ends_s - time.monotonic())
         results = codec.encode_patched(patched)
         self.link.pre_binds_open += 1
         try:
@@ -376,6 +385,16 @@ class GrpcTransport:
                 self._outbox.ended_told(ended)
             else:
                 self._outbox.return_ended(ended)
+
+    async def _freshen(self, ends_s: float) -> None:
+        """Bring the instance's copy up to date: what a plugin waits for happens outside of cycles."""
+        feed = self.link.feed
+        if feed is None or not self._reads_objects:
+            return
+        await feed.refresh()
+        # With a copy that could not be brought on the plugin just waits on.
+        with contextlib.suppress(PluginError):
+            await self.link.sync((self._plugin, calls.PRE_BIND.rpc), ends_s)
 
     async def _ask_bind(
         self,

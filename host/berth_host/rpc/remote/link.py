@@ -63,6 +63,10 @@ class StateFeed(Protocol):
         """Every node of the snapshot."""
         ...
 
+    async def refresh(self) -> None:
+        """Bring the snapshot up to date, when no cycle reads it."""
+        ...
+
     def delta(self, base: StateVersion) -> pb.StateDelta | None:
         """From `base` to the snapshot; None where the way is not known or too large for a call."""
         ...

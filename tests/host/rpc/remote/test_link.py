@@ -142,6 +142,9 @@ class OneVersion:
     def node_names(self) -> list[str]:
         return []
 
+    async def refresh(self) -> None:
+        """Nothing moves."""
+
     def delta(self, base: StateVersion) -> None:
         return None
 

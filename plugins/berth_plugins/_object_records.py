@@ -1,0 +1,74 @@
+"""`Records`: the objects of one declared resource as typed records, each read once.
+
+Used by plugins that read claims, volumes, classes and the like. An object is immutable: the record of one
+is made when it is first asked for, and again when another object stands in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from berth_sdk.handle import Handle, ObjectReader
+from berth_sdk.kube_object import KubeObject
+
+R = TypeVar("R")
+Key = tuple[str, str]
+"""(namespace, name)."""
+
+
+class Records(Generic[R]):
+    """`read`: an object -> its record; it may raise ObjectError for one that cannot be read."""
+
+    def __init__(self, handle: Handle, resource: str, read: Callable[[KubeObject], R]) -> None:
+        self._handle = handle
+        self._resource = resource
+        self._read = read
+        self._reader: ObjectReader | None = None
+        self._known: dict[Key, tuple[KubeObject, R]] = {}
+
+    @property
+    def reader(self) -> ObjectReader:
+        """The objects themselves."""
+        if self._reader is None:
+            self._reader = self._handle.objects(self._resource)
+        return self._reader
+
+    def get(self, name: str, namespace: str = "") -> R | None:
+        """The record of one object, or None."""
+        item = self.reader.get(name, namespace)
+        key = (namespace, name)
+        if item is None:
+            self._known.pop(key, None)
+            return None
+        known = self._known.get(key)
+        if known is None or known[0] is not item:
+            known = self._known[key] = (item, self._read(item))
+        return known[1]
+
+    def follow(self) -> Follower:
+        """Somebody who wants to hear which objects changed."""
+        return Follower(self.reader)
+
+    def everything(self) -> Iterator[Key]:
+        """The key of every object there is."""
+        for item in self.reader.list():
+            ref = item.ref
+            yield ref.namespace, ref.name
+
+
+class Follower:
+    """Hears which objects changed since it asked last."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader = reader
+        self._version = -1
+
+    def moved(self) -> list[Key] | None:
+        """(namespace, name) of what changed, repeats left out; None: everything, also the first time."""
+        version = self._reader.version
+        if version == self._version:
+            return []
+        moved = self._reader.moved_since(self._version)
+        self._version = version
+        return None if moved is None else list(dict.fromkeys(moved))

@@ -1,0 +1,68 @@
+"""A pod's volumes -> those that scheduling looks at: claims, and disks named in the pod itself.
+
+Read by `Pod.volumes`. Config maps, secrets, projected tokens and the like say nothing about where a pod
+can run and are left out. Source: core/v1 VolumeSource; component-helpers `storage/ephemeral/ephemeral.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+PERSISTENT_VOLUME_CLAIM: Final = "persistentVolumeClaim"
+EPHEMERAL: Final = "ephemeral"
+SOURCES: Final = (
+    PERSISTENT_VOLUME_CLAIM,
+    EPHEMERAL,
+    "csi",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cinder",
+    "iscsi",
+    "portworxVolume",
+    "rbd",
+    "vsphereVolume",
+)
+"""The fields of a volume that name storage; of a volume with several the first is what counts."""
+_KNOWN: Final = frozenset(SOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """One volume. `source`: the field that says where it comes from; `details`: what stands there.
+
+    `claim`: the claim's name, of a claim or a generic ephemeral volume; else empty.
+    """
+
+    name: str
+    source: str
+    details: Mapping[str, Any]
+    claim: str = ""
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether a claim stands for it: one that the pod names, or one made for it."""
+        return self.source in (PERSISTENT_VOLUME_CLAIM, EPHEMERAL)
+
+
+def volumes_of(spec: Mapping[str, Any], pod_name: str) -> tuple[PodVolume, ...]:
+    """The volumes of a pod's spec that name storage, in order."""
+    found: tuple[PodVolume, ...] = ()
+    for raw in spec.get("volumes") or ():
+        if _KNOWN.isdisjoint(raw):
+            continue
+        name = raw.get("name") or ""
+        for source in SOURCES:
+            details = raw.get(source)
+            if details is not None:
+                found = (*found, PodVolume(name, source, details, _claim(source, details, pod_name, name)))
+    return found
+
+
+def _claim(source: str, details: Mapping[str, Any], pod_name: str, volume_name: str) -> str:
+    if source == PERSISTENT_VOLUME_CLAIM:
+        return details.get("claimName") or ""
+    return f"{pod_name}-{volume_name}" if source == EPHEMERAL else ""

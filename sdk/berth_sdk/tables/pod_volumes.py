@@ -1,0 +1,84 @@
+"""`PodVolumes`: the pods with storage on each node, kept up to date by what moved.
+
+For plugins that judge a node by the volumes in use there. Read through `NodeTable.pod_volumes`, one per set
+of columns. Pods whose volumes name no storage (see `berth_sdk.pod_volume`) cost one look when they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from berth_sdk.pod import Pod
+from berth_sdk.tables.slot_log import SlotLog
+
+if TYPE_CHECKING:
+    from berth_sdk.tables.node_columns import NodeColumns
+
+
+class PodVolumes:
+    """By slot (`NodeTable.rows`). Needs the pods' objects: a served plugin declares
+    `StateNeed.pod_objects()`. Raises ValueError where the pods are not known.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._nodes = columns
+        self._on_slot: dict[int, tuple[Pod, ...]] = {}
+        # PodTable's own lists, which are never changed: the same list holds the same pods.
+        self._seen: dict[int, Sequence[Pod]] = {}
+        self._position = -1
+        self._moved = SlotLog()
+
+    def on_slot(self, slot: int) -> tuple[Pod, ...]:
+        """The pods with storage there, in the order of kube-scheduler's NodeInfo."""
+        self._catch_up()
+        return self._on_slot.get(slot, ())
+
+    def slots(self) -> Iterable[int]:
+        """The slots that have such pods."""
+        self._catch_up()
+        return self._on_slot.keys()
+
+    @property
+    def position(self) -> int:
+        """Where a reader stands that has seen everything."""
+        self._catch_up()
+        return self._moved.position
+
+    def since(self, position: int) -> list[int] | None:
+        """The slots whose pods with storage are others than at `position`; None: too long ago."""
+        self._catch_up()
+        return self._moved.since(position)
+
+    def _catch_up(self) -> None:
+        log = self._nodes.moved
+        if self._position == log.position:
+            return
+        pods = self._nodes.pods
+        if pods is None:
+            raise ValueError("these nodes were built without pods; declare KIND_POD_OBJECT")
+        moved = log.since(self._position) if self._position >= 0 else None
+        self._position = log.position
+        if moved is None:
+            self._moved.forget()
+            self._on_slot.clear()
+            self._seen = {slot: pods.pods_of(slot) for slot in range(self._nodes.capacity)}
+            for slot, here in self._seen.items():
+                found = tuple(pod for pod in here if pod.volumes)
+                if found:
+                    self._on_slot[slot] = found
+            return
+        for slot in dict.fromkeys(moved):
+            here = pods.pods_of(slot)
+            if self._seen.get(slot) is here:
+                continue
+            self._seen[slot] = here
+            found = tuple(pod for pod in here if pod.volumes)
+            before = self._on_slot.get(slot, ())
+            if len(found) == len(before) and all(a is b for a, b in zip(found, before, strict=True)):
+                continue
+            if found:
+                self._on_slot[slot] = found
+            else:
+                del self._on_slot[slot]
+            self._moved.add(slot)
