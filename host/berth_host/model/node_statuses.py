@@ -7,6 +7,7 @@ Source: kube-scheduler `framework/types.go` (NodeToStatus, Diagnosis, FitError),
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from berth_sdk.results import NodeRejections
@@ -93,9 +94,24 @@ class NodeStatuses:
 
     def rejections(self) -> NodeRejections:
         """The form in which PostFilter plugins see it."""
-        rows = np.flatnonzero(self.groups)
-        names = self.table.take(rows).names
-        groups = self.groups[rows].tolist()
-        return NodeRejections(
-            {name: self.statuses[group] for name, group in zip(names, groups, strict=True)}, self.absent
-        )
+        return NodeRejections(_ByNode(self), self.absent)
+
+
+class _ByNode(Mapping[str, Status]):
+    """Explicit rejections by name; a plugin that lets the host search never reads them one by one."""
+
+    def __init__(self, statuses: NodeStatuses) -> None:
+        self._statuses = statuses
+
+    def __getitem__(self, name: str) -> Status:
+        position = self._statuses.table.position(name)
+        group = 0 if position is None else self._statuses.groups.item(position)
+        if not group:
+            raise KeyError(name)
+        return self._statuses.statuses[group]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._statuses.table.take(np.flatnonzero(self._statuses.groups)).names)
+
+    def __len__(self) -> int:
+        return self._statuses.rejected_count

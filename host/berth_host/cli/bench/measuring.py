@@ -8,6 +8,8 @@ pods_per_s.avg             measured pods bound in the windows / seconds of the w
 pods_per_s.p50, p99        of the bindings of each second, as scheduler_perf samples them: seconds without any
                            binding share the rate of the next one that has some; the rest behind the last
                            full second belongs to that second, if it is shorter than half a one
+nominated                  measured pods that preemption has promised a node, and how many of them per second,
+                           from the start of the window to the last first promise in it
 cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
 cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster
                            is part of that process, children (remote plugins) are not
@@ -52,6 +54,7 @@ class _Window:
     wants: Callable[[KubeObject], bool]
     uids: set[str] = field(default_factory=set)
     bound_s: list[float] = field(default_factory=list)
+    nominated_s: dict[str, float] = field(default_factory=dict)
     cpu_s: float = 0.0
 
     @property
@@ -116,6 +119,17 @@ class Meter:
         if window is not None and uid in window.uids:
             window.bound_s.append(time.perf_counter())
 
+    def pod_nominated(self, uid: str) -> None:
+        """A pod was promised a node; the first time counts."""
+        window = self._window
+        if window is not None and uid in window.uids:
+            window.nominated_s.setdefault(uid, time.perf_counter())
+
+    @property
+    def nominated_count(self) -> int:
+        """Pods promised a node in the open window."""
+        return 0 if self._window is None else len(self._window.nominated_s)
+
     def attempt_ended(self, diagnosis: Diagnosis) -> None:
         """An attempt to schedule a pod is over."""
         window = self._window
@@ -138,6 +152,10 @@ class Meter:
             nodes=node_count,
             pods=pods,
             bound=sum(len(window.bound_s) for window in self._closed),
+            nominated=sum(len(window.nominated_s) for window in self._closed),
+            nominated_per_s=rate_of(
+                [(window.started_s, list(window.nominated_s.values())) for window in self._closed]
+            ).avg,
             rate=rate_of([(window.started_s, window.bound_s) for window in self._closed]),
             cycle_p50_ms=float(np.percentile(cycles_ms, 50)),
             cycle_p99_ms=float(np.percentile(cycles_ms, 99)),

@@ -22,7 +22,7 @@ from berth_host.cluster.port import WatchEvent
 
 LOOK_S: Final = 0.25
 PATIENCE_S: Final = 60.0
-"""How long an op waits while none of its pods gets a node although something still moves."""
+"""How long an op waits while none of its pods gets a node, or is promised one, although something moves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class PodWatch:
 
     async def _wait(self, wait: _Wait, moves: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
-        left, since_s, was_still = len(wait.remaining), loop.time(), False
+        progress, since_s, was_still = self._progress(wait), loop.time(), False
         while True:
             try:
                 async with asyncio.timeout(LOOK_S):
@@ -93,12 +93,16 @@ class PodWatch:
                 return
             except TimeoutError:
                 self._host.check()
-            if len(wait.remaining) != left:
-                left, since_s = len(wait.remaining), loop.time()
+            if self._progress(wait) != progress:
+                progress, since_s = self._progress(wait), loop.time()
             is_still = not moves() and not self._host_moves()
             if (is_still and was_still) or loop.time() - since_s > PATIENCE_S:
                 return
             was_still = is_still
+
+    def _progress(self, wait: _Wait) -> tuple[int, int]:
+        """A pod that gets its node, or is promised one, is a step forward."""
+        return len(wait.remaining), self._meter.nominated_count
 
     def _host_moves(self) -> bool:
         """Whether the scheduler does anything, or will when a timer fires."""
@@ -117,6 +121,8 @@ class PodWatch:
         if not node:
             if old is None:
                 self._meter.pod_seen(new)
+            if new.get("status.nominatedNodeName"):
+                self._meter.pod_nominated(new.ref.uid)
             for wait in self._waits:
                 if wait.stage == ATTEMPTED and has_come(new, ATTEMPTED):
                     wait.passed(new.ref.uid)

@@ -44,11 +44,15 @@ class PluginFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured. `pods`: those measured, `bound`: of these, with a node; `nodes`: in the cluster."""
+    """What was measured. `pods`: those measured, `bound`: of these, with a node; `nodes`: in the cluster;
+    `nominated`: of the pods, those that preemption promised a node, so many of them per second.
+    """
 
     nodes: int
     pods: int
     bound: int
+    nominated: int
+    nominated_per_s: float
     rate: Rate
     cycle_p50_ms: float
     cycle_p99_ms: float
@@ -95,6 +99,8 @@ class Result:
                 "p50": round(own.rate.p50, 1),
                 "p99": round(own.rate.p99, 1),
             },
+            "nominated": own.nominated,
+            "nominated_per_s": round(own.nominated_per_s, 1),
             "cycle_ms": {"p50": round(own.cycle_p50_ms, 3), "p99": round(own.cycle_p99_ms, 3)},
             "plugins": [plugin.as_json() for plugin in own.plugins],
             "cpu_ms_per_pod": round(own.cpu_ms_per_pod, 3),

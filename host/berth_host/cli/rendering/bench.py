@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from berth_host.cli.bench.result import Result
 from berth_host.cli.rendering.columns import columns
@@ -27,10 +27,12 @@ _HEADER = (
 
 
 def results_text(results: Sequence[Result]) -> str:
-    """One row per workload, then notes; the GPU share has a column where a workload has one."""
-    with_gpus = any(result.gpu_share is not None for result in results)
-    header = (*_HEADER, "GPU USED") if with_gpus else _HEADER
-    rows = [_row(result, with_gpus=with_gpus) for result in results]
+    """One row per workload, then notes; nominations and GPU shares have columns where a workload has them."""
+    header: tuple[str, ...] = _HEADER
+    rows = [_row(result) for result in results]
+    for title, cells in _own_columns(results):
+        header = (*header, title)
+        rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
     parts = [columns(header, rows, right=range(1, len(header)))]
     parts += notes_texts(results)
     return "\n".join(parts) + "\n"
@@ -71,9 +73,25 @@ def plugins_text(result: Result) -> str:
     return f"{result.title}\n{columns(header, rows, right=(2, 3, 4, 5, 6), indent=2)}\n"
 
 
-def _row(result: Result, *, with_gpus: bool) -> tuple[str, ...]:
+def _own_columns(results: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
+    """Columns that are there only where a workload has something to say in them."""
+    if any(result.figures.nominated for result in results):
+        yield "NOMINATED", [str(result.figures.nominated or "-") for result in results]
+        yield (
+            "NOMINATED/S",
+            [
+                f"{result.figures.nominated_per_s:.0f}" if result.figures.nominated else "-"
+                for result in results
+            ],
+        )
+    if any(result.gpu_share is not None for result in results):
+        shares = (result.gpu_share for result in results)
+        yield "GPU USED", ["-" if share is None else f"{100 * share:.2f} %" for share in shares]
+
+
+def _row(result: Result) -> tuple[str, ...]:
     own, ratio = result.figures, result.ratio
-    row = (
+    return (
         result.title,
         str(own.nodes),
         str(own.pods),
@@ -89,6 +107,3 @@ def _row(result: Result, *, with_gpus: bool) -> tuple[str, ...]:
         "-" if result.threshold is None else f"{result.threshold:g}",
         "-" if ratio is None else f"{ratio:.2f}",
     )
-    if not with_gpus:
-        return row
-    return (*row, "-" if result.gpu_share is None else f"{100 * result.gpu_share:.2f} %")

@@ -45,7 +45,7 @@ class DryRun:
         statuses: NodeStatuses,
     ) -> None:
         self._cycle = cycle
-        self._clients = framework.filters_of(cycle)
+        self._clients = _left_to_ask(framework.filters_of(cycle), cycle, candidates)
         self._candidates = candidates
         self._potential = potential
         self._statuses = statuses
@@ -61,7 +61,7 @@ class DryRun:
         without = np.flatnonzero(potential.counts == 0)
         self._statuses.groups[self._candidates[without]] = self._statuses.group_of(NO_VICTIMS)
         alive = await self._judge(alive, self._clients, record=True)
-        # What other pods cannot change has been said about these nodes.
+        # What other pods cannot change is known of these nodes.
         clients = sensitive(self._clients)
         most = int(potential.counts[alive].max()) if len(alive) else 0
         for step in range(most):
@@ -114,3 +114,19 @@ class DryRun:
         come = self._nominated.take(crowded)
         added = PodChanges(come.table, come.rows, np.append(come.starts, np.full(len(asked), len(come))))
         return crowded, Scenarios.of_changes(self._nodes.take(both), removed.take(both), added)
+
+
+def _left_to_ask(
+    clients: Sequence[PluginClient], cycle: Cycle, candidates: NDArray[np.intp]
+) -> Sequence[PluginClient]:
+    """Without the plugins that other pods cannot influence and that come before every one that rejected a
+    candidate: the cycle's Filter knows already that they pass all of these nodes.
+    """
+    statuses = cycle.statuses
+    if statuses is None:
+        return clients
+    present = np.flatnonzero(np.bincount(statuses.groups[candidates], minlength=len(statuses.statuses)))
+    rejecting = {statuses.statuses[group].plugin if group else "" for group in present.tolist()}
+    names = [client.name for client in clients]
+    first = min((names.index(name) if name in names else 0 for name in rejecting), default=0)
+    return [*sensitive(clients[:first]), *clients[first:]]

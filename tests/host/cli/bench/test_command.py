@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ FIELDS = [
     "pods",
     "bound",
     "pods_per_s",
+    "nominated",
+    "nominated_per_s",
     "cycle_ms",
     "plugins",
     "cpu_ms_per_pod",
@@ -48,6 +51,8 @@ def result(name: str = "C/w", **more: Any) -> Result:
         nodes=5,
         pods=4,
         bound=4,
+        nominated=0,
+        nominated_per_s=0.0,
         rate=Rate(avg=100.04, p50=90.0, p99=120.0),
         cycle_p50_ms=0.5,
         cycle_p99_ms=1.25,
@@ -91,6 +96,15 @@ def test_one_line_of_json_has_exactly_these_fields() -> None:
     ]
     assert (line["threshold"], line["ratio"], line["peak_rss_mb"]) == (50.0, 2.001, 70.3)
     assert (result().as_json("")["threshold"], result().as_json("")["ratio"]) == (None, None)
+
+
+def test_nominations_have_columns_where_there_are_some() -> None:
+    figures = replace(result().figures, nominated=3, nominated_per_s=40.06)
+    preempting = replace(result("A/a"), figures=figures)
+    assert preempting.as_json("")["nominated_per_s"] == 40.1
+    header, first, second = results_text([preempting, result("B/b")]).splitlines()[:3]
+    assert header.endswith("NOMINATED  NOMINATED/S")
+    assert (first.split()[-2:], second.split()[-2:]) == (["3", "40"], ["-", "-"])
 
 
 def test_table_has_a_row_per_workload_and_a_gpu_column_where_it_is_told() -> None:

@@ -1,0 +1,167 @@
+"""A host that dies in the middle of a preemption, and the next one on the same cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from berth_host.app import Host, HostOptions
+from berth_host.app.registry import ClassRegistry
+from berth_host.app.settle import NEVER_FLUSHED_S
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.config.loading import default_configuration
+from berth_host.model.clock import ManualClock
+from berth_host.scheduler.chooser import SeededChooser
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.hosts import START_S, node, pod
+
+NODES = 3
+VICTIMS = 3
+HIGH = ObjectRef(namespace="default", name="high")
+FINALIZER = "example.com/stops-slowly"
+
+
+class MortalCluster(MemoryCluster):
+    """Every write takes a turn of the loop before it is done and another one before its answer is there; a
+    dead host's writes do not happen.
+    """
+
+    is_dead = False
+
+    async def _turn(self) -> None:
+        if self.is_dead:
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+        if self.is_dead:
+            raise asyncio.CancelledError
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        merge_patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        await self._turn()
+        done = await super().patch(
+            resource,
+            ref,
+            merge_patch,
+            subresource=subresource,
+            expected_resource_version=expected_resource_version,
+        )
+        await self._turn()
+        return done
+
+    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        await self._turn()
+        await super().delete(resource, ref, grace_period_s=grace_period_s)
+        await self._turn()
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        await self._turn()
+        await super().bind(pod, node_name)
+        await self._turn()
+
+    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        await self._turn()
+        await super().record_event(pod, type, reason, action, note)
+
+
+def a_host(server: ApiServer, seed: int) -> tuple[Host, MortalCluster]:
+    clock = ManualClock(START_S)
+    cluster = MortalCluster(clock, server)
+    options = HostOptions(clock=clock, chooser=SeededChooser(seed), max_in_pool_s=NEVER_FLUSHED_S)
+    return Host(default_configuration(registered=ClassRegistry().points()), cluster, options), cluster
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the API server has. `leaving`: names of low pods that are gone or on their way."""
+
+    nominated: str
+    bound: str
+    leaving: frozenset[str]
+
+
+def look(server: ApiServer) -> Seen:
+    high = server.get("pods", HIGH)
+    assert high is not None
+    low = {item.ref.name: item for item in server.list("pods") if item.ref.name != HIGH.name}
+    staying = {name for name, item in low.items() if item.get("metadata.deletionTimestamp") is None}
+    every = {f"low-{i}-{j}" for i in range(NODES) for j in range(VICTIMS)}
+    return Seen(
+        high.get("status.nominatedNodeName", ""),
+        high.get("spec.nodeName", ""),
+        frozenset(every - staying),
+    )
+
+
+async def crash_and_take_over(turns: int, slowly: bool, seeds: tuple[int, int]) -> tuple[Seen, Seen]:
+    """What was there after the crash, and at the end."""
+    server = ApiServer(ManualClock(START_S))
+    for i in range(NODES):
+        server.create(node(f"n{i}", cpu="3"))
+        for j in range(VICTIMS):
+            low = pod(f"low-{i}-{j}", cpu="1", nodeName=f"n{i}")
+            if slowly:
+                low["metadata"]["finalizers"] = [FINALIZER]
+            server.create(low)
+    first, cluster = a_host(server, seeds[0])
+    await first.start()
+    server.create(pod(HIGH.name, cpu="3", priority=10))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    cluster.is_dead = True
+    await cluster.stop()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    del first
+    before = look(server)
+
+    second, _ = a_host(server, seeds[1])
+    await second.start()
+    try:
+        await second.run_until_settled()
+        while (left := _stopping(server)) is not None:
+            server.patch("pods", left, {"metadata": {"finalizers": None}})
+            await second.run_until_settled()
+    finally:
+        await second.stop()
+    return before, look(server)
+
+
+def _stopping(server: ApiServer) -> ObjectRef | None:
+    """A pod that waits for its kubelet to be done with it."""
+    found = (item for item in server.list("pods") if item.get("metadata.deletionTimestamp") is not None)
+    ref = next((item.ref for item in found), None)
+    return None if ref is None else ObjectRef(namespace=ref.namespace, name=ref.name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=st.integers(0, 40), slowly=st.booleans(), seeds=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_next_host_finishes_the_preemption_and_begins_no_second_one(
+    turns: int, slowly: bool, seeds: tuple[int, int]
+) -> None:
+    before, after = asyncio.run(crash_and_take_over(turns, slowly, seeds))
+    # Nobody leaves before the nomination is written: without it the next host could not know whom it is for.
+    assert before.nominated or before.bound or not before.leaving
+    assert after.bound
+    if before.nominated:
+        assert after.bound == before.nominated
+    assert after.leaving == {f"low-{after.bound[1:]}-{j}" for j in range(VICTIMS)}
+
+
+def test_the_crashes_above_happen_before_between_and_after_the_evictions() -> None:
+    counts = {len(asyncio.run(crash_and_take_over(turns, False, (0, 1)))[0].leaving) for turns in range(41)}
+    assert {0, VICTIMS} < counts
