@@ -30,8 +30,8 @@ async def preempted(count: int, configuration: str = "") -> tuple[str, set[str],
     async with World([*objects, pod("high", cpu="2", priority=10)], configuration=configuration) as world:
         await world.settle()
         left = {one["metadata"]["name"] for one in low if world.pod(one["metadata"]["name"]) is None}
-        calls = world.host.plugin_stats()["NodeResourcesFit"].get("SimulateFilter")
-        return world.node_of("high"), left, 0 if calls is None else calls.calls
+        calls = world.host.plugin_stats()["NodeResourcesFit"].of("SimulateFilter").calls
+        return world.node_of("high"), left, calls
 
 
 @pytest.mark.parametrize("count", [2, 12])
