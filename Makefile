@@ -43,5 +43,5 @@ $(STAMP): $(MADE_FROM)
 		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
 	@# One that is there but broken (moved, or its Python is gone) is made anew.
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e ./plugins -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]'
 	@touch $@

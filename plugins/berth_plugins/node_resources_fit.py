@@ -1,7 +1,7 @@
 """NodeResourcesFit: a pod's requests against what nodes have left -> verdict and score.
 
-Called at PreFilter, Filter, PreScore and Score. Extended resources that device classes provide belong
-to DynamicResources, which is not in this release: here a node offers what its allocatable says.
+Called at PreFilter, Filter, PreScore and Score. An extended resource that a device class stands for is left
+to DynamicResources where the node itself does not offer it.
 Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
 """
 
@@ -26,12 +26,17 @@ from numpy.typing import NDArray
 
 from berth_plugins._findings import Findings, strings
 from berth_plugins._objects import as_node, as_object, as_pod, holds_place
+from berth_plugins.device_classes import (
+    CLASS_KIND,
+    CLASSES,
+    IMPLICIT_PREFIX,
+    DeviceClasses,
+    may_be_served,
+)
 from berth_plugins.resource_names import PLAIN, is_counted, is_extended, is_scalar
 from berth_plugins.scoring_strategies import read_strategy
 
 TOO_MANY_PODS: Final = "Too many pods"
-DEVICE_CLASS: Final = "resource.k8s.io/DeviceClass"
-IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 _DEMAND: Final = "demand"
 _SCORED: Final = "score requests"
 _TABLE_BITS: Final = 12
@@ -39,9 +44,13 @@ _TABLE_BITS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units."""
+    """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units.
+
+    `served`: names that a device class stands for.
+    """
 
     amounts: tuple[tuple[str, int], ...]
+    served: frozenset[str] = frozenset()
     names: tuple[str, ...] = field(init=False)
     column: NDArray[np.int64] = field(init=False, compare=False)
     """int64[k, 1]: the k amounts."""
@@ -76,13 +85,17 @@ class NodeResourcesFit(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     # A what-if takes pods away: a served plugin must know what they hold.
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    state_needs: ClassVar[Sequence[StateNeed]] = (
+        StateNeed.nodes(),
+        StateNeed.pods(),
+        StateNeed.objects(CLASSES),
+    )
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
-        EventInterest(DEVICE_CLASS, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest(CLASS_KIND, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("update.taints",)),
     )
 
@@ -95,6 +108,7 @@ class NodeResourcesFit(Plugin):
         _check_ignored(args, findings)
         self._strategy = read_strategy(args, findings)
         findings.check()
+        self._classes = DeviceClasses(lambda: handle.objects(CLASSES))
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Sum up the pod once. Never skips: every pod counts against a node's number of pods."""
@@ -116,6 +130,9 @@ class NodeResourcesFit(Plugin):
             reasons.append(TOO_MANY_PODS)
             short.append(full)
         for i, (name, amount) in enumerate(demand.amounts):
+            if name in demand.served:
+                # Where the node offers none, devices take its place.
+                lacking[i] &= allocatable[i] > 0
             if np.count_nonzero(lacking[i]):
                 reasons.append(f"Insufficient {name}")
                 short.append(lacking[i])
@@ -155,8 +172,11 @@ class NodeResourcesFit(Plugin):
         return _room_from_class(event, pod)
 
     def _demand(self, pod: Pod) -> Demand:
-        amounts = Demand.of(pod).amounts
-        return Demand(tuple(one for one in amounts if not self._is_ignored(one[0])))
+        amounts = tuple(one for one in Demand.of(pod).amounts if not self._is_ignored(one[0]))
+        extended = [name for name, _ in amounts if name not in PLAIN and may_be_served(name)]
+        return Demand(
+            amounts, frozenset(name for name in extended if self._classes.serving(name) is not None)
+        )
 
     def _is_ignored(self, name: str) -> bool:
         if not (self._ignored or self._ignored_groups) or not is_extended(name):

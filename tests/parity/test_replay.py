@@ -49,6 +49,7 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "balanced",
         "declared-features",
         "default-spread",
+        "dra",
         "host-ports",
         "images",
         "inter-pod-affinity",

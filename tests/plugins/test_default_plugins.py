@@ -47,6 +47,7 @@ def test_the_first_part_is_complete() -> None:
         "ImageLocality",
         "InterPodAffinity",
         "DefaultBinder",
+        "DynamicResources",
         "NodeDeclaredFeatures",
     }
 

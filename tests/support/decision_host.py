@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,6 +35,7 @@ from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.cycle import Outcome as CycleOutcome
 from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
 from berth_host.scheduler.chooser import SmallestName
+from berth_host.scheduler.preemption.eligibility import ineligible_reason
 from berth_host.scheduler.preemption.evaluator import Choice, Evaluation, SearchLimits
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
@@ -233,10 +235,16 @@ class _Replayed:
 
     def _taken(self, pod: Pod) -> QueuedPodInfo:
         """The pod, popped, and every other one before it."""
+        queued = self._popped(pod)
+        if queued is None:
+            raise CannotRunError(f"{pod.key} did not come out of the queue")
+        return queued
+
+    def _popped(self, pod: Pod) -> QueuedPodInfo | None:
         while (queued := self._host.queue.pop()) is not None:
             if queued.uid == pod.uid:
                 return queued
-        raise CannotRunError(f"{pod.key} did not come out of the queue")
+        return None
 
     async def _attempt_in_queue(self, queued: QueuedPodInfo, attempt: int) -> Json:
         raw = queued.pod
@@ -254,17 +262,28 @@ class _Replayed:
         return result
 
     async def _queued(self, raw: Json) -> QueuedPodInfo:
-        """The pod, popped. A pending pod that names its node gets that field once it has been popped:
-        with it the cluster would count it as bound.
+        """The pod, popped. Two fields may come only then: with the name of its node the cluster would count
+        it as bound, and with claims that are missing it waits outside the queue.
         """
         wanted = Pod.from_object(raw)
-        spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
-        _put(self._cluster, {**raw, "spec": spec})
-        await self._settled()
-        queued = self._taken(wanted)
-        if wanted.node_name:
+        late = {"nodeName"}
+        queued = await self._put_in_queue(raw, late)
+        if queued is None:
+            self._cluster.server.store.remove(POD, wanted.key)
+            await self._settled()
+            late.add("resourceClaims")
+            queued = await self._put_in_queue(raw, late)
+        if queued is None:
+            raise CannotRunError(f"{wanted.key} did not come out of the queue")
+        if any(raw["spec"].get(field) for field in late):
             queued.replace_pod(wanted)
         return queued
+
+    async def _put_in_queue(self, raw: Json, late: Collection[str]) -> QueuedPodInfo | None:
+        spec = {key: value for key, value in raw["spec"].items() if key not in late}
+        _put(self._cluster, {**raw, "spec": spec})
+        await self._settled()
+        return self._popped(Pod.from_object(raw))
 
     async def _settled(self) -> None:
         """Until nothing is under way: no binding, no event, no write, no question of the queue."""
@@ -364,6 +383,12 @@ class WatchedPreemption:
             cycle: Cycle, rejections: NodeRejections
         ) -> tuple[str, PostFilterResult]:
             self._answer = await run_post_filter(cycle, rejections)
+            if not self._evaluation:
+                # Another plugin ended the search before preemption was asked about.
+                statuses = NodeStatuses(cycle.nodes)
+                statuses.absent = rejections.absent
+                why_not = ineligible_reason(cycle.pod, cycle.nodes, statuses)
+                self._evaluation = {"eligible": not why_not, "ineligibleReason": why_not}
             return self._answer
 
         host.evaluator.evaluate = watched_evaluate  # type: ignore[method-assign]  # the same, overheard

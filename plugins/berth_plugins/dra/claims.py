@@ -1,0 +1,88 @@
+"""A pod -> its ResourceClaims, checked, with kube-scheduler's words for what is wrong.
+
+Used by PreEnqueue, PreFilter and the hints. Source: `dynamicresources.go` (foreachPodResourceClaim) and
+`dynamic-resource-allocation/resourceclaim/claim.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from berth_sdk.errors import BerthError
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+
+CLAIMS: Final = "resource.k8s.io/resourceclaims"
+CLAIM_KIND: Final = "resource.k8s.io/ResourceClaim"
+EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+
+
+class ClaimError(BerthError):
+    """A claim of the pod is not there, or is not to be used."""
+
+
+def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
+    """The pod's claims in the order of its spec; an entry that needs none is left out. Raises ClaimError."""
+    found = []
+    for entry in pod.spec.get("resourceClaims") or ():
+        name = entry.get("resourceClaimName")
+        is_generated = name is None
+        if is_generated:
+            if entry.get("resourceClaimTemplateName") is None:
+                raise ClaimError(
+                    f'pod "{pod.key}", spec.resourceClaim "{entry.get("name") or ""}":'
+                    " pod and claim name must be set"
+                )
+            status = _status_of(pod, entry.get("name"))
+            if status is None:
+                raise ClaimError(f'pod "{pod.key}": ResourceClaim not created yet')
+            name = status.get("resourceClaimName")
+            if name is None:
+                continue
+        claim = claims.get(name, pod.namespace)
+        if claim is None:
+            raise ClaimError(f'could not find ResourceClaim "{pod.namespace}/{name}"')
+        if claim.get("metadata.deletionTimestamp") is not None:
+            raise ClaimError(f'resourceclaim "{name}" is being deleted')
+        if is_generated and not is_controlled_by(claim, pod):
+            raise ClaimError(
+                f"ResourceClaim {claim.ref.key} was not created for Pod {pod.key} (Pod is not owner)"
+            )
+        found.append(claim)
+    return found
+
+
+def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
+    """Whether the pod is the claim's controller."""
+    return any(
+        owner.get("controller") and owner.get("uid") == pod.uid
+        for owner in claim.get("metadata.ownerReferences") or ()
+    )
+
+
+def is_reserved_for(claim: KubeObject, pod: Pod) -> bool:
+    """Whether the claim's status names the pod as one that may use it."""
+    return any(one.get("uid") == pod.uid for one in claim.get("status.reservedFor") or ())
+
+
+def allocation_of(claim: KubeObject) -> Mapping[str, Any] | None:
+    """What is allocated for the claim, or None."""
+    allocation: Mapping[str, Any] | None = claim.get("status.allocation")
+    return allocation
+
+
+def results_of(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """The devices of an allocation, as they stand in it."""
+    results: Iterable[Mapping[str, Any]] = (allocation.get("devices") or {}).get("results") or ()
+    return results
+
+
+def _status_of(pod: Pod, name: str | None) -> Mapping[str, Any] | None:
+    status = (pod.object.parsed.get("status") or {}) if pod.object is not None else {}
+    for one in status.get("resourceClaimStatuses") or ():
+        if one.get("name") == name:
+            entry: Mapping[str, Any] = one
+            return entry
+    return None

@@ -1,0 +1,42 @@
+"""What a reservation promised, and how it is written into the cycle's token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a reservation promised one claim: `allocation` None where it had one before.
+
+    `requests` (None: the claim exists) and `mappings`: of a claim that is made for extended resources.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    allocation: Json | None
+    requests: Sequence[Json] | None = None
+    mappings: Sequence[Json] = ()
+
+
+def encode(reserved: list[Reserved]) -> bytes:
+    """For the token that the host keeps."""
+    rows = [
+        [one.namespace, one.name, one.uid, one.allocation, one.requests, one.mappings] for one in reserved
+    ]
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def decode(token: bytes | None) -> list[Reserved] | None:
+    """What `encode` wrote; None for anything else."""
+    try:
+        rows = json.loads(token or b"")
+        return [Reserved(*row) for row in rows]
+    except (ValueError, TypeError):
+        return None
