@@ -4,7 +4,7 @@ Used through `cluster.MemoryCluster` by the host, and directly by the manifest l
 play the part of everybody else. Plain calls, no waiting; changes reach the store's subscribers at once.
 Source: apiserver `registry/generic/registry/store.go`, `pkg/registry/core/pod/{strategy,storage/storage}.go`.
 Differs: a namespace that is not there is made; nothing waits for a kubelet, so a deleted pod is gone at once
-unless finalizers hold it; there are no controllers.
+unless finalizers hold it; there are no controllers, but for `volume_controller` where somebody runs it.
 """
 
 from __future__ import annotations
