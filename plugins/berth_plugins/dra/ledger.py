@@ -58,9 +58,12 @@ class Taking:
 
 @dataclass(slots=True)
 class _Pending:
+    """`ends_s`: when to forget it; `version`: of the claim once it was written, 0: not known."""
+
     uid: str
     taking: Taking
     ends_s: float | None = None
+    version: int = 0
 
 
 class Ledger:
@@ -132,14 +135,18 @@ class Ledger:
             if key not in self._stored:
                 self._add(taking)
 
-    def settle(self, key: ClaimKey, *, is_written: bool) -> None:
-        """The cycle is over. `is_written`: the claim may soon show the allocation, or nothing came of it."""
+    def settle(self, key: ClaimKey, *, is_written: bool, version: str = "") -> None:
+        """The cycle is over. `is_written`: the claim may soon show the allocation, or nothing came of it.
+        `version`: the claim's once it was written; from there on the claim speaks for itself.
+        """
         with self.lock:
             pending = self._pending.get(key)
             if pending is None:
                 return
             if is_written:
                 pending.ends_s = self._now_s() + GRACE_S
+                pending.version = _number(version)
+                self._read_if_shown(key)
             else:
                 self._release(key)
 
@@ -150,21 +157,21 @@ class Ledger:
             if pending is not None:
                 self._release(key)
                 self.reserve(new, uid, pending.taking)
-                self._read(new)
+                self._read_if_shown(new)
 
     # --- bookkeeping ---------------------------------------------------------------------------
+
+    def _read_if_shown(self, key: ClaimKey) -> None:
+        # A claim that was just made is not gone because the watch does not show it yet.
+        if self._claims.get(key[1], key[0]) is not None:
+            self._read(key)
 
     def _read(self, key: ClaimKey) -> None:
         claim = self._claims.get(key[1], key[0])
         allocation = None if claim is None else allocation_of(claim)
         old = self._stored.pop(key, None)
         pending = self._pending.get(key)
-        if (
-            pending is not None
-            and not key[1].startswith("<")
-            and (claim is None or claim.ref.uid != pending.uid)
-        ):
-            # The claim that was to have the devices is gone; one that has only its name does not count.
+        if pending is not None and _is_over(pending, key, claim):
             if old is None:
                 self._remove(pending.taking)
             del self._pending[key]
@@ -228,6 +235,20 @@ class Ledger:
     def _tell(self, pools: Iterable[PoolId]) -> None:
         for pool in pools:
             self._touched(pool)
+
+
+def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
+    """Whether the claim that was to have the devices is gone (one that has only its name does not count), or
+    shows what was written, or what became of it since.
+    """
+    if claim is None or claim.ref.uid != pending.uid:
+        return not key[1].startswith("<")
+    return 0 < pending.version <= _number(claim.ref.resource_version)
+
+
+def _number(version: str) -> int:
+    # Versions of one resource are numbers that grow (KEP-5504).
+    return int(version) if version.isdecimal() else 0
 
 
 def _amounts(raw: Mapping[str, Any]) -> dict[str, int]:

@@ -124,7 +124,8 @@ class Reservations:
         """A claim that is written speaks for itself as soon as the watch shows it."""
         for one in binding.claims:
             if one.is_bound and one.reserved.allocation is not None:
-                self._allocator.ledger.settle(_key(one), is_written=True)
+                version = one.claim.ref.resource_version if one.claim is not None else ""
+                self._allocator.ledger.settle(_key(one), is_written=True, version=version)
 
     def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
         """Until every binding condition of every device is true."""

@@ -1,0 +1,140 @@
+"""Devices from claim to binding: what pods get, what is written down, and what is given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
+from support.hosts import World, node
+
+CLAIMS = "resource.k8s.io/resourceclaims"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+Json = dict[str, Any]
+
+
+def cluster(count: int, *others: Json, **of_class: Any) -> list[Json]:
+    """A node with so many devices."""
+    devices = [device(f"d{i}") for i in range(count)]
+    return [node("n1"), resource_slice("n1", devices), device_class(**of_class), *others]
+
+
+def found(world: World, name: str) -> KubeObject:
+    item = world.server.get(CLAIMS, ObjectRef(namespace="default", name=name))
+    assert item is not None
+    return item
+
+
+def devices_of(item: KubeObject) -> list[str]:
+    results = item.get("status.allocation.devices.results") or []
+    return [result["device"] for result in results]
+
+
+def users_of(item: KubeObject) -> list[str]:
+    return [one["name"] for one in item.get("status.reservedFor") or []]
+
+
+async def test_claims_are_allocated_reserved_and_kept() -> None:
+    pods = [pod_with("a", name="one"), pod_with("a", "b", name="two")]
+    async with World(cluster(2, claim("a"), claim("b"), *pods)) as world:
+        await world.settle()
+        assert {world.node_of(name) for name in ("one", "two")} == {"n1"}
+        a, b = found(world, "a"), found(world, "b")
+        assert sorted([*devices_of(a), *devices_of(b)]) == ["d0", "d1"]
+        assert (sorted(users_of(a)), users_of(b)) == (["one", "two"], ["two"])
+        assert a.get("metadata.finalizers") == b.get("metadata.finalizers") == [FINALIZER]
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+        assert a.get("status.allocation.nodeSelector") == {"nodeSelectorTerms": [term]}
+        assert a.get("status.allocation.allocationTimestamp")
+
+
+async def test_pod_waits_for_a_device_until_a_claim_loses_it() -> None:
+    pods = [pod_with("a", name="one"), pod_with("b", name="two")]
+    async with World(cluster(1, claim("a"), claim("b"), *pods)) as world:
+        await world.settle()
+        first, second = ("one", "two") if world.node_of("one") else ("two", "one")
+        assert [world.node_of(name) for name in (first, second)] == ["n1", ""]
+        assert "1 cannot allocate all claims." in str(world.message_of(second))
+        held = found(world, "a" if first == "one" else "b")
+        world.server.patch(CLAIMS, held.ref, {"status": {"allocation": None}}, subresource="status")
+        await world.settle()
+        assert world.node_of(second) == "n1"
+
+
+async def test_pod_waits_outside_the_queue_until_its_claim_is_there() -> None:
+    async with World(cluster(1, pod_with("a"))) as world:
+        await world.settle()
+        assert world.node_of("web") == ""
+        world.server.create(claim("a"))
+        await world.settle()
+        assert world.node_of("web") == "n1"
+
+
+async def test_a_claim_that_stands_in_the_way_is_deallocated() -> None:
+    stranded = claim("a", allocated=["n2/d0"])
+    async with World(cluster(1)) as world:
+        world.server.create(stranded, restore=True)
+        world.server.create(pod_with("a"))
+        await world.settle()
+        assert world.node_of("web") == "n1"
+        assert devices_of(found(world, "a")) == ["d0"]
+
+
+class RejectsOnce:
+    """Says no at Permit to the first pod."""
+
+    asked: list[str] = []  # noqa: RUF012  # of the class: the host makes the instance
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self.asked.append(pod.name)
+        return Status.unschedulable("not now") if len(self.asked) == 1 else Status.success()
+
+
+async def test_what_an_attempt_reserved_is_given_back() -> None:
+    RejectsOnce.asked.clear()
+    pods = [pod_with("a", name="one"), pod_with("b", name="two")]
+    async with World(cluster(1, claim("a"), claim("b"), *pods), [RejectsOnce]) as world:
+        await world.settle()
+        rejected, bound = RejectsOnce.asked[:2]
+        assert rejected != bound
+        assert world.node_of(bound) == "n1"
+
+
+async def test_resource_of_a_class_gets_a_claim_of_its_own() -> None:
+    pod = pod_with(requests={"example.com/gpu": "2"})
+    async with World(cluster(2, pod, extendedResourceName="example.com/gpu")) as world:
+        await world.settle()
+        assert world.node_of("web") == "n1"
+        bound = world.pod("web")
+        assert bound is not None
+        status = bound.get("status.extendedResourceClaimStatus")
+        made = found(world, status["resourceClaimName"])
+        assert made.ref.name.startswith("web-extended-resources-")
+        assert (sorted(devices_of(made)), users_of(made)) == (["d0", "d1"], ["web"])
+        assert made.get("metadata.ownerReferences")[0]["uid"] == bound.ref.uid
+        request = "container-0-request-0"
+        assert made.get("spec.devices.requests") == [exactly(request, allocationMode="ExactCount", count=2)]
+        assert status["requestMappings"] == [
+            {"containerName": "c", "resourceName": "example.com/gpu", "requestName": request}
+        ]
+
+
+async def test_a_claim_left_over_from_another_attempt_is_deleted_first() -> None:
+    pod = pod_with(requests={"example.com/gpu": "1"})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
+    metadata = {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "finalizers": [FINALIZER],
+        "ownerReferences": [owner],
+    }
+    stale = claim("left-over", metadata=metadata, allocated=["n1/d0"])
+    async with World(cluster(1, extendedResourceName="example.com/gpu")) as world:
+        world.server.create(stale, restore=True)
+        world.server.create(pod, restore=True)
+        await world.settle()
+        assert world.server.get(CLAIMS, ObjectRef(namespace="default", name="left-over")) is None
+        message = str(world.message_of("web"))
+        assert world.node_of("web") == "n1" or "deletion of ResourceClaim completed" in message
