@@ -82,6 +82,8 @@ class Area:
         self.labels = _scattered(labels, whole.rows, slots)
         self.codes = self.labels if codes is labels else _scattered(codes, whole.rows, slots)
         self._among = None if takes_part.all() else _scattered(takes_part, whole.rows, slots)
+        if self._among is not None:
+            self._among.flags.writeable = False
 
     def sums(self, whole: NodeTable, tally: Tally) -> Column:
         """int64[size]: the pods of `tally` on the nodes that take part, by domain; read-only. The area must

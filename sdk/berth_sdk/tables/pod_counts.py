@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS: Final = 512
 """Tallies whose columns are kept; the one used least recently goes first. At 5000 nodes 40 kB each."""
+_MAX_DOMAINS: Final = 16
+"""Sums by domain that are kept of one tally."""
 REMEMBERED: Final = 1024
 """Changes of pods that are kept for columns that lag behind. They hold on to records of pods that left."""
 
@@ -101,14 +103,25 @@ def _total(tally: Tally, changes: PodChanges) -> NDArray[np.int64]:
 
 
 class _Domains:
-    """The counts of one tally by the values of one label, and of which labels of nodes they are."""
+    """The counts of one tally by the values of one label: among which nodes, of which labels of theirs."""
 
-    __slots__ = ("labels_position", "sums", "values")
+    __slots__ = ("among", "labels_position", "sums", "values")
 
-    def __init__(self, sums: NDArray[np.int64], values: Dictionary[str], labels_position: int) -> None:
+    def __init__(
+        self,
+        sums: NDArray[np.int64],
+        among: NDArray[np.bool_] | None,
+        values: Dictionary[str],
+        labels_position: int,
+    ) -> None:
         self.sums = sums
+        # Held, so that no other array can have its identity meanwhile.
+        self.among = among
         self.values = values
         self.labels_position = labels_position
+
+
+_DomainsKey = tuple[str, int | None]
 
 
 class _Column:
@@ -119,7 +132,7 @@ class _Column:
     def __init__(self, counts: NDArray[np.int64], position: int) -> None:
         self.counts = counts
         self.position = position
-        self.domains: dict[str, _Domains] = {}
+        self.domains: dict[_DomainsKey, _Domains] = {}
 
 
 class PodCounts:
@@ -165,17 +178,19 @@ class PodCounts:
         """int64[number of codes]: by the codes of the label `topology_key`, as `NodeTable.label` has them.
 
         `among` (bool[capacity], by slot): only nodes that are true count. Code 0, nodes without the
-        label, counts 0. Read-only, of this version; without `among` kept up to date like the columns.
+        label, counts 0. Read-only, of this version. Kept up to date like the columns, for the very array
+        `among`, which must not change afterwards.
         """
         column = self._column(tally)
-        if among is not None:
-            return read_only(self.sums(column.counts, topology_key, among))
-        domains = column.domains.get(topology_key)
+        key = (topology_key, None if among is None else id(among))
+        domains = column.domains.get(key)
         if domains is None or not self._still_holds(topology_key, domains):
-            sums = self.sums(column.counts, topology_key)
+            sums = self.sums(column.counts, topology_key, among)
             _, values = self._nodes.label(topology_key)
-            domains = _Domains(sums, values, self._nodes.node_moved.position)
-            column.domains[topology_key] = domains
+            if len(column.domains) >= _MAX_DOMAINS:
+                column.domains.clear()
+            domains = _Domains(sums, among, values, self._nodes.node_moved.position)
+            column.domains[key] = domains
         return read_only(domains.sums)
 
     def sums(
@@ -213,17 +228,19 @@ class PodCounts:
             column.counts = self._counted(tally)
             column.domains.clear()
             return
-        for key in [key for key, domains in column.domains.items() if not self._still_holds(key, domains)]:
+        for key in [key for key, domains in column.domains.items() if not self._still_holds(key[0], domains)]:
             del column.domains[key]
-        by_label = [(self._nodes.label(key)[0], domains.sums) for key, domains in column.domains.items()]
+        by_label = [
+            (self._nodes.label(key)[0], one.among, one.sums) for (key, _), one in column.domains.items()
+        ]
         if len(column.counts) < self._nodes.capacity:
             column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
         for slot, pod, sign in changes:
             weight = tally.of(pod)
             if weight:
                 column.counts[slot] += sign * weight
-                for codes, sums in by_label:
-                    if codes[slot]:
+                for codes, among, sums in by_label:
+                    if codes[slot] and (among is None or among[slot]):
                         sums[codes[slot]] += sign * weight
 
     def _catch_up(self) -> None:
