@@ -15,9 +15,12 @@ from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, PodTable
 from berth_sdk.tables.node_table import conflicts
+from berth_sdk.tables.pod_changes import PORTS_COLUMN, normalized_ports
+from numpy.typing import NDArray
 
 from berth_plugins._objects import as_pod, holds_place
 
@@ -42,10 +45,16 @@ class NodePorts(Plugin):
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unschedulable where one of the ports conflicts with one in use."""
-        wanted = {port.normalized for port in pod.host_ports}
-        taken = np.zeros(len(nodes), dtype=np.bool_)
-        for port in wanted:
-            taken |= nodes.port_taken(port)
+        return Verdicts.reject_where(_taken(pod, nodes), REASON)
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+        """As Filter. A pod that leaves frees its ports for all who hold them, as in kube-scheduler's
+        NodeInfo; but a preemption takes every pod of lower priority away before it puts some of them back,
+        and those hold their ports again.
+        """
+        taken = _taken(pod, scenarios.nodes)
+        if len(scenarios.removed):
+            taken |= _held_by_lower(pod, scenarios)
         return Verdicts.reject_where(taken, REASON)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
@@ -55,3 +64,30 @@ class NodePorts(Plugin):
             return False
         freed = frozenset(gone.host_ports)
         return any(conflicts(port, freed) for port in pod.host_ports)
+
+
+def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
+    """bool[n]: where a port that the pod claims conflicts with one in use."""
+    taken = np.zeros(len(nodes), dtype=np.bool_)
+    for port in {port.normalized for port in pod.host_ports}:
+        taken |= nodes.port_taken(port)
+    return taken
+
+
+def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
+    """bool[m]: where a pod of lower priority that stays holds a port in conflict."""
+    pods, rows = scenarios.pods, scenarios.nodes.rows
+    in_conflict = np.flatnonzero(_in_conflict(pod, pods))
+    held = np.bincount(pods.node_index[in_conflict], minlength=int(rows.max(initial=-1)) + 1)[rows]
+    removed = scenarios.removed
+    leaving = removed.total(_in_conflict(pod, removed.table).astype(np.int64))
+    stays: NDArray[np.bool_] = held > leaving
+    return stays
+
+
+def _in_conflict(pod: Pod, pods: PodTable) -> NDArray[np.bool_]:
+    """bool[p]: the pods of lower priority with a port in conflict with one of `pod`."""
+    codes, sets = pods.encoded(PORTS_COLUMN, normalized_ports)
+    clash = sets.where(lambda used: any(conflicts(port, used) for port in pod.host_ports))
+    found: NDArray[np.bool_] = clash.take(codes) & (pods.priority < pod.priority)
+    return found

@@ -44,7 +44,7 @@ def write(folder: Path, records: list[Json], name: str = "some.jsonl") -> Path:
     return folder
 
 
-def test_every_category_of_the_first_part_is_here() -> None:
+def test_every_category_is_here() -> None:
     assert CATEGORIES == [
         "balanced",
         "declared-features",
@@ -57,7 +57,9 @@ def test_every_category_of_the_first_part_is_here() -> None:
         "node-affinity",
         "node-basic",
         "nominated",
+        "preemption",
         "preemption-select",
+        "queue",
         "queue-preempt",
         "resource-strategies",
         "resources",

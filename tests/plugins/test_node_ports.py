@@ -69,6 +69,19 @@ async def test_removing_one_of_two_identical_entries_frees_the_port(ask: Ask) ->
     assert got == [Status.success(), REJECTED]
 
 
+async def test_preemption_must_evict_every_lower_pod_with_the_port(ask: Ask) -> None:
+    held = [make_pod(name, node="a", host_ports=[80], priority=1) for name in ("one", "two")]
+    held += [make_pod("high", node="a", host_ports=[80], priority=9), make_pod("other", node="a", priority=1)]
+    nodes = make_table([make_node("a"), make_node("b")], held)
+    one, two, _, other = held
+    left = [(one, two, other), (two, other), (one, other), (one, two), (other,), ()]
+    scenarios = Scenarios(nodes, [*(Scenario("a", removed=gone) for gone in left), Scenario("b")])
+    got = await ask.scenarios(PLUG, make_pod("web", host_ports=[80], priority=5), scenarios)
+    # Pods of higher priority keep the port only as long as no lower one leaves that had it as well.
+    rejected = [False, True, True, False, True, True, False]
+    assert got == [REJECTED if wrong else Status.success() for wrong in rejected]
+
+
 @pytest.mark.parametrize(
     ("gone", "want"),
     [

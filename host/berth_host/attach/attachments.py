@@ -15,7 +15,7 @@ from berth_host.rpc.remote.outbox import Outbox
 
 RESTORING_S: Final = 60.0
 """So long a lost plugin is waited for by those who wait for things to settle."""
-FIRST_TRY_S: Final = 15.0
+FIRST_TRY_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from berth_host.attach.dialing import is_loopback
 from berth_host.errors import HostError
 
 PROTOCOL: Final = "berth/1"
-HANDSHAKE_S: Final = 10.0
+HANDSHAKE_S: Final = 30.0
 TERMINATE_S: Final = 5.0
 _MAX_HANDSHAKE_BYTES: Final = 16 * 1024
 _LAST_WORDS_S: Final = 0.5
