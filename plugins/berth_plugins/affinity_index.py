@@ -12,9 +12,16 @@ from typing import Final, Generic, TypeVar
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selectors import Operator
-from berth_sdk.tables import Dictionary, PodsWith, PodTable
+from berth_sdk.tables import Dictionary, PodTable
 
-from berth_plugins.affinity_tallies import READING, Voices, anti_terms, terms_of, voices_of
+from berth_plugins.affinity_tallies import (
+    READING,
+    Carriers,
+    Voices,
+    anti_terms,
+    terms_of,
+    voices_of,
+)
 
 T = TypeVar("T")
 _ANY: Final = ""
@@ -94,26 +101,40 @@ class CarriedTerms:
 
     def _begin_anew(self) -> None:
         self._known = 1
-        self.anti: TermIndex[PodsWith] = TermIndex(anti_terms)
-        self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self._hard_weight))
+        self._stanzas: dict[PodAffinityTerm, set[int]] = {}
+        self.anti: TermIndex[Carriers] = TermIndex(lambda terms: anti_terms(terms, self))
+        self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self, self._hard_weight))
 
     def catch_up(self, pods: PodTable) -> None:
         """Take in the stanzas that have appeared in the table since the last time."""
         _, values = pods.encoded(READING, terms_of)
+        self._follow(values)
+
+    def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
+        """The codes of the stanzas that have one of `terms`; all codes of a table that is not followed."""
+        if values is not self._values:
+            return range(1, len(values))
+        self._follow(values)
+        return set().union(*(self._stanzas.get(term, ()) for term in terms))
+
+    def _follow(self, values: Dictionary[PodAffinity]) -> None:
         if values is not self._values:
             # Another table, or the column was begun anew because most of its stanzas had left.
             self._values = values
             self._begin_anew()
-        if self._known < len(values):
-            self._add(one for one in values.values[self._known :] if one is not None)
-            self._known = len(values)
+        while self._known < len(values):
+            carried = values.values[self._known]
+            if carried is not None:
+                self._add(carried, self._known)
+            self._known += 1
 
-    def _add(self, stanzas: Iterable[PodAffinity]) -> None:
-        for carried in stanzas:
-            for term in carried.required_anti:
-                self.anti.add(term)
-            if self._hard_weight:
-                for term in carried.required:
-                    self.scored.add(term)
-            for term, _ in (*carried.preferred, *carried.preferred_anti):
-                self.scored.add(term)
+    def _add(self, carried: PodAffinity, code: int) -> None:
+        said = [term for term, _ in (*carried.preferred, *carried.preferred_anti)]
+        if self._hard_weight:
+            said.extend(carried.required)
+        for term in carried.required_anti:
+            self.anti.add(term)
+        for term in said:
+            self.scored.add(term)
+        for term in (*carried.required_anti, *said):
+            self._stanzas.setdefault(term, set()).add(code)

@@ -6,15 +6,15 @@ all pods that ask for the same. Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selected_pods import SelectedPods
-from berth_sdk.tables import PodsWith, PodTable
+from berth_sdk.tables import Dictionary, PodTable
 from numpy.typing import NDArray
 
 READING: Final = "InterPodAffinity/terms"
@@ -74,9 +74,40 @@ class _ScoredTerms:
         return total + sum(term in self.terms for term, _ in carried.preferred_anti)
 
 
-def anti_terms(terms: frozenset[PodAffinityTerm]) -> PodsWith:
+class Stanzas(Protocol):
+    """Knows which stanzas have a term."""
+
+    def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
+        """The codes of the stanzas in `values` that have one of `terms`, and maybe others."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Carriers:
+    """Pods by what their terms weigh. As `PodsWith`, but looks only at stanzas that have one of the terms."""
+
+    weigh: _AntiTerms | _TermScores | _ScoredTerms
+    stanzas: Stanzas = field(compare=False)
+
+    def of(self, pod: Pod) -> int:
+        """What one pod counts."""
+        carried = terms_of(pod)
+        return 0 if carried is None else self.weigh(carried)
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        """int64[number of pods]."""
+        codes, values = pods.encoded(READING, terms_of)
+        weights = np.zeros(len(values), dtype=np.int64)
+        for code in self.stanzas.with_any(self.weigh.terms, values):
+            carried = values.values[code]
+            if carried is not None:
+                weights[code] = self.weigh(carried)
+        return weights.take(codes)
+
+
+def anti_terms(terms: frozenset[PodAffinityTerm], stanzas: Stanzas) -> Carriers:
     """Each pod counts how many of `terms` stand in its required anti-affinity."""
-    return PodsWith(READING, terms_of, _AntiTerms(terms))
+    return Carriers(_AntiTerms(terms), stanzas)
 
 
 class Voices(NamedTuple):
@@ -85,15 +116,15 @@ class Voices(NamedTuple):
     required affinity term. `number`: how many of them have a say, whatever it is.
     """
 
-    scores: PodsWith
-    number: PodsWith
+    scores: Carriers
+    number: Carriers
 
 
-def voices_of(terms: frozenset[PodAffinityTerm], hard_weight: int) -> Voices:
+def voices_of(terms: frozenset[PodAffinityTerm], stanzas: Stanzas, hard_weight: int) -> Voices:
     """The voices of `terms`. `hard_weight`: what a required affinity term is worth; 0: it has no say."""
     return Voices(
-        PodsWith(READING, terms_of, _TermScores(terms, hard_weight)),
-        PodsWith(READING, terms_of, _ScoredTerms(terms, hard_weight > 0)),
+        Carriers(_TermScores(terms, hard_weight), stanzas),
+        Carriers(_ScoredTerms(terms, hard_weight > 0), stanzas),
     )
 
 
