@@ -40,6 +40,8 @@ STALE_CLAIM: Final = Status.unresolvable("cannot schedule extended resource clai
 CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
 _MAX_WISHES: Final = 16
 Answer = Outcome | Status
+Found = dict[tuple[str, bytes], tuple[int, Answer]]
+"""By who can use what: the stamp of that time, and what was found."""
 
 
 class _LateError(Exception):
@@ -58,7 +60,7 @@ class Allocator:
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s
         # What was found, by what was asked for, then by who can use what.
-        self._found: OrderedDict[str, dict[tuple[str, bytes], tuple[int, Answer]]] = OrderedDict()
+        self._found: OrderedDict[str, Found] = OrderedDict()
 
     def refresh(self) -> None:
         """Take up what changed in the cluster."""
@@ -118,22 +120,31 @@ class Allocator:
         wishes = Wishes(attempt, nodes, user_claims)
         if wishes.unfit:
             yield wishes.unfit, CANNOT_FIT
+        found: dict[int, Found] = {}
         for group in self.inventory.groups(nodes):
             for rows, wish in wishes.of_rows(group.rows):
-                yield rows, self._answer(group, wish, nodes.name(rows[0]))
+                kept = found.get(id(wish))
+                if kept is None:
+                    kept = found[id(wish)] = self._kept(wish)
+                known = kept.get(group.key)
+                if known is not None and known[0] == group.stamp:
+                    yield rows, known[1]
+                else:
+                    yield rows, self._answer(kept, group, wish, nodes.name(rows[0]))
 
-    def _answer(self, group: NodeGroup, wish: Wish, node_name: str) -> Answer:
+    def _kept(self, wish: Wish) -> Found:
+        """What was found for such a wish."""
         key = f"{self.classes.version} {wish.key}"
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = {}
+        kept = self._found.get(key)
+        if kept is None:
+            kept = self._found[key] = {}
             if len(self._found) > _MAX_WISHES:
                 self._found.popitem(last=False)
         else:
             self._found.move_to_end(key)
-        known = found.get(group.key)
-        if known is not None and known[0] == group.stamp:
-            return known[1]
+        return kept
+
+    def _answer(self, kept: Found, group: NodeGroup, wish: Wish, node_name: str) -> Answer:
         try:
             chosen = self._search(wish.claims, group.pools)
         except NoAllocationHereError as err:
@@ -146,7 +157,7 @@ class Allocator:
         answer: Answer = CANNOT_ALLOCATE
         if chosen is not None:
             answer = Outcome(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
-        found[group.key] = group.stamp, answer
+        kept[group.key] = group.stamp, answer
         return answer
 
     def _search(
