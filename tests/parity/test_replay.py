@@ -54,6 +54,7 @@ def test_every_category_is_here() -> None:
         "images",
         "inter-pod-affinity",
         "large",
+        "mixed",
         "node-affinity",
         "node-basic",
         "nominated",

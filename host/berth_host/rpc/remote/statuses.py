@@ -12,8 +12,8 @@ from typing import Final
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import SUCCESS, Code, Status
 
-MAX_REASONS: Final = 8
-MAX_REASON_BYTES: Final = 256
+MAX_REASONS: Final = 32
+MAX_REASON_BYTES: Final = 4096
 
 _TO_WIRE: Final = {
     Code.SUCCESS: pb.Status.CODE_SUCCESS,
@@ -48,7 +48,7 @@ def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
 
 
 def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
-    """At most 8 reasons of at most 256 bytes each, never cut inside a character."""
+    """At most MAX_REASONS of at most MAX_REASON_BYTES each, never cut inside a character."""
     return tuple(cut(reason) for reason, _ in zip(reasons, range(MAX_REASONS), strict=False))
 
 

@@ -31,7 +31,7 @@ a scheduling outcome, a refusal included, is always OK with a Status inside.
   CANCELLED            by its undoing (Unreserve) or by a look at the truth (Bind: the pod is read).
   any other code       read as INTERNAL: counts for the breaker, never repeated, policy applies.
 
-Limits. No message may exceed ConfigureRequest.max_message_bytes. Reasons: 8 of 256 bytes each, the
+Limits. No message may exceed ConfigureRequest.max_message_bytes. Reasons: 32 of 4 KiB each, the
 rest is cut. Sort keys: 256 bytes. Plugin tokens: 4 KiB. Patches: 64 in a reply.
 
 Evolution. v1 only grows: by fields, by enum values, by calls, by feature strings; no meaning
@@ -1245,7 +1245,7 @@ class Status(_message.Message):
     """REQUIRED where a decision is due, elsewhere OPTIONAL; unspecified: see CODE_UNSPECIFIED."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL: why, for the pod's owner; at most 8 of 256 bytes. Empty with a code other than SUCCESS:
+        """OPTIONAL: why, for the pod's owner; at most 32 of 4 KiB. Empty with a code other than SUCCESS:
         the host says which plugin it was.
         """
 

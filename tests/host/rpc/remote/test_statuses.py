@@ -30,14 +30,19 @@ def test_unknown_code_is_an_error_that_says_so() -> None:
     assert status.reasons == ('plugin "Demo" answered the unknown status code 42', "because")
 
 
-def test_reasons_beyond_eight_are_dropped() -> None:
-    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(20)])
-    assert len(decode_status(message, "Demo", Code.ERROR).reasons) == 8
+def test_reasons_beyond_thirty_two_are_dropped() -> None:
+    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(40)])
+    assert len(decode_status(message, "Demo", Code.ERROR).reasons) == 32
+
+
+def test_reasons_beyond_four_kib_are_cut() -> None:
+    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=["x" * 4096, "y" * 5000])
+    assert [len(reason) for reason in decode_status(message, "Demo", Code.ERROR).reasons] == [4096, 4096]
 
 
 @given(st.text(max_size=400))
-def test_text_is_cut_at_256_bytes_and_never_inside_a_character(text: str) -> None:
-    short = cut(text)
+def test_text_is_cut_at_its_limit_and_never_inside_a_character(text: str) -> None:
+    short = cut(text, 256)
     assert len(short.encode()) <= 256
     assert text.startswith(short)
     if short != text:
