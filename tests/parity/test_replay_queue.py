@@ -1,4 +1,4 @@
-"""Every recorded script whose plugins are here goes as recorded, in every field; broken lines are noticed."""
+"""Every recorded script goes as recorded, in every field; broken lines are noticed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 from berth_host.cluster import changes, handlers
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError
 from berth_host.queue import backoff, flush_timers, gates, hints, in_flight, nominator, places, registrations
 from berth_host.queue import scheduling_queue as queue
@@ -39,12 +37,7 @@ def _tool() -> ModuleType:
 
 tool = _tool()
 RECORDS = {record["name"]: record for record in tool.read_records(GOLDEN)}
-WAITING = {
-    line
-    for line in (HERE / "golden_queue_waiting.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-}
-REPLAYED = sorted(RECORDS.keys() - WAITING)
+FIRST = RECORDS[min(RECORDS)]
 
 
 def outcome(record: dict[str, Any]) -> Any:
@@ -53,26 +46,12 @@ def outcome(record: dict[str, Any]) -> Any:
     return tool.first_difference(record["name"], record["expected"], asyncio.run(tool.actual_of(script)))
 
 
-def named_plugins(record: dict[str, Any]) -> set[str]:
-    """The plugins whose answers a script depends on."""
-    names = {"DefaultPreemption"} if any(op["op"] == "preempting" for op in record["ops"]) else set()
-    for op in record["ops"]:
-        names.update(op.get("unschedulablePlugins", ()), op.get("pendingPlugins", ()))
-    for state in record["expected"]:
-        names.update(hint["plugin"] for hint in state.get("hints", ()))
-        names.update(entry["gatedBy"] for entry in state["unschedulable"] if "gatedBy" in entry)
-    return names
-
-
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", RECORDS)
 def test_script_goes_as_recorded(name: str) -> None:
     assert outcome(RECORDS[name]) is None
 
 
-def test_scripts_wait_exactly_while_they_name_a_plugin_that_is_not_here() -> None:
-    missing = DEFAULT_PLUGINS_BY_NAME.keys() - {entry.name for entry in entry_points(group="berth.plugins")}
-    want = {name for name, record in RECORDS.items() if named_plugins(record) & missing}
-    assert want == WAITING
+def test_every_script_is_here() -> None:
     assert len(RECORDS) == 240
 
 
@@ -89,7 +68,7 @@ def folder_with(tmp_path: Path, *records: dict[str, Any]) -> Path:
 def test_identical_folder_prints_one_line_and_exits_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = folder_with(tmp_path, *(RECORDS[name] for name in REPLAYED[:2]))
+    folder = folder_with(tmp_path, *(RECORDS[name] for name in sorted(RECORDS)[:2]))
     assert tool.main([str(folder)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {"records": 2, "identical": 2, "first_difference": None}
@@ -98,11 +77,11 @@ def test_identical_folder_prints_one_line_and_exits_0(
 def test_difference_names_script_operation_and_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = json.loads(json.dumps(RECORDS[REPLAYED[0]]))
+    record = json.loads(json.dumps(FIRST))
     record["expected"][5]["schedulingCycle"] += 1
     assert tool.main([str(folder_with(tmp_path, record))]) == 1
     found = json.loads(capsys.readouterr().out)["first_difference"]
-    assert (found["name"], found["operation"], found["field"]) == (REPLAYED[0], 5, "schedulingCycle")
+    assert (found["name"], found["operation"], found["field"]) == (FIRST["name"], 5, "schedulingCycle")
 
 
 def test_empty_folder_proves_nothing(tmp_path: Path) -> None:
@@ -110,7 +89,7 @@ def test_empty_folder_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_actual_states_are_written_without_looking_at_the_recorded_ones(tmp_path: Path) -> None:
-    record = RECORDS[REPLAYED[0]]
+    record = FIRST
     blind = {**record, "expected": []}
     file = tmp_path / "actual.jsonl"
     tool.main(["--actual", str(file), str(folder_with(tmp_path, blind))])
@@ -132,7 +111,7 @@ def test_script_that_speaks_of_what_did_not_happen_is_a_difference_and_no_crash(
 def test_script_that_cannot_be_run_is_a_difference_and_no_crash(
     tmp_path: Path, ops: list[dict[str, Any]]
 ) -> None:
-    records = [{"name": "odd", "ops": ops, "expected": []}, RECORDS[REPLAYED[0]]]
+    records = [{"name": "odd", "ops": ops, "expected": []}, FIRST]
     result = tool.replay(folder_with(tmp_path, *records))
     assert (result["records"], result["identical"]) == (2, 1)
 
@@ -232,7 +211,7 @@ def test_replay_notices_a_broken_line(
     for module in (hints, queue, handlers):  # where a plain function was imported by name
         if getattr(module, function.__name__, None) is function:
             monkeypatch.setattr(module, function.__name__, altered)
-    asked = (RECORDS[name] for name in REPLAYED if name.startswith(category))
+    asked = (record for name, record in RECORDS.items() if name.startswith(category))
     assert any(goes_another_way(record) for record in asked)
 
 
