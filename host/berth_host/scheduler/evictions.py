@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -34,6 +34,7 @@ from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 
 log = get_logger()
+T = TypeVar("T")
 
 
 class Waker(Protocol):
@@ -131,12 +132,10 @@ class Evictions:
     def _ended(self, eviction: _Eviction, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         preemptor = eviction.preemptor
-        self.preempting.end(preemptor.uid)
-        if task.cancelled():
-            return
-        err = task.exception()
+        err = None if task.cancelled() else task.exception()
         if err is None:
             return
+        self.preempting.end(preemptor.uid)
         if isinstance(err, ClusterError):
             log.warning("preemption.failed", pod=preemptor.key, node=eviction.node_name, problem=str(err))
         else:
@@ -150,14 +149,17 @@ class Evictions:
             await self._status.settled(eviction.preemptor)
             now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
             if now is None or now.node_name:
+                self.preempting.end(eviction.preemptor.uid)
                 return  # nobody needs the room any more
             await self._status.nominate(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
         *others, last = eviction.victims
-        await _together([self._evict(eviction, victim) for victim in others])
+        deleted = await _together([self._evict(eviction, victim) for victim in others])
         self.preempting.last(eviction.preemptor.uid, last)
-        await self._evict(eviction, last)
+        deleted += await _together([self._evict(eviction, last)])
+        gone = tuple(victim for victim in deleted if victim is not None)
+        self.preempting.deleted(eviction.preemptor.uid, gone)
 
     async def _mark(self, eviction: _Eviction) -> None:
         stays = self._seams.waiting_pods.is_waiting
@@ -169,7 +171,9 @@ class Evictions:
             ]
         )
 
-    async def _evict(self, eviction: _Eviction, victim: Pod) -> None:
+    async def _evict(self, eviction: _Eviction, victim: Pod) -> Pod | None:
+        """The victim if it was deleted, None if it lost its node in memory."""
+        deleted: Pod | None = None
         seams, plugin = self._seams, eviction.plugin
         note = f"Preempted by pod {eviction.preemptor.uid} on node {eviction.node_name}"
         if seams.waiting_pods.preempt(victim.uid, plugin, "preempted") or seams.preempt_binding(
@@ -178,8 +182,10 @@ class Evictions:
             note += " (in kube-scheduler memory)."
         else:
             await self._calls.delete(victim)
+            deleted = victim
         log.info("victim.evicted", pod=victim.key, node=eviction.node_name, preemptor=eviction.preemptor.key)
         self._status.event_soon(victim, "Normal", "Preempted", "Preempting", note)
+        return deleted
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
         """Pods of lower priority that were promised the node: they may find another one sooner."""
@@ -187,11 +193,13 @@ class Evictions:
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
 
-async def _together(steps: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def _together(steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Run them side by side and raise the first error when all are over."""
     if len(steps) == 1:
-        await steps[0]
-        return
-    errors = [err for err in await asyncio.gather(*steps, return_exceptions=True) if err is not None]
-    if errors:
-        raise errors[0]
+        return [await steps[0]]
+    answers: list[T] = []
+    for answer in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer
+        answers.append(answer)
+    return answers

@@ -1,6 +1,7 @@
 """Pods whose victims are being evicted: they are held back by PreEnqueue meanwhile.
 
     nobody -begin-> all victims are needed -last-> only that one is -it is gone or leaves, or end-> nobody
+                                           -deleted-> held until the watch shows that all are gone or leave
 
 Written by `evictions`, asked by the queue. Source: kube-scheduler `framework/preemption/executor.go`
 (IsPodRunningPreemption), v1.36.
@@ -19,10 +20,12 @@ class Preempting:
     def __init__(self, pods: PodLister) -> None:
         self._pods = pods
         self._last: dict[str, Pod | None] = {}
+        self._deleted: dict[str, tuple[Pod, ...]] = {}
 
     def begin(self, uid: str) -> None:
         """The evictions begin."""
         self._last[uid] = None
+        self._deleted.pop(uid, None)
 
     def last(self, uid: str, victim: Pod) -> None:
         """All victims but this one are evicted. Its leaving may be seen before its eviction has returned."""
@@ -31,12 +34,25 @@ class Preempting:
     def end(self, uid: str) -> None:
         """The evictions are over, one way or the other."""
         self._last.pop(uid, None)
+        self._deleted.pop(uid, None)
+
+    def deleted(self, uid: str, victims: tuple[Pod, ...]) -> None:
+        """All victims are deleted, and the watch may be behind: tried now, the pod would not find the room
+        that was made, and make more.
+        """
+        self.end(uid)
+        self._deleted[uid] = victims
 
     def __contains__(self, uid: str) -> bool:
+        if uid in self._deleted:
+            if any(self._is_there(victim) for victim in self._deleted[uid]):
+                return True
+            del self._deleted[uid]
         if uid not in self._last:
             return False
         victim = self._last[uid]
-        if victim is None:
-            return True
+        return victim is None or self._is_there(victim)
+
+    def _is_there(self, victim: Pod) -> bool:
         now = self._pods.pod(victim.key)
         return now is not None and now.uid == victim.uid and not now.terminating
