@@ -14,7 +14,10 @@ ZONE = "topology.kubernetes.io/zone"
 NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
 KEYS = (ZONE, "rack", HOSTNAME)
 NAMESPACES = ("default", "other")
-POD_LABELS = st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from(("a", "b", "")))
+# Most pods count for most constraints, and most nodes have the labels: else little is ever too full.
+POD_LABELS = st.just({"app": "a"}) | st.dictionaries(
+    st.sampled_from(("app", "tier")), st.sampled_from(("a", "b", ""))
+)
 requirements = st.one_of(
     st.builds(
         lambda key, operator, values: {"key": key, "operator": operator, "values": values},
@@ -28,8 +31,12 @@ requirements = st.one_of(
         st.sampled_from(("Exists", "DoesNotExist")),
     ),
 )
-selectors = st.none() | st.fixed_dictionaries(
-    {}, optional={"matchLabels": POD_LABELS, "matchExpressions": st.lists(requirements, max_size=2)}
+selectors = st.one_of(
+    st.just({"matchLabels": {"app": "a"}}),
+    st.fixed_dictionaries(
+        {}, optional={"matchLabels": POD_LABELS, "matchExpressions": st.lists(requirements, max_size=2)}
+    ),
+    st.none(),
 )
 
 
@@ -40,9 +47,9 @@ def constraints(*, with_selector: bool = True) -> st.SearchStrategy[Json]:
             "maxSkew": st.sampled_from((1, 1, 1, 2, 3, 0, -4) if with_selector else (1, 2, 5)),
             "topologyKey": st.sampled_from(KEYS),
             "whenUnsatisfiable": st.sampled_from((HARD, SOFT)),
+            **({"labelSelector": selectors} if with_selector else {}),
         },
         optional={
-            **({"labelSelector": selectors} if with_selector else {}),
             "minDomains": st.sampled_from((0, 1, 2, 5)),
             "nodeAffinityPolicy": st.sampled_from(("Honor", "Ignore")),
             "nodeTaintsPolicy": st.sampled_from(("Honor", "Ignore")),
@@ -52,6 +59,8 @@ def constraints(*, with_selector: bool = True) -> st.SearchStrategy[Json]:
 
 
 node_labels = st.fixed_dictionaries(
+    {ZONE: st.sampled_from(("a", "b", "c", "")), "rack": st.sampled_from(("1", "2"))}
+) | st.fixed_dictionaries(
     {}, optional={ZONE: st.sampled_from(("a", "b", "c", "")), "rack": st.sampled_from(("1", "2"))}
 )
 wanted_nodes = st.fixed_dictionaries(
