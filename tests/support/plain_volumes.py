@@ -82,7 +82,7 @@ def restrictions(cluster: Cluster, pod: Json, node: str, on_node: Sequence[Json]
                 same = mine and theirs and mine["pdName"] == theirs["pdName"]
                 if same and not (mine.get("readOnly") and theirs.get("readOnly")):
                     return "Unschedulable", ("node(s) had no available disk",)
-    if alone & used and len(alone & used) - less > 0:
+    if len(alone & used) - less > 0:
         return "Unschedulable", (
             "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already"
             " in-use by another pod",
@@ -114,6 +114,8 @@ def _unique(cluster: Cluster, name: str) -> tuple[str, str] | None:
             return source["driver"], source["volumeHandle"]
         if "gcePersistentDisk" in volume["spec"]:
             zone = (volume["metadata"].get("labels") or {}).get(ZONES[0], "UNSPECIFIED")
+            if "__" in zone:
+                return None  # the region of such zones cannot be told from their names
             disk = volume["spec"]["gcePersistentDisk"]["pdName"]
             return "pd.csi.storage.gke.io", f"projects/UNSPECIFIED/zones/{zone}/disks/{disk}"
         return None

@@ -75,6 +75,16 @@ class ClassVolumes:
     def __len__(self) -> int:
         return len(self.volumes)
 
+    def fill(self, volumes: list[Volume], groups: NodeGroups) -> None:
+        """The first volumes, all at once."""
+        self.volumes = sorted(volumes, key=lambda one: (one.capacity_nano, one.ref.name))
+        self._keys = [(one.capacity_nano, one.ref.name) for one in self.volumes]
+        kinds = [self._kind_values.encode(Kind.of(one)) for one in self.volumes]
+        labels = [self._label_values.encode(frozenset(one.labels.items())) for one in self.volumes]
+        self._kinds = np.asarray(kinds, dtype=np.int32)
+        self._labels = np.asarray(labels, dtype=np.int32)
+        self._groups = np.asarray([groups.code_of(one.affinity) for one in self.volumes], dtype=np.int64)
+
     def put(self, volume: Volume, groups: NodeGroups) -> None:
         """A volume that is not here yet."""
         key = (volume.capacity_nano, volume.ref.name)
@@ -131,9 +141,8 @@ class VolumeIndex:
             self._follower = self._volumes.written.follow()
         moved = self._follower.moved()
         if moved is None or len(self.groups) > 4 * len(self._known) + _MORE_GROUPS:
-            self._forget()
-            moved = list(self._volumes.written.everything())
-        for _, name in moved:
+            self._begin()
+        for _, name in moved or ():
             self._put(name)
         self.groups.catch_up(nodes)
 
@@ -192,6 +201,22 @@ class VolumeIndex:
         self._known: dict[str, Volume] = {}
         self._claimed: defaultdict[Key, set[str]] = defaultdict(set)
 
+    def _begin(self) -> None:
+        self._forget()
+        by_class: defaultdict[str, list[Volume]] = defaultdict(list)
+        for _, name in self._volumes.written.everything():
+            volume = self._volumes.written.get(name)
+            if volume is not None:
+                self._know(volume)
+                by_class[volume.class_name].append(volume)
+        for class_name, volumes in by_class.items():
+            self._classes[class_name].fill(volumes, self.groups)
+
+    def _know(self, volume: Volume) -> None:
+        self._known[volume.ref.name] = volume
+        if volume.claim_ref is not None:
+            self._claimed[volume.claim_ref.namespace, volume.claim_ref.name].add(volume.ref.name)
+
     def _put(self, name: str) -> None:
         before, now = self._known.pop(name, None), self._volumes.written.get(name)
         if before is not None:
@@ -201,9 +226,6 @@ class VolumeIndex:
                 self._claimed[key].discard(name)
                 if not self._claimed[key]:
                     del self._claimed[key]
-        if now is None:
-            return
-        self._known[name] = now
-        self._classes[now.class_name].put(now, self.groups)
-        if now.claim_ref is not None:
-            self._claimed[now.claim_ref.namespace, now.claim_ref.name].add(name)
+        if now is not None:
+            self._know(now)
+            self._classes[now.class_name].put(now, self.groups)
