@@ -62,6 +62,8 @@ NEEDS = (
     StateNeed(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
     StateNeed.pods(annotation_prefixes=("",)),
     StateNeed.objects(SERVICES),
+    # NodeResourcesFit leaves to others what a device class serves.
+    StateNeed.objects("resource.k8s.io/deviceclasses"),
 )
 
 

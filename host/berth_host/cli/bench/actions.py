@@ -196,7 +196,12 @@ class Actions:
             "spec": (volume.get("spec") or {}) | {"claimRef": reference},
             "status": {"phase": "Bound"},
         }
-        claim = _in_namespace(_named(claim, pvc_name), namespace) | {
+        claim = _in_namespace(_named(claim, pvc_name), namespace)
+        annotations = claim["metadata"].get("annotations") or {}
+        # What the controller leaves behind when it is done: without it the claim counts as on its way.
+        done = claim["metadata"] | {"annotations": annotations | {"pv.kubernetes.io/bind-completed": "yes"}}
+        claim |= {
+            "metadata": done,
             "spec": (claim.get("spec") or {}) | {"volumeName": pv_name},
             "status": {"phase": "Bound"},
         }
