@@ -56,16 +56,19 @@ def candidates_of(
     return Candidates(alive, potential.rows[chosen], bounds, violations[alive].astype(np.int64))
 
 
-def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> NDArray[np.intp]:
-    """The candidates that a search from the `offset`-th of `count` nodes would have found before it had
-    enough: `wanted` of them, one that breaks no budget included; those that break none come first.
+def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tuple[NDArray[np.intp], bool]:
+    """(the candidates that a search from the `offset`-th of `count` nodes finds before it has enough, whether
+    it had enough): `wanted` of them, one that breaks no budget included; those that break none come first.
     """
+    if not len(candidates):
+        return np.zeros(0, dtype=np.intp), False
     turned = np.argsort((candidates.places - offset) % count, kind="stable")
     harmless = candidates.violations[turned] == 0
     enough = (np.cumsum(harmless) > 0) & (np.arange(1, len(turned) + 1) >= wanted)
-    end = int(np.argmax(enough)) + 1 if enough.any() else len(turned)
+    ended = bool(enough.any())
+    end = int(np.argmax(enough)) + 1 if ended else len(turned)
     found, harmless = turned[:end], harmless[:end]
-    return np.concatenate([found[harmless][:wanted], found[~harmless][:wanted]])
+    return np.concatenate([found[harmless][:wanted], found[~harmless][:wanted]]), ended
 
 
 def best(candidates: Candidates, potential: PotentialVictims) -> NDArray[np.intp]:

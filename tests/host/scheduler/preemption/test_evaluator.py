@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 from berth_host.app.alone import FrameworkAlone
 from berth_host.app.registry import ClassRegistry
 from berth_host.config.loading import load_configuration
-from berth_host.framework.framework import all_rows
+from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler.chooser import SmallestName
@@ -234,6 +235,41 @@ def test_search_ends_when_it_has_enough(limits: SearchLimits, count: int) -> Non
     found = evaluate(pod, full(20, [1]), limits=limits)
     assert found.choice is not None
     assert len(found.choice.candidates) == count
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    priorities=st.lists(
+        st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True), min_size=8, max_size=16
+    ),
+    wanted=st.integers(1, 3),
+    allowed=st.integers(0, 2),
+)
+def test_search_of_a_part_finds_what_the_search_of_all_nodes_finds(
+    priorities: list[list[int]], wanted: int, allowed: int
+) -> None:
+    pod = make_pod("new", uid="uid-new", cpu=2, priority=4)
+    nodes = [
+        PlainNode(
+            f"n{i}",
+            2000,
+            10,
+            tuple(
+                make_pod(
+                    f"n{i}-{j}", uid=f"u-{i}-{j}", node=f"n{i}", cpu=1, priority=value, labels={"app": "web"}
+                )
+                for j, value in enumerate(sorted(values, reverse=True))
+            ),
+        )
+        for i, values in enumerate(priorities)
+    ]
+    limits, budgets = SearchLimits(0, wanted), [budget({"app": "web"}, allowed)]
+    some = evaluate(pod, nodes, budgets=budgets, limits=limits)
+    with mock.patch.object(Framework, "has_remote", new=True):
+        every = evaluate(pod, nodes, budgets=budgets, limits=limits)
+    assert some.result() == every.result()
+    if some.choice is not None and every.choice is not None:
+        assert some.choice.candidates.places.tolist() == every.choice.candidates.places.tolist()
 
 
 @pytest.mark.parametrize(
