@@ -30,6 +30,7 @@ class SharedVerdicts:
     def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
         self._about_pods: tuple[PluginClient, ...] = ()
+        self._has_whole = False
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -47,6 +48,9 @@ class SharedVerdicts:
             inside = _within(moved, len(self._known))
             self._known[inside] = False
             if node_moved:
+                if self._has_whole:
+                    # Some plugin judges every row by all Nodes.
+                    self._known[:] = False
                 self._node_passed[_within(node_moved, len(self._known))] = False
 
     async def ask(
@@ -102,6 +106,7 @@ class SharedVerdicts:
             self._about_pods = tuple(
                 client for client in clients if client.descriptor.depends_on is not DependsOn.NODE
             )
+            self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
             self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
             self.clear()
             self._codes[:] = 0
