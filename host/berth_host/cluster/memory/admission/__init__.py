@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from berth_host.cluster.memory.admission.label_keys import with_label_keys
 from berth_host.cluster.memory.admission.objects import default_claim, default_node, default_object
 from berth_host.cluster.memory.admission.pod import default_pod
 from berth_host.cluster.memory.admission.priority import PriorityClasses
@@ -30,7 +31,9 @@ class Admission:
     def admit(self, kind: str, obj: dict[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
         """The object as it is to be stored, and why it must not be."""
         if kind == "Pod":
-            spec, problems = self.priorities.resolve(default_pod(obj.get("spec") or {}))
+            labels = (obj.get("metadata") or {}).get("labels") or {}
+            given = with_label_keys(obj.get("spec") or {}, labels)
+            spec, problems = self.priorities.resolve(default_pod(given))
             return obj | {"spec": spec}, problems
         if kind == "Node":
             return default_node(obj), []
