@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_plugins.dra import cel_library
+from berth_plugins.dra import allocator, cel_library
 from berth_plugins.dynamic_resources import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
@@ -330,3 +330,25 @@ async def test_pod_hint(ask: Ask, uid: str, want: bool) -> None:
 def test_durations_that_cannot_be_read(timeout: Any) -> None:
     with pytest.raises(PluginArgsError, match="filterTimeout: Invalid value"):
         DynamicResources({"filterTimeout": timeout}, NO_HANDLE)
+
+
+async def test_one_search_that_takes_too_long_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[float] = []
+    run = allocator.Search.run
+
+    def counted(self: Any) -> Any:
+        searches.append(0)
+        return run(self)
+
+    monkeypatch.setattr(allocator.Search, "run", counted)
+    many = [device(f"d{i}") for i in range(20)]
+    none = device_class("none", 'device.driver == "none"')
+    plugged = plug(
+        [claim("c", exactly("a", count=10), exactly("b", "none"))],
+        [resource_slice("n1", many), resource_slice("n2", many)],
+        [device_class(), none],
+    )
+    late = Status.error("node n1: timed out trying to allocate devices")
+    plugged = Plug(plugged.cls, {"filterTimeout": "10ms"}, plugged.objects)
+    assert filter_now(plugged, web("c"), NODES) == [late, late]
+    assert len(searches) == 1

@@ -121,6 +121,7 @@ class Allocator:
         if wishes.unfit:
             yield wishes.unfit, CANNOT_FIT
         found: dict[int, Found] = {}
+        late: Status | None = None
         for group in self.inventory.groups(nodes):
             for rows, wish in wishes.of_rows(group.rows):
                 kept = found.get(id(wish))
@@ -129,8 +130,16 @@ class Allocator:
                 known = kept.get(group.key)
                 if known is not None and known[0] == group.stamp:
                     yield rows, known[1]
+                elif late is not None:
+                    # An error ends the cycle: other searches that may take as long would change nothing.
+                    yield rows, late
                 else:
-                    yield rows, self._answer(kept, group, wish, nodes.name(rows[0]))
+                    try:
+                        yield rows, self._answer(kept, group, wish)
+                    except _LateError:
+                        name = nodes.name(rows[0])
+                        late = Status.error(f"node {name}: timed out trying to allocate devices")
+                        yield rows, late
 
     def _kept(self, wish: Wish) -> Found:
         """What was found for such a wish."""
@@ -144,7 +153,8 @@ class Allocator:
             self._found.move_to_end(key)
         return kept
 
-    def _answer(self, kept: Found, group: NodeGroup, wish: Wish, node_name: str) -> Answer:
+    def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Answer:
+        """Raises _LateError."""
         try:
             chosen = self._search(wish.claims, group.pools)
         except NoAllocationHereError as err:
@@ -152,8 +162,6 @@ class Allocator:
         except AllocationError as err:
             # It names the claim, which belongs to this pod alone.
             return Status.error(str(err))
-        except _LateError:
-            return Status.error(f"node {node_name}: timed out trying to allocate devices")
         answer: Answer = CANNOT_ALLOCATE
         if chosen is not None:
             answer = Outcome(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
