@@ -186,7 +186,7 @@ class Host:
     @property
     def changes(self) -> int:
         """Counts what may help a pod that ended in an error: binds, evictions, attachments."""
-        return self.binding.bound_count + len(self.evictions.preempted_by) + self.attachments.recoveries
+        return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
 
     async def run_until_settled(self, progress: Callable[[Progress], None] | None = None) -> None:
         """Run until nothing moves; for a host on a ManualClock, whose time this moves."""

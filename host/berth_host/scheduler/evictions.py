@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -35,6 +35,8 @@ from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 
 log = get_logger()
 T = TypeVar("T")
+REMEMBERED_VICTIMS: Final = 16384
+"""Victims whose preemptors are remembered; the oldest go first."""
 
 
 class Waker(Protocol):
@@ -71,7 +73,9 @@ class _Eviction:
 
 
 class Evictions:
-    """`preempted_by` remembers, by victim uid, who took the place; for reports."""
+    """`preempted_by` remembers, by victim uid, who took the place of the latest victims; for reports.
+    `victim_count`: of all there were.
+    """
 
     def __init__(self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams) -> None:
         self._calls = calls
@@ -80,6 +84,7 @@ class Evictions:
         self._tasks: set[asyncio.Future[None]] = set()
         self.preempting = Preempting(seams.pods)
         self.preempted_by: dict[str, str] = {}
+        self.victim_count = 0
 
     def __len__(self) -> int:
         """Preemptions under way."""
@@ -121,6 +126,9 @@ class Evictions:
         self.preempting.begin(uid)
         for victim in eviction.victims:
             self.preempted_by[victim.uid] = eviction.preemptor.key
+            self.victim_count += 1
+            if len(self.preempted_by) > REMEMBERED_VICTIMS:
+                del self.preempted_by[next(iter(self.preempted_by))]
         marks: asyncio.Future[None] | None = None
         if not marked:
             # Before anything else is written about the pod: see the order above.
