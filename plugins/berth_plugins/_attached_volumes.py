@@ -213,6 +213,7 @@ class AttachedVolumes:
         self._attached: defaultdict[str, set[str]] = defaultdict(set)
         self._node_of: dict[str, str] = {}
         self._attachments_of: defaultdict[str, set[str]] = defaultdict(set)
+        self._volume_of: dict[str, str] = {}
 
     def _slots_of(self, claims: Iterable[Key], volumes: Iterable[Key], classes: Iterable[Key]) -> set[int]:
         moved = set(claims)
@@ -236,11 +237,16 @@ class AttachedVolumes:
         before = self._node_of.pop(name, None)
         if before is not None:
             self._attached[before].discard(name)
+            volume = self._volume_of.pop(name)
+            self._attachments_of[volume].discard(name)
+            if not self._attachments_of[volume]:
+                del self._attachments_of[volume]
         one = self._attachments.get(name)
         if one is not None:
             self._node_of[name] = one.node_name
             self._attached[one.node_name].add(name)
             self._attachments_of[one.volume].add(name)
+            self._volume_of[name] = one.volume
 
     @staticmethod
     def _slots_of_nodes(names: Iterable[str], nodes: NodeTable) -> set[int]:

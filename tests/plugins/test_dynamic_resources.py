@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_plugins.dra import allocator, cel_library
+from berth_plugins.dra import cel_library, search
 from berth_plugins.dynamic_resources import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
@@ -334,13 +334,13 @@ def test_durations_that_cannot_be_read(timeout: Any) -> None:
 
 async def test_one_search_that_takes_too_long_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[float] = []
-    run = allocator.Search.run
+    run = search.Search.run
 
     def counted(self: Any) -> Any:
         searches.append(0)
         return run(self)
 
-    monkeypatch.setattr(allocator.Search, "run", counted)
+    monkeypatch.setattr(search.Search, "run", counted)
     many = [device(f"d{i}") for i in range(20)]
     none = device_class("none", 'device.driver == "none"')
     plugged = plug(

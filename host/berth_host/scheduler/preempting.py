@@ -9,9 +9,13 @@ Written by `evictions`, asked by the queue. Source: kube-scheduler `framework/pr
 
 from __future__ import annotations
 
+from typing import Final
+
 from berth_sdk.pod import Pod
 
 from berth_host.queue.seams import PodLister
+
+TIDY_AT: Final = 64
 
 
 class Preempting:
@@ -21,6 +25,7 @@ class Preempting:
         self._pods = pods
         self._last: dict[str, Pod | None] = {}
         self._deleted: dict[str, tuple[Pod, ...]] = {}
+        self._tidy_at = TIDY_AT
 
     def begin(self, uid: str) -> None:
         """The evictions begin."""
@@ -41,6 +46,12 @@ class Preempting:
         that was made, and make more.
         """
         self.end(uid)
+        if len(self._deleted) >= self._tidy_at:
+            # A preemptor that was deleted meanwhile is never asked about again.
+            self._deleted = {
+                one: gone for one, gone in self._deleted.items() if any(map(self._is_there, gone))
+            }
+            self._tidy_at = 2 * len(self._deleted) + TIDY_AT
         self._deleted[uid] = victims
 
     def __contains__(self, uid: str) -> bool:

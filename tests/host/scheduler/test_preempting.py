@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.preempting import TIDY_AT, Preempting
 from support.queue_parts import KnownPods, a_pod
 
 
@@ -40,3 +40,14 @@ def test_an_eviction_that_failed_holds_nobody_back() -> None:
     preempting.begin("uid")
     preempting.end("uid")
     assert "uid" not in preempting
+
+
+def test_preemptors_that_nobody_asks_about_again_are_forgotten() -> None:
+    pods = KnownPods()
+    preempting = Preempting(pods)
+    there = pods.put(a_pod("there", node_name="n1"))
+    preempting.deleted("waiting", (there,))
+    for number in range(10 * TIDY_AT):
+        preempting.deleted(f"gone-{number}", (a_pod(f"victim-{number}", node_name="n1"),))
+    assert len(preempting._deleted) <= 2 * TIDY_AT
+    assert "waiting" in preempting
