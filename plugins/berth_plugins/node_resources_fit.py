@@ -156,7 +156,7 @@ class NodeResourcesFit(Plugin):
                     for name in scored.names
                 ],
                 dtype=np.int64,
-            ).reshape(len(scored.names), -1)
+            ).reshape(len(scored.names), len(nodes))
         return self._strategy.combine(
             used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
         )

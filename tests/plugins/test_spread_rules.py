@@ -16,7 +16,7 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing import make_table
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import plain_rules
 from support import plain_spread as plain
@@ -168,6 +168,8 @@ def test_answers_follow_a_cluster_that_changes(case: Case, later: list[Case], po
 @given(case=both, data=st.data())
 def test_answers_are_the_same_over_the_wire(plugin_server: str, case: Case, data: st.DataObject) -> None:
     pod, cluster = Pod.from_object(case[0]), case[1]
+    # A skew of 0, which the API refuses, makes final scores below 0: over the wire the host refuses those.
+    assume("'maxSkew': 0" not in repr((case[0], cluster.defaults)))
     asked = data.draw(questions(cluster))
     table, plug = table_of(cluster), plug_of(cluster)
 
