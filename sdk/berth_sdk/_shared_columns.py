@@ -31,6 +31,7 @@ from berth_sdk.signature import signature
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
+from berth_sdk.tables.read_only import extended
 
 T = TypeVar("T")
 Rows = NDArray[np.intp]
@@ -72,8 +73,9 @@ class RowColumn:
         log = columns.node_moved if by is DependsOn.NODE else columns.moved
         if len(self._known) < columns.capacity:
             self._read = None
-            self._known = _longer(self._known, columns.capacity)
-            self._numbers = _longer(self._numbers, columns.capacity)
+            more = columns.capacity - len(self._known)
+            self._known = extended(self._known, more)
+            self._numbers = extended(self._numbers, more)
         moved = log.since(self._position) if self._position >= 0 else None
         if by is DependsOn.NODES and self._node_position != columns.node_moved.position:
             moved = None
@@ -285,9 +287,3 @@ def pod_key(pod: Pod) -> bytes:
     if pod.node_name or pod.nominated_node:
         return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
     return signature(pod)
-
-
-def _longer(array: NDArray[Any], length: int) -> NDArray[Any]:
-    longer = np.zeros(length, dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer

@@ -196,7 +196,8 @@ class Plugin:
     PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
     ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
     With the first three the same holds for PreFilter and PreScore of a class that has no later point: what
-    they write follows from the pod's wishes, and is taken over from the cycle of an equal pod.
+    they answer and write follows from the pod's wishes and the Node objects, and is taken over from the cycle
+    of an equal pod until a Node object changes.
     """
     skip_is_lasting: ClassVar[bool] = False
     """SKIP at PreFilter follows from the pod's wishes alone, and means that such pods are none of the

@@ -2,8 +2,8 @@
 
 Plugins that judge node by node (`DependsOn.NODE`, ROW, NODES) are asked about the rows that moved since the
 last equal pod, and about no others; their verdicts are kept merged (`SharedVerdicts`), their scores summed up
-(`SharedScores`). What their PreFilter and PreScore answered, and wrote to the cycle's state, follows from the
-pod's wishes alone, and is taken over. A plugin with `skip_is_lasting` that skipped a pod is left out for all
+(`SharedScores`). What their PreFilter and PreScore answered, and wrote to the cycle's state, is taken over
+until a Node changes. A plugin with `skip_is_lasting` that skipped a pod is left out for all
 equal ones.
 Called by `Framework`. A plugin in a process of its own keeps its answers there (`berth_sdk._shared_columns`).
 """
@@ -81,6 +81,11 @@ class KnownPods:
         elif moved or node_moved:
             self.verdicts.forget(moved, node_moved)
             self.scores.forget(moved, node_moved)
+        if node_moved is None or node_moved:
+            # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
+            self.pre_filters.clear()
+            self.pre_scores.clear()
+            self.states.clear()
 
     def keep_pre_score(self, client: PluginClient, cycle: Cycle, status: Status) -> None:
         """What `client` answered, if it holds for equal pods."""
@@ -137,7 +142,7 @@ class EqualPods:
         columns = nodes._columns
         versions = tuple([read() for read in self._readers])
         if self._table is not columns or self._versions != versions:
-            # Another table: its slots belong to other nodes.
+            # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
             self._known.clear()
             self._table, self._versions = columns, versions
         key = pod_key(cycle.pod)

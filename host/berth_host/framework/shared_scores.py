@@ -13,11 +13,12 @@ import numpy as np
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
 from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
-from berth_host.framework.shared_verdicts import longer
+from berth_host.framework.shared_verdicts import within
 from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
 
@@ -83,11 +84,11 @@ class SharedScores:
         if not length:
             return
         if node_moved:
-            self._node_known[[slot for slot in node_moved if slot < length]] = False
+            self._node_known[within(node_moved, length)] = False
             if self._has_whole:
                 self._known[:] = False
                 return
-        self._known[[slot for slot in moved if slot < length]] = False
+        self._known[within(moved, length)] = False
 
     async def ask(
         self, plugins: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable
@@ -158,8 +159,9 @@ class SharedScores:
             self._rows = None
             self.clear()
         if len(self._known) < capacity:
-            self._known = longer(self._known, capacity)
-            self._node_known = longer(self._node_known, capacity)
+            more = capacity - len(self._known)
+            self._known = extended(self._known, more)
+            self._node_known = extended(self._node_known, more)
         for column in self._columns:
             if len(column.raw) < capacity:
-                column.raw = longer(column.raw, capacity)
+                column.raw = extended(column.raw, capacity - len(column.raw))

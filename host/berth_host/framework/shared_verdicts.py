@@ -8,12 +8,13 @@ look at the pods on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
@@ -45,13 +46,13 @@ class SharedVerdicts:
     def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
         """These slots moved: in anything, and in their Node object."""
         if len(self._known):
-            inside = _within(moved, len(self._known))
+            inside = within(moved, len(self._known))
             self._known[inside] = False
             if node_moved:
                 if self._has_whole:
                     # Some plugin judges every row by all Nodes.
                     self._known[:] = False
-                self._node_passed[_within(node_moved, len(self._known))] = False
+                self._node_passed[within(node_moved, len(self._known))] = False
 
     async def ask(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
@@ -111,9 +112,10 @@ class SharedVerdicts:
             self.clear()
             self._codes[:] = 0
         if len(self._known) < capacity:
-            self._known = longer(self._known, capacity)
-            self._node_passed = longer(self._node_passed, capacity)
-            self._codes = longer(self._codes, capacity)
+            more = capacity - len(self._known)
+            self._known = extended(self._known, more)
+            self._node_passed = extended(self._node_passed, more)
+            self._codes = extended(self._codes, more)
 
     def _code(self, status: Status) -> int:
         code = self._code_of.get(status)
@@ -123,13 +125,6 @@ class SharedVerdicts:
         return code
 
 
-def longer(array: NDArray[Any], length: int) -> NDArray[Any]:
-    """`array` with zeros behind, up to `length`."""
-    grown = np.zeros(length, dtype=array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-def _within(slots: Sequence[int], length: int) -> list[int]:
-    # Slots that came with a growth of the table are not known anyway.
+def within(slots: Sequence[int], length: int) -> list[int]:
+    """The slots below `length`: those that came with a growth of the table are not known anyway."""
     return [slot for slot in slots if slot < length]

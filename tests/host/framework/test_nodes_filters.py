@@ -1,16 +1,17 @@
-"""Filter plugins in the host that judge by all Node objects (`DependsOn.NODES`), for pods that are equal."""
+"""Plugins in the host that read all Node objects, for pods that are equal: a Node that changes is noticed."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from berth_host.framework.framework import all_rows
+from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NOBODY
 from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.status import Status, Verdicts
+from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from support.frameworks import cycle_of, framework_of
 
@@ -26,22 +27,50 @@ class OnlySmallClusters(Plugin):
         return Verdicts.all(len(nodes), Status.unschedulable("full") if full else Status.success())
 
 
+class AtMostTwoNodes(Plugin):
+    """Counts the nodes at PreFilter, and rejects every one at Filter when there are more than two."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Leave the count to Filter."""
+        state.write("count", len(nodes))
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """By the count of the whole cluster, whatever rows are asked about."""
+        return Verdicts.all(len(nodes), Status.unschedulable("many") if state.read("count") > 2 else SUCCESS)
+
+
+async def passed_in(framework: Framework, columns: NodeColumns, cycle_id: str) -> list[int]:
+    cycle = cycle_of(Pod(name=cycle_id, uid=cycle_id), NodeTable(columns), cycle_id)
+    await framework.run_pre_filter(cycle)
+    statuses = NodeStatuses(cycle.nodes)
+    rows = await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), NOBODY)
+    framework.end_cycle(cycle, None)  # type: ignore[arg-type]
+    return [int(row) for row in rows]
+
+
+async def test_what_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> None:
+    framework = framework_of([AtMostTwoNodes({}, None)])  # type: ignore[arg-type]
+    columns = NodeColumns()
+    for name in ("n0", "n1"):
+        columns.add(Node(name=name))
+    assert await passed_in(framework, columns, "a") == [0, 1]
+    columns.add(Node(name="n2"))
+    assert await passed_in(framework, columns, "b") == []
+    columns.set_node(0, Node(name="n0", labels={"a": "b"}))
+    assert await passed_in(framework, columns, "c") == []
+
+
 async def test_a_node_that_changes_makes_verdicts_on_all_nodes_stale() -> None:
     framework = framework_of([OnlySmallClusters({}, None)])  # type: ignore[arg-type]
     columns = NodeColumns()
     for name in ("n0", "n1", "n2"):
         columns.add(Node(name=name))
 
-    async def passed(cycle_id: str) -> list[int]:
-        cycle = cycle_of(Pod(name=cycle_id, uid=cycle_id), NodeTable(columns), cycle_id)
-        await framework.run_pre_filter(cycle)
-        statuses = NodeStatuses(cycle.nodes)
-        rows = await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), NOBODY)
-        framework.end_cycle(cycle, None)  # type: ignore[arg-type]
-        return [int(row) for row in rows]
-
-    assert await passed("a") == [0, 1, 2]
+    assert await passed_in(framework, columns, "a") == [0, 1, 2]
     columns.set_node(2, Node(name="n2", labels={"full": "yes"}))
-    assert await passed("b") == []
+    assert await passed_in(framework, columns, "b") == []
     columns.set_node(2, Node(name="n2"))
-    assert await passed("c") == [0, 1, 2]
+    assert await passed_in(framework, columns, "c") == [0, 1, 2]
