@@ -8,8 +8,7 @@ identical. `--actual` writes what the host did, one line `{"name", "results"}` f
 `--remote` all default plugins run in another process, which the host reaches through gRPC.
 
 Two steps that do not know each other: `decision_host` turns a record without its `expected` into the
-host's inputs and writes down its answers; `decision_records` compares. What was recorded of default plugins
-that this build does not have is not compared; they are named on standard error.
+host's inputs and writes down its answers; `decision_records` compares.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,23 +69,22 @@ class Replay:
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     total: Tally = field(default_factory=lambda: Tally("total"))
-    missing: set[str] = field(default_factory=set)
     actual: list[Json] = field(default_factory=list)
 
 
-def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, Collection[str], str]:
-    """The host's results, the plugins that the build lacks, and why it could not be run, if so."""
+def run(record: Json, endpoint: str = "") -> tuple[list[Json] | None, str]:
+    """The host's results, or None and why the record could not be run."""
     given = {key: value for key, value in record.items() if key != "expected"}
     if "unreadable" in given:
-        return None, (), str(given["unreadable"])
+        return None, str(given["unreadable"])
     try:
-        results, missing = asyncio.run(_in_time(given, endpoint))
+        results = asyncio.run(_in_time(given, endpoint))
     except Exception as err:  # noqa: BLE001 (the loop over records goes on: this one counts as not identical)
-        return None, (), f"{type(err).__name__}: {err}"
-    return results, missing, ""
+        return None, f"{type(err).__name__}: {err}"
+    return results, ""
 
 
-async def _in_time(record: Json, endpoint: str) -> tuple[list[Json], list[str]]:
+async def _in_time(record: Json, endpoint: str) -> list[Json]:
     """A record that never comes to an end must not keep the others from being replayed."""
     async with asyncio.timeout(_RECORD_S):
         return await decide(record, endpoint)
@@ -96,14 +94,13 @@ def replay(records: Iterable[Json], endpoint: str = "") -> Replay:
     """Run and compare all records. `endpoint`: where the default plugins are served, if elsewhere."""
     done = Replay()
     for record in records:
-        results, missing, problem = run(record, endpoint)
-        done.missing.update(missing)
+        results, problem = run(record, endpoint)
         if results is None:
             difference: Json | None = {"problem": problem}
         else:
             done.actual.append({"name": record["name"], "results": results})
             expected = (record.get("expected") or {}).get("results") or []
-            difference = first_difference(expected, results, missing)
+            difference = first_difference(expected, results)
         if difference is not None:
             difference = {"record": record["name"], **difference}
         category = str(record["category"])
@@ -134,8 +131,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for category in sorted(done.tallies):
         print(done.tallies[category].line())
     print(done.total.line())
-    if done.missing:
-        print(f"not compared, not in this build: {', '.join(sorted(done.missing))}", file=sys.stderr)
     return 0 if done.total.records and done.total.identical == done.total.records else 1
 
 

@@ -1,4 +1,4 @@
-"""A recorded cluster and pod -> the host's own configuration, cluster, queue and cycle -> what it decided.
+"""A recorded cluster and pod -> the host's own cluster, queue and cycle -> what it decided.
 
 Used by `parity/replay.py`. Nothing here decides: a record's objects are put into an embedded cluster as they
 are written, a `Host` is made of the record's configuration, each pod is scheduled by `schedule_one`, and what
@@ -8,43 +8,26 @@ the host's parts answered is written down in the format of `parity/golden/README
 from __future__ import annotations
 
 import asyncio
-import json
-import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import numpy as np
 from berth_host.app.host import Host, HostOptions
-from berth_host.app.registry import ClassRegistry, points_of_class
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND, POD
-from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Outcome
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.framework import Framework, PreFilterOutcome
-from berth_host.framework.score_table import ScoreTable
 from berth_host.model.clock import ManualClock
-from berth_host.model.node_statuses import NodeStatuses
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.cycle import Outcome as CycleOutcome
-from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
 from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.preemption.eligibility import ineligible_reason
-from berth_host.scheduler.preemption.evaluator import Choice, Evaluation, SearchLimits
-from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
-from berth_sdk.results import NodeRejections, PostFilterResult
-from berth_sdk.status import Code, Status
-from berth_sdk.tables import NodeTable
+from berth_sdk.results import PostFilterResult
+from support.decision_configuration import PROFILE, configuration_of
+from support.decision_preemption import WatchedPreemption
+from support.decision_seen import Seen, WatchedAlgorithm
 
 Json = dict[str, Any]
-PROFILE: Final = "default-scheduler"
 FIRST_START_S: Final = 1767225600  # 2026-01-01T00:00:00Z
 _POLL_S: Final = 0.0005
 _ATTACHED_WITHIN_S: Final = 30.0
@@ -76,63 +59,8 @@ class CannotRunError(Exception):
     """The record asks for something that this host cannot be made to do."""
 
 
-def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
-    """The record's configuration, read from the text of a file; with `endpoint` the second document of it
-    says that all default plugins are served there.
-    """
-    config = record.get("config") or {}
-    args = {name: dict(value) for name, value in (config.get("pluginConfig") or {}).items()}
-    args.setdefault("DefaultPreemption", {})["minCandidateNodesPercentage"] = 100
-    weights = config.get("scoreWeights") or {}
-    enabled = [{"name": name, "weight": weight} for name, weight in weights.items()]
-    profile = {
-        "schedulerName": PROFILE,
-        # In the records a pod is bound right after Reserve: nobody binds volumes, so nobody waits for it.
-        "plugins": {"multiPoint": {"enabled": enabled}, "preBind": {"disabled": [{"name": "*"}]}},
-        "pluginConfig": [{"name": name, "args": value} for name, value in args.items()],
-    }
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "percentageOfNodesToScore": 100,
-        "profiles": [profile],
-    }
-    text = json.dumps(document)
-    if endpoint:
-        text = f"---\n{text}\n---\n{served_at(endpoint)}"
-    return load_configuration(
-        text,
-        source=str(record.get("name", "record")),
-        registered=ClassRegistry().points(),
-        feature_gates=config.get("featureGates") or {},
-    )
-
-
-def served_at(endpoint: str) -> str:
-    """A BerthConfiguration: every default plugin of this build is attached at `endpoint`.
-
-    The deadlines are long: decisions are compared, on machines that may be busy, not times.
-    """
-    lines = [
-        "apiVersion: config.berth.io/v1alpha1",
-        "kind: BerthConfiguration",
-        "cycleBudget: 60s",
-        "plugins:",
-    ]
-    registry = ClassRegistry()
-    for name in registry.names:
-        cls = registry.find(name)
-        if name in DEFAULT_PLUGINS_BY_NAME and cls is not None:
-            points = sorted(points_of_class(name, cls))
-            deadlines = ", ".join(f"{point}: {{deadline: 10s}}" for point in points)
-            lines.append(
-                f'- {{name: {name}, endpoint: "{endpoint}", required: true, points: {{{deadlines}}}}}'
-            )
-    return "\n".join(lines) + "\n"
-
-
-async def decide(record: Json, endpoint: str = "") -> tuple[list[Json], list[str]]:
-    """The results of a record, `expected` unread, and the default plugins that this build lacks.
+async def decide(record: Json, endpoint: str = "") -> list[Json]:
+    """The results of a record, `expected` unread.
 
     `endpoint`: where all default plugins are served; empty: they run in process.
     """
@@ -152,9 +80,8 @@ async def decide(record: Json, endpoint: str = "") -> tuple[list[Json], list[str
         await _all_at(host, endpoint)
         await replayed.let_nominated_pods_wait()
         if "queue" not in record:
-            return [await replayed.attempt(record["pod"])], host.clients.missing
-        results = [result for raw in record["queue"] for result in await replayed.attempts_in_queue(raw)]
-        return results, host.clients.missing
+            return [await replayed.attempt(record["pod"])]
+        return [result for raw in record["queue"] for result in await replayed.attempts_in_queue(raw)]
     finally:
         await host.stop()
 
@@ -312,239 +239,3 @@ class _Replayed:
         elif diagnosis.outcome is not Outcome.BOUND:
             result["error"] = diagnosis.message
         return result
-
-
-@dataclass(slots=True)
-class Seen:
-    """What the host's parts answered in one attempt."""
-
-    nodes: NodeTable | None = None
-    pre_filter: dict[str, Json] = field(default_factory=dict)
-    filter: dict[str, Json] = field(default_factory=dict)
-    framework: PreFilterOutcome | None = None
-    combined: NodeStatuses | None = None
-    feasible: Feasible | None = None
-    chosen: ScheduleResult | None = None
-    scores: ScoreTable | None = None
-
-    def shown(self, brief: bool) -> Json:
-        """In the format of the records."""
-        if self.nodes is None or self.framework is None or self.feasible is None:
-            return {}
-        status = self.framework.status
-        names = self.nodes.names
-        feasible = sorted(names[row] for row in self.feasible.rows.tolist())
-        result: Json = {"frameworkPreFilter": _shown(status, signed=False), "feasible": feasible, "best": []}
-        if status.is_success and self.framework.eligible is not None:
-            result["frameworkPreFilter"]["nodeNames"] = sorted(self.framework.eligible)
-        if status.plugin:
-            result["frameworkPreFilterPlugin"] = status.plugin
-        result["combined"] = self._combined(feasible)
-        if not brief:
-            result |= {"preFilter": self.pre_filter, "filter": self.filter}
-        if self.chosen is not None:
-            result |= {"best": sorted(self.chosen.tied.names), "chosen": self.chosen.node_name}
-        if self.scores is not None:
-            result |= _shown_scores(self.scores, brief)
-        return result
-
-    def _combined(self, feasible: list[str]) -> Json:
-        """The verdicts on the nodes that did not pass; none when PreFilter ended the search."""
-        statuses = self.combined
-        if statuses is None or self.feasible is None:
-            return {}
-        names = statuses.table.names
-        rejected = [names[row] for row in np.flatnonzero(statuses.groups).tolist()]
-        if statuses is self.feasible.statuses:
-            # Nodes outside a PreFilter's subset were not asked about and have the common status.
-            rejected = sorted(set(names) - set(feasible))
-        return {name: _shown(statuses.status_of(name), signed=True) for name in rejected}
-
-
-class WatchedPreemption:
-    """Writes down what the host's PostFilter and evaluator answered."""
-
-    def __init__(self, host: Host) -> None:
-        self._evaluation: Json = {}
-        self._answer: tuple[str, PostFilterResult] | None = None
-        evaluate = host.evaluator.evaluate
-        framework = host.scheduler.profiles[PROFILE].framework
-        run_post_filter = framework.run_post_filter
-
-        async def watched_evaluate(
-            framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
-        ) -> Evaluation:
-            found = await evaluate(framework, cycle, limits)
-            # At once: it speaks of rows of this snapshot.
-            self._evaluation = _shown_evaluation(found)
-            return found
-
-        async def watched_post_filter(
-            cycle: Cycle, rejections: NodeRejections
-        ) -> tuple[str, PostFilterResult]:
-            self._answer = await run_post_filter(cycle, rejections)
-            if not self._evaluation:
-                # Another plugin ended the search before preemption was asked about.
-                statuses = NodeStatuses(cycle.nodes)
-                statuses.absent = rejections.absent
-                why_not = ineligible_reason(cycle.pod, cycle.nodes, statuses)
-                self._evaluation = {"eligible": not why_not, "ineligibleReason": why_not}
-            return self._answer
-
-        host.evaluator.evaluate = watched_evaluate  # type: ignore[method-assign]  # the same, overheard
-        framework.run_post_filter = watched_post_filter  # type: ignore[method-assign]  # the same
-
-    def forget(self) -> None:
-        """Another attempt begins."""
-        self._evaluation, self._answer = {}, None
-
-    def shown(self) -> Json:
-        """In the format of the records."""
-        if self._answer is None:
-            return {}
-        plugin, result = self._answer
-        status = result.status
-        shown: Json = {"code": status.code.kube_name, "message": status.message}
-        if not status.is_success:
-            shown["plugin"] = status.plugin or plugin
-        nothing: Json = {"best": [], "candidates": [], "numPDBViolations": 0, "potentialNodes": []}
-        # The other fields are there when they say something.
-        found = {name: value for name, value in self._evaluation.items() if name in nothing or value}
-        return shown | nothing | {"eligible": False} | found
-
-
-def _shown_evaluation(found: Evaluation) -> Json:
-    shown: Json = {"eligible": not found.ineligible, "ineligibleReason": found.ineligible}
-    shown["clearNomination"] = found.clear_nomination
-    names = found.statuses.table.take(found.potential).names
-    shown["potentialNodes"] = sorted(names)
-    candidates: list[Json] = []
-    if found.choice is not None:
-        choice = found.choice
-        candidates = [_shown_candidate(choice, place) for place in range(len(choice.candidates))]
-        shown["best"] = sorted(choice.node_name(place) for place in choice.best.tolist())
-        nominated = candidates[choice.chosen]
-        shown |= {"nominated": nominated["node"], "victims": nominated["victims"]}
-        shown["numPDBViolations"] = nominated["numPDBViolations"]
-    shown["candidates"] = sorted(candidates, key=lambda one: str(one["node"]))
-    others = set(names) - {one["node"] for one in candidates}
-    shown["nodeStatuses"] = {
-        name: _shown(found.statuses.status_of(name), signed=True) for name in sorted(others)
-    }
-    return shown
-
-
-def _shown_candidate(choice: Choice, place: int) -> Json:
-    return {
-        "node": choice.node_name(place),
-        "victims": sorted(pod.key for pod in choice.victims_of(place)),
-        "numPDBViolations": int(choice.candidates.violations[place]),
-    }
-
-
-class WatchedAlgorithm(Algorithm):
-    """The host's own, which also writes down what it found; between its steps it asks each plugin alone."""
-
-    def __init__(self, watched: Algorithm, *, alone: bool) -> None:
-        super().__init__(watched.framework, watched._chooser, watched._percentage)
-        self._alone = alone
-        self.seen = Seen()
-
-    async def find_feasible(self, cycle: Cycle, nominated: NominatedPods, search: SearchStart) -> Feasible:
-        """As the host does it."""
-        seen = self.seen
-        seen.nodes = cycle.nodes
-        if self._alone:
-            await self._ask_alone(cycle)
-        other = _another(cycle)
-        seen.framework = await self.framework.run_pre_filter(other)
-        seen.feasible = await super().find_feasible(cycle, nominated, search)
-        if seen.framework.status.is_success:
-            seen.combined = seen.feasible.statuses
-            if seen.feasible.rows.tolist() == [cycle.nodes.position(cycle.pod.nominated_node)]:
-                # The search ended at the nominated node; the record has the verdicts on all of them.
-                seen.combined = NodeStatuses(cycle.nodes)
-                rows = np.arange(len(cycle.nodes))
-                await self.framework.run_filter(other, seen.combined, rows, nominated)
-        self.framework.end_cycle(other, CycleOutcome.ABORTED)
-        return seen.feasible
-
-    async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:
-        """As the host does it. A single feasible node is not scored then, and is scored for the record: in
-        records a score that fails ends the attempt, however many nodes are left.
-        """
-        result = await super().prioritize(cycle, feasible)
-        if isinstance(result, Status):
-            return result
-        scores = result.scores or await self.framework.run_score(cycle, cycle.nodes.take(feasible.rows))
-        if isinstance(scores, Status):
-            return scores
-        self.seen.chosen, self.seen.scores = result, scores
-        return result
-
-    async def _ask_alone(self, cycle: Cycle) -> None:
-        """Every PreFilter plugin by itself, and every Filter plugin after its own PreFilter, on all nodes."""
-        pre_filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)}
-        filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.FILTER)}
-        for name in dict.fromkeys([*pre_filters, *filters]):
-            context = _another(cycle).context
-            if name in pre_filters and not await self._pre_filter(pre_filters[name], context, cycle.nodes):
-                continue
-            if name in filters:
-                verdicts = await filters[name].filter(context, cycle.nodes)
-                self.seen.filter[name] = {
-                    node: _shown(status, signed=False)
-                    for node, status in zip(cycle.nodes.names, verdicts.to_list(), strict=True)
-                    if not status.is_success
-                }
-
-    async def _pre_filter(self, client: PluginClient, context: CycleContext, nodes: NodeTable) -> bool:
-        answer = await client.pre_filter(context, nodes)
-        shown = _shown(answer.status, signed=False)
-        if answer.status.is_success and answer.eligible is not None:
-            shown["nodeNames"] = sorted(answer.eligible)
-        self.seen.pre_filter[client.name] = shown
-        return answer.status.is_success
-
-
-def _another(cycle: Cycle) -> Cycle:
-    """A cycle beside this one: same pod, same snapshot, nothing remembered."""
-    context = cycle.context
-    fresh = CycleContext(
-        uuid.uuid4().hex,
-        context.pod,
-        context.profile,
-        version=context.version,
-        budget_s=context.budget_s,
-    )
-    return Cycle(fresh, cycle.nodes)
-
-
-def _shown(status: Status, *, signed: bool) -> Json:
-    shown: Json = {"code": status.code.kube_name}
-    if signed and status.plugin:
-        shown["plugin"] = status.plugin
-    if status.code is Code.ERROR:
-        shown["error"] = status.message
-    elif status.reasons:
-        shown["reasons"] = sorted(status.reasons)
-    return shown
-
-
-def _shown_scores(table: ScoreTable, brief: bool) -> Json:
-    names = table.nodes.names
-    order = sorted(range(len(names)), key=names.__getitem__)
-    result: Json = {
-        "total": [int(table.total[row]) for row in order],
-        "skippedScorePlugins": sorted(table.skipped),
-    }
-    if not brief:
-        result["scores"] = {
-            one.plugin: {
-                "weight": one.weight,
-                "raw": [int(one.raw[row]) for row in order],
-                "normalized": [int(one.normalized[row]) for row in order],
-            }
-            for one in table.plugins
-        }
-    return result

@@ -1,8 +1,7 @@
 """Recorded decisions: reading a folder of them, and comparing what was recorded with what a host did.
 
 Used by `parity/replay.py`. The format is described in `parity/golden/README.md`. Comparing is a step of its
-own: it sees finished results, and every field counts. What a build cannot have said, because it lacks the
-plugin, is taken out of what was recorded first (`without`); with no plugin missing nothing is taken out.
+own: it sees finished results, and every field counts.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 Json = dict[str, Any]
-DEFAULT_PREEMPTION: Final = "DefaultPreemption"
-DYNAMIC_RESOURCES: Final = "DynamicResources"
-_NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 def read_records(folder: Path, exclude: Collection[str] = ()) -> Iterator[Json]:
@@ -62,69 +58,9 @@ def _read(line: bytes | Exception) -> Json:
     return record
 
 
-def first_difference(expected: list[Json], actual: list[Json], missing: Collection[str]) -> Json | None:
-    """Where two lists of results differ first: `{path, expected, actual}`, or None.
-
-    `missing`: default plugins that the build does not have; what they said is not expected.
-    """
-    wanted = [_comparable(without(result, missing)) for result in expected]
-    got = [_comparable(result) for result in actual]
-    if DYNAMIC_RESOURCES in missing and DEFAULT_PREEMPTION not in missing:
-        # Where its PreFilter was not reached, its PostFilter fails, and nobody is asked after it.
-        for one, other in zip(wanted, got, strict=False):
-            if (one.get("preemption") or {}).get("code") == "Error":
-                other |= {"preemption": one["preemption"], "fitError": one["fitError"]}
-    return _difference("results", wanted, got)
-
-
-def without(result: Json, missing: Collection[str]) -> Json:
-    """A recorded result as a build without the plugins `missing` can give it.
-
-    Their own entries go, and their scores out of `total`; `best` and `chosen` follow from the new total.
-    Without DefaultPreemption there is no `preemption`, and its sentence is not in `fitError`.
-    """
-    if not missing:
-        return result
-    result = dict(result)
-    for field in ("preFilter", "filter", "scores"):
-        if field in result:
-            result[field] = {name: value for name, value in result[field].items() if name not in missing}
-    if "skippedScorePlugins" in result:
-        result["skippedScorePlugins"] = [
-            name for name in result["skippedScorePlugins"] if name not in missing
-        ]
-    if "scores" in result and "total" in result:
-        result["total"] = _total(result["scores"], len(result["feasible"]))
-        best = _best(result["feasible"], result["total"])
-        result |= {"best": best, "chosen": best[0]}
-    if DEFAULT_PREEMPTION in missing:
-        message = (result.pop("preemption", None) or {}).get("message", "")
-        if message:
-            result["fitError"] = result["fitError"].removesuffix(f" {message}")
-    elif DYNAMIC_RESOURCES in missing and "preemption" in result:
-        result |= _without_dynamic_resources(result)
-    return result
-
-
-def _without_dynamic_resources(result: Json) -> Json:
-    """Its PostFilter comes first and says that it found no claims; then DefaultPreemption is the first."""
-    preemption = dict(result["preemption"])
-    message = preemption.get("message", "").removeprefix(f"{_NO_CLAIMS}, ")
-    fit_error = result["fitError"].replace(f" {_NO_CLAIMS}, ", " ", 1)
-    if preemption.get("plugin") == DYNAMIC_RESOURCES:
-        preemption["plugin"] = DEFAULT_PREEMPTION
-    return {"fitError": fit_error, "preemption": preemption | {"message": message}}
-
-
-def _total(scores: Mapping[str, Json], count: int) -> list[int]:
-    total = [0] * count
-    for item in scores.values():
-        total = [have + item["weight"] * more for have, more in zip(total, item["normalized"], strict=True)]
-    return total
-
-
-def _best(feasible: list[str], total: list[int]) -> list[str]:
-    return [name for name, value in zip(feasible, total, strict=True) if value == max(total)]
+def first_difference(expected: list[Json], actual: list[Json]) -> Json | None:
+    """Where two lists of results differ first: `{path, expected, actual}`, or None."""
+    return _difference("results", _comparable(expected), _comparable(actual))
 
 
 def _comparable(value: Any) -> Any:

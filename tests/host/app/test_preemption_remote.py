@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.decision_host import served_at
+from support.decision_configuration import served_at
 from support.hosts import World, node, pod
 from support.served import default_plugin_server
 

@@ -1,0 +1,183 @@
+"""What the host's search and its preemption answered in one attempt, overheard, in the format of the records.
+
+Used by `decision_host`. The host goes its own way: what is asked beside it, each plugin by itself, is asked
+in a cycle of its own. The format is described in `parity/golden/README.md`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import PreFilterOutcome
+from berth_host.framework.score_table import ScoreTable
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.cycle import Outcome as CycleOutcome
+from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.status import Code, Status
+from berth_sdk.tables import NodeTable
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the host's parts answered in one attempt."""
+
+    nodes: NodeTable | None = None
+    pre_filter: dict[str, Json] = field(default_factory=dict)
+    filter: dict[str, Json] = field(default_factory=dict)
+    framework: PreFilterOutcome | None = None
+    combined: NodeStatuses | None = None
+    feasible: Feasible | None = None
+    chosen: ScheduleResult | None = None
+    scores: ScoreTable | None = None
+
+    def shown(self, brief: bool) -> Json:
+        """In the format of the records."""
+        if self.nodes is None or self.framework is None or self.feasible is None:
+            return {}
+        status = self.framework.status
+        names = self.nodes.names
+        feasible = sorted(names[row] for row in self.feasible.rows.tolist())
+        result: Json = {"feasible": feasible, "best": []}
+        result["frameworkPreFilter"] = shown_status(status, signed=False)
+        if status.is_success and self.framework.eligible is not None:
+            result["frameworkPreFilter"]["nodeNames"] = sorted(self.framework.eligible)
+        if status.plugin:
+            result["frameworkPreFilterPlugin"] = status.plugin
+        result["combined"] = self._combined(feasible)
+        if not brief:
+            result |= {"preFilter": self.pre_filter, "filter": self.filter}
+        if self.chosen is not None:
+            result |= {"best": sorted(self.chosen.tied.names), "chosen": self.chosen.node_name}
+        if self.scores is not None:
+            result |= _shown_scores(self.scores, brief)
+        return result
+
+    def _combined(self, feasible: list[str]) -> Json:
+        """The verdicts on the nodes that did not pass; none when PreFilter ended the search."""
+        statuses = self.combined
+        if statuses is None or self.feasible is None:
+            return {}
+        names = statuses.table.names
+        rejected = [names[row] for row in np.flatnonzero(statuses.groups).tolist()]
+        if statuses is self.feasible.statuses:
+            # Nodes outside a PreFilter's subset were not asked about and have the common status.
+            rejected = sorted(set(names) - set(feasible))
+        return {name: shown_status(statuses.status_of(name), signed=True) for name in rejected}
+
+
+class WatchedAlgorithm(Algorithm):
+    """The host's own, which also writes down what it found; between its steps it asks each plugin alone."""
+
+    def __init__(self, watched: Algorithm, *, alone: bool) -> None:
+        super().__init__(watched.framework, watched._chooser, watched._percentage)
+        self._alone = alone
+        self.seen = Seen()
+
+    async def find_feasible(self, cycle: Cycle, nominated: NominatedPods, search: SearchStart) -> Feasible:
+        """As the host does it."""
+        seen = self.seen
+        seen.nodes = cycle.nodes
+        if self._alone:
+            await self._ask_alone(cycle)
+        other = _another(cycle)
+        seen.framework = await self.framework.run_pre_filter(other)
+        seen.feasible = await super().find_feasible(cycle, nominated, search)
+        if seen.framework.status.is_success:
+            seen.combined = seen.feasible.statuses
+            if seen.feasible.rows.tolist() == [cycle.nodes.position(cycle.pod.nominated_node)]:
+                # The search ended at the nominated node; the record has the verdicts on all of them.
+                seen.combined = NodeStatuses(cycle.nodes)
+                rows = np.arange(len(cycle.nodes))
+                await self.framework.run_filter(other, seen.combined, rows, nominated)
+        self.framework.end_cycle(other, CycleOutcome.ABORTED)
+        return seen.feasible
+
+    async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:
+        """As the host does it. A single feasible node is not scored then, and is scored for the record: in
+        records a score that fails ends the attempt, however many nodes are left.
+        """
+        result = await super().prioritize(cycle, feasible)
+        if isinstance(result, Status):
+            return result
+        scores = result.scores or await self.framework.run_score(cycle, cycle.nodes.take(feasible.rows))
+        if isinstance(scores, Status):
+            return scores
+        self.seen.chosen, self.seen.scores = result, scores
+        return result
+
+    async def _ask_alone(self, cycle: Cycle) -> None:
+        """Every PreFilter plugin by itself, and every Filter plugin after its own PreFilter, on all nodes."""
+        pre_filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)}
+        filters = {client.name: client for client in self.framework.plugins_at(ExtensionPoint.FILTER)}
+        for name in dict.fromkeys([*pre_filters, *filters]):
+            context = _another(cycle).context
+            if name in pre_filters and not await self._pre_filter(pre_filters[name], context, cycle.nodes):
+                continue
+            if name in filters:
+                verdicts = await filters[name].filter(context, cycle.nodes)
+                self.seen.filter[name] = {
+                    node: shown_status(status, signed=False)
+                    for node, status in zip(cycle.nodes.names, verdicts.to_list(), strict=True)
+                    if not status.is_success
+                }
+
+    async def _pre_filter(self, client: PluginClient, context: CycleContext, nodes: NodeTable) -> bool:
+        answer = await client.pre_filter(context, nodes)
+        shown = shown_status(answer.status, signed=False)
+        if answer.status.is_success and answer.eligible is not None:
+            shown["nodeNames"] = sorted(answer.eligible)
+        self.seen.pre_filter[client.name] = shown
+        return answer.status.is_success
+
+
+def _another(cycle: Cycle) -> Cycle:
+    """A cycle beside this one: same pod, same snapshot, nothing remembered."""
+    context = cycle.context
+    fresh = CycleContext(
+        uuid.uuid4().hex,
+        context.pod,
+        context.profile,
+        version=context.version,
+        budget_s=context.budget_s,
+    )
+    return Cycle(fresh, cycle.nodes)
+
+
+def shown_status(status: Status, *, signed: bool) -> Json:
+    """One verdict; `signed`: with the plugin that gave it."""
+    shown: Json = {"code": status.code.kube_name}
+    if signed and status.plugin:
+        shown["plugin"] = status.plugin
+    if status.code is Code.ERROR:
+        shown["error"] = status.message
+    elif status.reasons:
+        shown["reasons"] = sorted(status.reasons)
+    return shown
+
+
+def _shown_scores(table: ScoreTable, brief: bool) -> Json:
+    names = table.nodes.names
+    order = sorted(range(len(names)), key=names.__getitem__)
+    result: Json = {
+        "total": [int(table.total[row]) for row in order],
+        "skippedScorePlugins": sorted(table.skipped),
+    }
+    if not brief:
+        result["scores"] = {
+            one.plugin: {
+                "weight": one.weight,
+                "raw": [int(one.raw[row]) for row in order],
+                "normalized": [int(one.normalized[row]) for row in order],
+            }
+            for one in table.plugins
+        }
+    return result
