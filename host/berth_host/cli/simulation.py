@@ -187,13 +187,17 @@ def _witness(prepared: Prepared, host: Host) -> Witness:
         for event in prepared.server.events.recent
         if event.reason == "Preempted"
     }
-    gates = {info.key: info.gating_plugin for info in host.queue.places.pool if info.is_gated}
+    gated = {info.key: info for info in host.queue.places.pool if info.is_gated}
 
     def preempted_by(key: str) -> str | None:
         return host.evictions.preempted_by.get(uids.get(key, ""))
 
     def gate(key: str) -> str | None:
-        return f"kept out of the queue by plugin {gates[key]}" if key in gates else None
+        info = gated.get(key)
+        if info is None:
+            return None
+        said = f": {info.gating_message}" if info.gating_message else ""
+        return f"kept out of the queue by plugin {info.gating_plugin}{said}"
 
     def last_attempt(key: str) -> str | None:
         diagnosis = host.diagnoses.find(key)

@@ -68,13 +68,13 @@ class Gates:
                 continue
             status = self._ask(gates[name], name, info, entry)
             if status is DEFERRED:
-                self._close(info, name)
+                self._close(info, name, "")
                 return False
             if not status.is_success:
-                self._reject(info, name)
+                self._reject(info, name, status)
                 return False
             entry = Entry(entry.strategy, entry.label, entry.passed | {name})
-        info.gating_plugin, info.gating_plugin_events = "", ()
+        info.ungate()
         return True
 
     def answered(self, question: GateQuestion, status: Status) -> tuple[QueuedPodInfo, Entry] | None:
@@ -89,7 +89,7 @@ class Gates:
         if status.code is not Code.ERROR:
             del self._open[uid]
         if not status.is_success:
-            self._reject(found.info, question.plugin)
+            self._reject(found.info, question.plugin, status)
             return None
         entry = found.entry
         return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
@@ -106,13 +106,14 @@ class Gates:
             self._open[info.uid] = _Open(question, info, entry)
         return answer
 
-    def _reject(self, info: QueuedPodInfo, plugin: str) -> None:
+    def _reject(self, info: QueuedPodInfo, plugin: str, status: Status) -> None:
         info.unschedulable_plugins.add(plugin)
         self._seams.observer.pod_rejected(plugin, info.pod.scheduler_name)
-        self._close(info, plugin)
+        # kube-scheduler has it in its log alone; here whoever explains a pod that waits shows it.
+        self._close(info, plugin, status.message)
 
-    def _close(self, info: QueuedPodInfo, plugin: str) -> None:
-        info.gating_plugin = plugin
+    def _close(self, info: QueuedPodInfo, plugin: str, message: str) -> None:
+        info.gating_plugin, info.gating_message = plugin, message
         index = self._registrations.get(info.pod.scheduler_name)
         info.gating_plugin_events = () if index is None else index.declared_by(plugin)
 

@@ -29,7 +29,8 @@ class QueuedPodInfo:
     backoff_expiration_us: a whole second, None until it is asked for after an attempt.
     unschedulable_plugins, pending_plugins: who rejected it in the last attempt (a Pending rejection is in
     both); kept until the next failure. gating_plugin: whose PreEnqueue keeps it out, with that plugin's
-    registrations. sort_key: its place in QueueSort's order, None when it has to be asked for.
+    registrations and what it said ("" while it has not answered). sort_key: its place in QueueSort's order,
+    None when it has to be asked for.
     """
 
     pod: Pod
@@ -43,6 +44,7 @@ class QueuedPodInfo:
     pending_plugins: set[str] = field(default_factory=set)
     gating_plugin: str = ""
     gating_plugin_events: tuple[Registration, ...] = ()
+    gating_message: str = ""
     was_flushed_from_unschedulable: bool = False
     sort_key: SortKey | None = None
 
@@ -69,6 +71,10 @@ class QueuedPodInfo:
     def is_rejected_by(self, plugin: str) -> bool:
         """Whether `plugin` is among those that rejected it."""
         return plugin in self.unschedulable_plugins or plugin in self.pending_plugins
+
+    def ungate(self) -> None:
+        """No PreEnqueue plugin keeps it out any more."""
+        self.gating_plugin, self.gating_plugin_events, self.gating_message = "", (), ""
 
     def replace_pod(self, pod: Pod) -> None:
         """The pod was updated; its place in the order has to be asked for again."""

@@ -74,7 +74,7 @@ class FailureHandler:
         """Put the pod back, unless it is gone, bound meanwhile, or another pod has its name."""
         queued.unschedulable_plugins = set(failure.unschedulable_plugins)
         queued.pending_plugins = set(failure.pending_plugins)
-        queued.gating_plugin, queued.gating_plugin_events = "", ()
+        queued.ungate()
         pod = queued.pod
         current = self._pods.pod(pod.key)
         if current is None or current.node_name:

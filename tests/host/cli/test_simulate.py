@@ -172,13 +172,20 @@ def test_bad_manifests_exit_with_2_and_schedule_nothing(run: Run, write: Write) 
     assert "(document 4): apiVersion: is required" in second
 
 
-def test_left_out_kinds_and_missing_plugins_are_said_once_on_standard_error(run: Run, write: Write) -> None:
+def test_left_out_kinds_are_said_once_on_standard_error(run: Run, write: Write) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}
     result = run("simulate", "-f", write(node_object("a"), pod_object("web"), config_map), "-o", "json")
     answer(result)
-    lines = result.stderr.splitlines()
-    assert "warning: left out ConfigMap m: scheduling does not read this kind" in lines
-    assert sum("does not have these default plugins yet" in line for line in lines) <= 1
+    assert result.stderr == "warning: left out ConfigMap m: scheduling does not read this kind\n"
+
+
+def test_plugins_of_pod_groups_are_left_out_and_said_once(run: Run, write: Write) -> None:
+    scheduler, _ = in_process()
+    scheduler["profiles"][0]["plugins"] = {"permit": {"enabled": [{"name": "GangScheduling"}]}}
+    path = write(node_object("a"), pod_object("web"), pod_object("db"))
+    result = run("simulate", "-f", path, "--config", write(scheduler, name="config.yaml"), "-o", "json")
+    assert placed(result) == {"default/web": "a", "default/db": "a"}
+    assert result.stderr == "warning: this build does not have these default plugins yet: GangScheduling\n"
 
 
 def test_extenders_are_refused(run: Run, write: Write) -> None:
@@ -259,11 +266,24 @@ def test_pod_that_always_ends_in_error_is_pending_with_that_error(run: Run, writ
     assert "out of order" in message
 
 
-def test_pod_that_a_plugin_keeps_out_of_the_queue_is_gated(run: Run, write: Write) -> None:
+def test_pod_that_a_plugin_keeps_out_of_the_queue_is_gated_and_says_why(run: Run, write: Write) -> None:
     config = write(*in_process(Gate="support.cli_plugins:Gate"), name="config.yaml")
-    objects = [node_object("a"), pod_object("web", metadata={"labels": {"hold": "yes"}})]
-    result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
-    assert pending(result) == {"default/web": "gated: kept out of the queue by plugin Gate"}
+    manifests = write(node_object("a"), pod_object("web", metadata={"labels": {"hold": "yes"}}))
+    message = "gated: kept out of the queue by plugin Gate: held"
+    result = run("simulate", "-f", manifests, "--config", config, "-o", "json")
+    assert pending(result) == {"default/web": message}
+    assert answer(run("why", "web", "-f", manifests, "--config", config, "-o", "json"))["message"] == message
+
+
+def test_pod_whose_claim_is_missing_says_which(run: Run, write: Write) -> None:
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    result = run(
+        "simulate", "-f", write(node_object("a"), pod_object("web", resourceClaims=claims)), "-o", "json"
+    )
+    why = 'could not find ResourceClaim "default/mine"'
+    assert pending(result) == {
+        "default/web": f"gated: kept out of the queue by plugin DynamicResources: {why}"
+    }
 
 
 def test_preempted_pod_names_who_took_its_place(run: Run, write: Write) -> None:

@@ -46,7 +46,7 @@ def test_closed_gate_keeps_the_pod_in_the_pool() -> None:
     bench.add("a")
     (info,) = bench.queue.places.pool
     assert (bench.active, bench.pool, info.gating_plugin) == ([], ["a"], "Gate")
-    assert info.unschedulable_plugins == {"Gate"}
+    assert (info.unschedulable_plugins, info.gating_message) == ({"Gate"}, "closed")
     assert info.initial_attempt_timestamp_us is None
     assert bench.notes.rejected == [("Gate", "default-scheduler")]
 
@@ -75,7 +75,7 @@ def test_own_update_that_answers_the_gate_lets_the_pod_in() -> None:
     update(bench, "a")
     assert (bench.active, bench.pool) == (["a"], [])
     (info,) = bench.queue.places.active
-    assert not info.is_gated
+    assert (info.is_gated, info.gating_message) == (False, "")
 
 
 def test_event_that_the_gate_did_not_register_leaves_a_gated_pod_alone() -> None:
@@ -159,10 +159,12 @@ def test_remote_gate_that_says_no_keeps_the_pod_as_rejected_by_it() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
     bench.add("a")
-    bench.queue.gate_answered(slow.gate_questions[0], Status.unresolvable("no"))
+    bench.queue.gate_answered(slow.gate_questions[0], Status.unresolvable("no", "never"))
     (info,) = bench.queue.places.pool
     assert (info.gating_plugin, info.unschedulable_plugins) == ("Slow", {"Slow"})
+    assert info.gating_message == "no, never"
     update(bench, "a")
+    assert (info.gating_plugin, info.gating_message) == ("Slow", "")
     bench.queue.gate_answered(slow.gate_questions[1], Status.success())
     assert bench.active == ["a"]
 

@@ -230,7 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
         model.rejections, model.errors, model.arrived_ms = model.rejections + 1, 0, self.now_ms
         strongest = max((model.help_of(event) for event in model.events), default=0)
         self.settle(info.pod.name, strongest)
-        info.gating_plugin = ""
+        info.ungate()
         self.bench.reject(info, *rejectors, pending=sorted(pending))
 
     def end_in_error(self, info: QueuedPodInfo) -> None:
@@ -239,7 +239,7 @@ class QueueMachine(RuleBasedStateMachine):
         model.rejectors, model.pending, model.gated = set(), set(), False
         model.errors, model.arrived_ms = model.errors + 1, self.now_ms
         self.settle(info.pod.name, 1)
-        info.gating_plugin = ""
+        info.ungate()
         self.bench.fail(info)
 
     @precondition(lambda self: self.flying)

@@ -47,10 +47,10 @@ def test_rejected_pod_is_parked_with_its_plugins_and_its_owner_is_told(host: Wat
 def test_plugins_of_an_earlier_attempt_are_forgotten(host: WatchedHost) -> None:
     info = popped(host)
     info.unschedulable_plugins, info.pending_plugins = {"NodeAffinity"}, {"VolumeBinding"}
-    info.gating_plugin = "SchedulingGates"
+    info.gating_plugin, info.gating_message = "SchedulingGates", "waiting for scheduling gates: [a]"
     host.failures.handle(info, rejection())
     assert (info.unschedulable_plugins, info.pending_plugins) == ({"NodeResourcesFit"}, set())
-    assert not info.is_gated
+    assert (info.is_gated, info.gating_message) == (False, "")
 
 
 @pytest.mark.parametrize(
