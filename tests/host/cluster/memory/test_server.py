@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from berth_host.cluster.memory.kinds import POD
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
 from berth_host.errors.cluster import ConflictError, InvalidError, NotFoundError
@@ -187,6 +188,22 @@ def test_pod_change_that_kubernetes_refuses_is_invalid(
     with pytest.raises(InvalidError) as caught:
         server.patch("pods", pod.ref, patch)
     assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_who_writes_the_status_answers_for_the_status_alone(server: ApiServer) -> None:
+    old = server.create(pod_object("web"))
+    # As a server accepted it that did not know the check.
+    unchecked = {**old.parsed, "spec": {**old.parsed["spec"], "tolerations": [{"value": "x"}]}}
+    server.store.put(POD, old.ref.key, unchecked)
+    pod = server.get("pods", ObjectRef(namespace="default", name="web"))
+    assert pod is not None
+    after = server.patch("pods", pod.ref, {"status": {"nominatedNodeName": "a"}}, subresource="status")
+    assert after.get("status.nominatedNodeName") == "a"
+    with pytest.raises(InvalidError, match="tolerations"):
+        server.patch("pods", after.ref, {"metadata": {"labels": {"a": "b"}}})
+    node = server.create(node_object("a"))
+    with pytest.raises(InvalidError, match=r"status\.capacity\.cpu"):
+        server.patch("nodes", node.ref, {"status": {"capacity": {"cpu": "-1"}}}, subresource="status")
 
 
 def test_gates_can_be_removed_and_the_selector_set_meanwhile(server: ApiServer) -> None:
