@@ -32,9 +32,9 @@ class Admission:
         """The object as it is to be stored, and why it must not be."""
         if kind == "Pod":
             labels = (obj.get("metadata") or {}).get("labels") or {}
-            given = with_label_keys(obj.get("spec") or {}, labels)
-            spec, problems = self.priorities.resolve(default_pod(given))
-            return obj | {"spec": spec}, problems
+            given, problems = with_label_keys(obj.get("spec") or {}, labels)
+            spec, more = self.priorities.resolve(default_pod(given))
+            return obj | {"spec": spec}, problems + more
         if kind == "Node":
             return default_node(obj), []
         if kind == "PersistentVolumeClaim":

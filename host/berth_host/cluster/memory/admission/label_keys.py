@@ -1,8 +1,9 @@
-"""`matchLabelKeys` and `mismatchLabelKeys` of pod affinity terms -> requirements of their selectors.
+"""`matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints -> their selectors.
 
 Called by `Admission.admit` for new pods. Source: `pkg/registry/core/pod/strategy.go`
 (applyMatchLabelKeysAndMismatchLabelKeys), v1.36: the API server writes them down, so no scheduler looks at
-the keys.
+the keys of affinity terms; of spread constraints it does, which changes nothing then.
+Differs: what a pod that was read from a cluster has already is neither added nor refused.
 """
 
 from __future__ import annotations
@@ -10,46 +11,76 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from berth_host.cluster.memory.validation.fields import Problems
+from berth_host.cluster.memory.validation.selectors import check_selected_keys
+from berth_host.errors.cluster import FieldProblem
+
 _KINDS: Final = ("podAffinity", "podAntiAffinity")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_SPREAD: Final = "topologySpreadConstraints"
 Json = dict[str, Any]
 
 
-def with_label_keys(spec: Mapping[str, Any], labels: Mapping[str, str]) -> Json:
-    """The spec of a pod with `labels`; nothing of what is given is changed in place."""
-    affinity = spec.get("affinity") or {}
+def with_label_keys(spec: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Json, list[FieldProblem]]:
+    """The spec of a pod with `labels`, and the keys that its own selectors name as well; nothing of what is
+    given is changed in place.
+    """
+    writer = _Writer(labels)
     changes: Json = {}
-    for kind in _KINDS:
-        stanza = affinity.get(kind) or {}
+    affinity = spec.get("affinity") or {}
+    stanzas = {kind: writer.stanza(affinity[kind], kind) for kind in _KINDS if affinity.get(kind)}
+    if stanzas:
+        changes["affinity"] = {**affinity, **stanzas}
+    constraints = spec.get(_SPREAD) or ()
+    if any(constraint.get("matchLabelKeys") for constraint in constraints):
+        changes[_SPREAD] = [
+            writer.written(constraint, f"spec.{_SPREAD}[{i}]") for i, constraint in enumerate(constraints)
+        ]
+    return {**spec, **changes}, writer.problems.found
+
+
+class _Writer:
+    """Writes the keys of one pod's terms and constraints."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        self.problems = Problems()
+
+    def stanza(self, stanza: Json, kind: str) -> Json:
+        """All terms of pod affinity or pod anti-affinity."""
+        path = f"spec.affinity.{kind}"
         terms: Json = {}
         if stanza.get(_REQUIRED):
-            terms[_REQUIRED] = [_term(term, labels) for term in stanza[_REQUIRED]]
+            terms[_REQUIRED] = [
+                self.written(term, f"{path}.{_REQUIRED}[{i}]") for i, term in enumerate(stanza[_REQUIRED])
+            ]
         if stanza.get(_PREFERRED):
             terms[_PREFERRED] = [
-                {**one, "podAffinityTerm": _term(one.get("podAffinityTerm") or {}, labels)}
-                for one in stanza[_PREFERRED]
+                self._weighted(one, f"{path}.{_PREFERRED}[{i}]") for i, one in enumerate(stanza[_PREFERRED])
             ]
-        if terms:
-            changes[kind] = {**stanza, **terms}
-    return {**spec, "affinity": {**affinity, **changes}} if changes else dict(spec)
+        return {**stanza, **terms}
 
+    def _weighted(self, one: Json, path: str) -> Json:
+        term = self.written(one.get("podAffinityTerm") or {}, f"{path}.podAffinityTerm")
+        return {**one, "podAffinityTerm": term}
 
-def _term(term: Json, labels: Mapping[str, str]) -> Json:
-    selector = term.get("labelSelector")
-    if selector is None:
-        # It matches nothing, whatever is added.
-        return term
-    known: Sequence[Json] = selector.get("matchExpressions") or ()
-    # A pod that was read from a cluster has them already.
-    added = [one for one in _requirements(term, labels) if one not in known]
-    if not added:
-        return term
-    return {**term, "labelSelector": {**selector, "matchExpressions": [*known, *added]}}
+    def written(self, term: Json, path: str) -> Json:
+        """One term or constraint with its keys in its selector."""
+        selector = term.get("labelSelector")
+        if selector is None:
+            # It matches nothing, whatever is added.
+            return term
+        known: Sequence[Json] = selector.get("matchExpressions") or ()
+        added = [one for one in self._requirements(term) if one not in known]
+        if not added:
+            return term
+        written = {**term, "labelSelector": {**selector, "matchExpressions": [*known, *added]}}
+        check_selected_keys(self.problems, written, path)
+        return written
 
-
-def _requirements(term: Json, labels: Mapping[str, str]) -> Iterator[Json]:
-    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-        for key in term.get(field) or ():
-            if key in labels:
-                yield {"key": key, "operator": operator, "values": [labels[key]]}
+    def _requirements(self, term: Json) -> Iterator[Json]:
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+            for key in term.get(field) or ():
+                if key in self._labels:
+                    yield {"key": key, "operator": operator, "values": [self._labels[key]]}

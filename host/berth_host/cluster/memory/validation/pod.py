@@ -22,7 +22,11 @@ from berth_host.cluster.memory.validation.fields import (
     join,
     label_value_problem,
 )
-from berth_host.cluster.memory.validation.selectors import check_affinity, check_label_selector
+from berth_host.cluster.memory.validation.selectors import (
+    check_affinity,
+    check_label_keys,
+    check_label_selector,
+)
 
 _RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
@@ -160,6 +164,7 @@ def _check_spread(problems: Problems, spec: Spec, path: str) -> None:
             if constraint.get(key) is not None:
                 problems.one_of(constraint[key], join(here, key), _POLICIES)
         check_label_selector(problems, constraint.get("labelSelector"), join(here, "labelSelector"))
+        check_label_keys(problems, constraint, here)
         seen.append((here, (constraint.get("topologyKey"), action)))
     problems.unique(seen)
 

@@ -1,7 +1,8 @@
 """Label selectors, node selectors and affinity terms, as the API server accepts them.
 
 Called by the pod's and the workloads' checks. Types are right already (schema.py).
-Source: apimachinery `meta/v1/validation`, core `validation.go` (ValidateNodeSelector, affinity terms).
+Source: apimachinery `meta/v1/validation`, core `validation.go` (ValidateNodeSelector, affinity terms,
+ValidateMatchLabelKeysAndMismatchLabelKeys).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ NODE_OPERATORS: Final = (*LABEL_OPERATORS, "Gt", "Lt")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 MAX_WEIGHT: Final = 100
+_MATCH_KEYS: Final = "matchLabelKeys"
+_MISMATCH_KEYS: Final = "mismatchLabelKeys"
 
 
 def check_label_selector(problems: Problems, selector: Mapping[str, Any] | None, path: str) -> None:
@@ -32,6 +35,39 @@ def check_label_selector(problems: Problems, selector: Mapping[str, Any] | None,
     check_labels(problems, selector.get("matchLabels"), join(path, "matchLabels"))
     for here, requirement in items(selector, path, "matchExpressions"):
         _check_requirement(problems, requirement, here, LABEL_OPERATORS)
+
+
+def check_label_keys(problems: Problems, holder: Mapping[str, Any], path: str) -> None:
+    """`matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint."""
+    for name in (_MATCH_KEYS, _MISMATCH_KEYS):
+        keys, here = holder.get(name) or (), join(path, name)
+        if keys and holder.get("labelSelector") is None:
+            problems.add(here, "must not be specified when labelSelector is not set")
+            continue
+        for i, key in enumerate(keys):
+            check_label_key(problems, key, f"{here}[{i}]")
+    check_selected_keys(problems, holder, path)
+    others = holder.get(_MISMATCH_KEYS) or ()
+    for i, key in enumerate(holder.get(_MATCH_KEYS) or ()):
+        if key in others:
+            text = f"{key!r} exists in both matchLabelKeys and mismatchLabelKeys: remove it from one"
+            problems.add(f"{join(path, _MATCH_KEYS)}[{i}]", text)
+
+
+def check_selected_keys(problems: Problems, holder: Mapping[str, Any], path: str) -> None:
+    """Keys of `matchLabelKeys` that the selector names more than once: once is what the API server itself
+    writes there.
+    """
+    keys = holder.get(_MATCH_KEYS)
+    if not keys:
+        return
+    selector = holder.get("labelSelector") or {}
+    named = [*(selector.get("matchLabels") or ())]
+    named += [requirement.get("key") for requirement in selector.get("matchExpressions") or ()]
+    for i, key in enumerate(keys):
+        if named.count(key) > 1:
+            text = f"{key!r} exists in both matchLabelKeys and labelSelector: remove it from one"
+            problems.add(f"{join(path, _MATCH_KEYS)}[{i}]", text)
 
 
 def check_affinity(problems: Problems, affinity: Mapping[str, Any] | None, path: str) -> None:
@@ -109,6 +145,7 @@ def _check_pod_term(problems: Problems, term: Mapping[str, Any], path: str) -> N
     check_label_key(problems, term.get("topologyKey"), join(path, "topologyKey"))
     check_label_selector(problems, term.get("labelSelector"), join(path, "labelSelector"))
     check_label_selector(problems, term.get("namespaceSelector"), join(path, "namespaceSelector"))
+    check_label_keys(problems, term, path)
 
 
 def _check_weight(problems: Problems, term: Mapping[str, Any], path: str) -> None:

@@ -224,6 +224,24 @@ def test_every_problem_has_file_document_line_path_and_cure(server: ApiServer, t
     )
 
 
+def test_what_is_wrong_with_the_pods_of_a_workload_is_said_once_and_of_its_template(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    # Only with the label that the Deployment's ReplicaSet adds is the key named twice.
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"pod-template-hash": "7d"}},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+    template = {"topologySpreadConstraints": [constraint]}
+    path = write(tmp_path / "a.yaml", workload_object("Deployment", "web", template=template, replicas=2))
+    (found,) = problems(server, path)
+    assert found.path == "spec.template.spec.topologySpreadConstraints[0].matchLabelKeys[0]"
+    assert "exists in both matchLabelKeys and labelSelector" in found.problem
+
+
 def test_problems_of_several_files_come_in_their_order(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [\n")
     (tmp_path / "b.yaml").write_text("kind: Pod\n")

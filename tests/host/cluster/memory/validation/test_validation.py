@@ -193,6 +193,101 @@ def test_pod_spec_is_refused_with_field_and_cure(spec: dict[str, Any], want: str
     assert problems(pod_object("web", **spec)) == [want]
 
 
+CONSTRAINT = "spec.topologySpreadConstraints[0]"
+TERM = f"spec.affinity.podAffinity.{REQUIRED}[0]"
+WEIGHTED = f"spec.affinity.podAntiAffinity.{PREFERRED}[0].podAffinityTerm"
+
+
+def with_label_keys(**fields: Any) -> dict[str, Any]:
+    """A pod spec whose terms and constraint all have these keys and selector."""
+    term = {"topologyKey": "zone"} | fields
+    affinity = {
+        "podAffinity": {REQUIRED: [term]},
+        "podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term}]},
+    }
+    known = {key: value for key, value in fields.items() if key != "mismatchLabelKeys"}
+    return {"affinity": affinity, **spread(**known)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        pytest.param(
+            {"labelSelector": {}, "matchLabelKeys": ["a", "/b"]},
+            [
+                f"{place}.matchLabelKeys[1]: '/b' is not a label key: the part before '/' must be a DNS name"
+                for place in (TERM, WEIGHTED, CONSTRAINT)
+            ],
+            id="bad key",
+        ),
+        pytest.param(
+            {"labelSelector": {}, "mismatchLabelKeys": ["a b", ""]},
+            [
+                f"{place}.mismatchLabelKeys{problem}"
+                for place in (TERM, WEIGHTED)
+                for problem in (
+                    "[0]: 'a b' is not a label key: use at most 63 letters, digits, '-', '_' and '.',"
+                    " beginning and ending with a letter or digit",
+                    "[1]: is required",
+                )
+            ],
+            id="bad key not to match",
+        ),
+        pytest.param(
+            {"matchLabelKeys": ["a"], "mismatchLabelKeys": ["b"]},
+            [
+                f"{place}: must not be specified when labelSelector is not set"
+                for place in (
+                    f"{TERM}.matchLabelKeys",
+                    f"{TERM}.mismatchLabelKeys",
+                    f"{WEIGHTED}.matchLabelKeys",
+                    f"{WEIGHTED}.mismatchLabelKeys",
+                    f"{CONSTRAINT}.matchLabelKeys",
+                )
+            ],
+            id="no selector",
+        ),
+        pytest.param(
+            {"labelSelector": {}, "matchLabelKeys": ["a", "b"], "mismatchLabelKeys": ["b"]},
+            [
+                f"{place}.matchLabelKeys[1]:"
+                " 'b' exists in both matchLabelKeys and mismatchLabelKeys: remove it from one"
+                for place in (TERM, WEIGHTED)
+            ],
+            id="to match and not to match",
+        ),
+        pytest.param(
+            {
+                "labelSelector": {
+                    "matchLabels": {"a": "1"},
+                    "matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}],
+                },
+                "matchLabelKeys": ["a"],
+            },
+            [
+                f"{place}.matchLabelKeys[0]:"
+                " 'a' exists in both matchLabelKeys and labelSelector: remove it from one"
+                for place in (TERM, WEIGHTED, CONSTRAINT)
+            ],
+            id="selected as well",
+        ),
+        pytest.param(
+            {
+                "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]},
+                "matchLabelKeys": ["a"],
+                "mismatchLabelKeys": ["b"],
+            },
+            [],
+            id="as the API server stores it",
+        ),
+    ],
+)
+def test_label_keys_are_checked(fields: dict[str, Any], want: list[str]) -> None:
+    assert problems(pod_object("web", **with_label_keys(**fields))) == want
+    template = workload_object("Deployment", "web", template=with_label_keys(**fields))
+    assert problems(template) == [f"spec.template.{problem}" for problem in want]
+
+
 @pytest.mark.parametrize("name", ["Web", "web_1", "-web", "w" * 254, ""])
 def test_name_that_is_no_dns_name_is_refused(name: str) -> None:
     (problem,) = problems(pod_object(name))
