@@ -1,4 +1,4 @@
-# The host with the SDK and the default plugins: `docker build -t berth .`
+# The host with the SDK and the default plugins, all that they need included: `docker build -t berth .`
 # Installed by an ordinary user from the files of the repository; the versions are those of host/constraints.txt.
 
 FROM debian:12-slim AS build
@@ -15,7 +15,7 @@ COPY --chown=65532:65532 sdk ./sdk
 COPY --chown=65532:65532 plugins ./plugins
 COPY --chown=65532:65532 host ./host
 RUN python3 -m venv /berth/venv
-RUN pip install --no-cache-dir -c host/constraints.txt ./sdk ./plugins .
+RUN pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' .
 RUN berth --version
 
 # No shell, no package manager, no root. Its Python is Debian 12's, as in the stage above.

@@ -129,9 +129,6 @@ def say_costs(done: Finished) -> None:
     heading("What each plugin cost")
     paragraph("One call judges all nodes for one pod, in process and over the socket alike.", indent=2)
     print(textwrap.indent(costs_text(list(done.costs)), "  "))
-    if done.host.clients.missing:
-        paragraph(f"Not in this build yet, so not asked: {', '.join(done.host.clients.missing)}.", indent=2)
-        print()
 
 
 def say_what_next() -> None:

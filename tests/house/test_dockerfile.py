@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER_ID = 65532
 # Where the index is and which certificates it has is the machine's business, not the build's.
 PASSED_ON = re.compile(r"(?i)PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy")
-INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk ./plugins ."
+INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' ."
 
 
 def instructions(stage: int) -> list[tuple[str, str]]:
@@ -44,9 +45,15 @@ def test_constraints_pin_every_runtime_dependency() -> None:
     lines = (ROOT / "host/constraints.txt").read_text().splitlines()
     pinned = {Requirement(line).name.lower(): line for line in lines if line and not line.startswith("#")}
     assert all("==" in line for line in pinned.values())
-    text = (ROOT / "pyproject.toml").read_text() + (ROOT / "sdk/pyproject.toml").read_text()
-    wanted = re.findall(r'"([A-Za-z0-9-]+)[>=]=', text.split("[project.optional-dependencies]")[0])
-    assert {name.lower() for name in wanted} - {"berth-sdk"} <= pinned.keys()
+    projects = [
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in (".", "sdk", "plugins")
+    ]
+    lines = [line for project in projects for line in project["dependencies"]]
+    lines += projects[0]["optional-dependencies"]["uvloop"] + projects[2]["optional-dependencies"]["dra"]
+    wanted = {Requirement(line).name.lower() for line in lines}
+    assert {"numpy", "cel-expr-python"} <= wanted
+    assert wanted - {"berth-sdk"} <= pinned.keys()
 
 
 @pytest.fixture
@@ -102,6 +109,10 @@ def test_install_lines_give_a_working_berth_to_an_ordinary_user(home: Path, pyth
         done = run_line(line, home / "source", environment, as_root)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert done.stdout == f"berth {version('berth-host')}\n"
+    # Device selectors compile: the extra `dra` is there.
+    code = "from berth_plugins.dra.cel import Expression; Expression('true')"
+    compiled = run_line(f'python3 -c "{code}"', home, environment, as_root)
+    assert (compiled.returncode, compiled.stderr) == (0, "")
     # The data files are in the wheel too: a manifest with a mistake is explained.
     bad = run_line(
         'echo \'{"apiVersion": "v1", "kind": "Pod"}\' | berth simulate -f -', home, environment, as_root
