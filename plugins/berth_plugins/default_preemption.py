@@ -33,6 +33,7 @@ class DefaultPreemption(Plugin):
 
     state_needs: ClassVar[Sequence[StateNeed]] = ()
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    equal_in_queue: ClassVar[bool] = True
     # The hint never says yes: the event only lets a pod that is held back be looked at again.
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}

@@ -63,6 +63,7 @@ class DynamicResources(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     # A pod that leaves gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    equal_in_queue: ClassVar[bool] = True
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (

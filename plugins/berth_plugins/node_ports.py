@@ -33,6 +33,7 @@ class NodePorts(Plugin):
     # A what-if takes pods away: a served plugin must know what they hold.
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),

@@ -91,6 +91,7 @@ class NodeResourcesFit(Plugin):
         StateNeed.objects(CLASSES),
     )
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
+    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),

@@ -23,6 +23,7 @@ class SchedulingGates(Plugin):
 
     state_needs: ClassVar[Sequence[StateNeed]] = ()
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    equal_in_queue: ClassVar[bool] = True
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),
     )

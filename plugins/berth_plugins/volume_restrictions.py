@@ -105,6 +105,7 @@ class VolumeRestrictions(Plugin):
 
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
+    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     state_needs: ClassVar[Sequence[StateNeed]] = (
         StateNeed.nodes(),

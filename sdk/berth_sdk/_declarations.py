@@ -66,6 +66,7 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "pod_sensitivity": (PodSensitivity, "a PodSensitivity"),
     "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
     "skip_is_lasting": (bool, "True or False"),
+    "equal_in_queue": (bool, "True or False"),
     "depends_on": ((DependsOn, type(None)), "a DependsOn or None"),
     "max_concurrency": (int, "a number of calls"),
     "pure": (bool, "True or False"),

@@ -203,6 +203,11 @@ class Plugin:
     """SKIP at PreFilter follows from the pod's wishes alone, and means that such pods are none of the
     plugin's business: the host need not ask again, neither at a later point nor about the next equal pod.
     """
+    equal_in_queue: ClassVar[bool] = False
+    """`pre_enqueue` and `queueing_hint` tell pods apart by their wishes (`berth_sdk.signature`), the first
+    also by `victims_pending`, the second also by whether the event is about the pod itself: while nothing
+    else happens, one answer holds for all equal pods.
+    """
     pure: ClassVar[bool] = False
     """Short for `depends_on = DependsOn.ROW`."""
 

@@ -21,7 +21,7 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -104,9 +104,12 @@ class Recorder(QueueObserver):
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
         self.events.append(f"self:{event.label}" if own_update else event.label)
 
-    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
-        self.hints.append(
-            {"event": event.label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": pod.key}
+    def hint_given(
+        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+    ) -> None:
+        self.hints.extend(
+            {"event": event.label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": info.key}
+            for info in pods
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from berth_host.model.clock import ManualClock
@@ -78,17 +78,42 @@ class Notes(QueueObserver):
         if self.listener is not None:
             self.listener(event.label)
 
-    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
-        self.hints.append((plugin, event.label, pod.name, verdict))
+    def hint_given(
+        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+    ) -> None:
+        self.hints.extend((plugin, event.label, info.pod.name, verdict) for info in pods)
 
-    def pod_entered(self, queue: str, label: str) -> None:
-        self.entered.append((queue, label))
+    def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
+        self.entered.extend([(queue, label)] * count)
 
-    def pod_rejected(self, plugin: str, profile: str) -> None:
-        self.rejected.append((plugin, profile))
+    def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
+        self.rejected.extend([(plugin, profile)] * count)
 
     def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
         self.raised.append((plugin, call))
+
+
+class EvictingPods:
+    """Uids of pods whose victims are being evicted; the test adds and discards them."""
+
+    def __init__(self) -> None:
+        self._uids: set[str] = set()
+        self._changed: set[str] = set()
+
+    def add(self, uid: str) -> None:
+        self._changed.add(uid)
+        self._uids.add(uid)
+
+    def discard(self, uid: str) -> None:
+        self._changed.add(uid)
+        self._uids.discard(uid)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._uids
+
+    def take_changed(self) -> set[str]:
+        changed, self._changed = self._changed, set()
+        return changed
 
 
 @dataclass
@@ -101,6 +126,7 @@ class Plugins:
     gates: Mapping[str, Gate] = field(default_factory=dict)
     hint: HintAsker = always_queue
     sort: QueueSort = field(default_factory=QueueSort)
+    sharing: Collection[str] = frozenset()
 
 
 class QueueBench:
@@ -111,14 +137,19 @@ class QueueBench:
         self.clock = ManualClock(start_s=START_S)
         self.pods = KnownPods()
         self.notes = Notes()
-        self.evicting: set[str] = set()
-        profile = QueueProfile(gates=plugins.gates, registrations=plugins.registrations, hint=plugins.hint)
+        self.evicting = EvictingPods()
+        profile = QueueProfile(
+            gates=plugins.gates,
+            registrations=plugins.registrations,
+            hint=plugins.hint,
+            sharing=plugins.sharing,
+        )
         seams = QueueSeams(
             pods=self.pods,
             profiles={DEFAULT_SCHEDULER_NAME: profile},
             sort=plugins.sort,
             observer=self.notes,
-            victims_pending=self.evicting.__contains__,
+            evicting=self.evicting,
         )
         self.queue = SchedulingQueue(config or QueueConfig(), self.clock, seams)
 

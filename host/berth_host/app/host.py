@@ -48,6 +48,7 @@ from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
 from berth_host.scheduler.patches import PatchRunner
 from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
 from berth_host.scheduler.schedule_one import Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
@@ -95,6 +96,7 @@ class Host:
         self.cache = Cache(generations)
         self.snapshot = Snapshot(self.objects)
         self.waiting_pods = WaitingPods(self.clock)
+        self.preempting = Preempting(self.objects)
         self.diagnoses = Diagnoses(self.options.diagnoses_kept, self.options.on_attempt)
         self.backend = Backend(self)
         self.open_post_filters = OpenPostFilters(self)
@@ -228,7 +230,7 @@ class Host:
             profiles=queue_profiles,
             sort=sort or QueueSort(),
             observer=self.options.queue_observer,
-            victims_pending=lambda uid: uid in self.evictions.preempting,
+            evicting=self.preempting,
         )
         config = replace(
             queue_config(self.configuration.scheduler, self.options.max_in_pool_s),
@@ -256,6 +258,7 @@ class Host:
             pods=self.objects,
             queue=self.queue,
             waiting_pods=self.waiting_pods,
+            preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
         )
 

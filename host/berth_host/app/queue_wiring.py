@@ -79,6 +79,11 @@ class QueueWiring:
             },
             registrations=_registrations(profile, clients),
             hint=self._questions.hint(dict(clients)),
+            sharing=frozenset(
+                name
+                for name, client in clients.items()
+                if client.local is not None and client.descriptor.equal_in_queue
+            ),
         )
 
     def sort(self, points: PointPlugins) -> QueueSort:

@@ -7,7 +7,7 @@ Source: client-go informer stores as kube-scheduler uses them (`eventhandlers.go
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import orjson
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -32,6 +32,7 @@ class ObjectStores:
         self._pods_by_uid: dict[str, Pod] = {}
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, ObjectStore] = {}
+        self._told_of_leaving: list[Callable[[str], None]] = []
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -48,6 +49,10 @@ class ObjectStores:
             pod.object.release(orjson.dumps)
         self._pods[pod.key] = pod
         self._pods_by_uid[pod.uid] = pod
+        if old is not None and old.uid != pod.uid:
+            self._leaves(old.uid)
+        if pod.terminating:
+            self._leaves(pod.uid)
         return old
 
     def remove_pod(self, pod: Pod) -> Pod | None:
@@ -57,7 +62,16 @@ class ObjectStores:
             return None
         del self._pods[pod.key]
         self._pods_by_uid.pop(known.uid, None)
+        self._leaves(known.uid)
         return known
+
+    def on_leaving(self, told: Callable[[str], None]) -> None:
+        """Call `told` with the uid of every pod that is gone or has begun to leave, from now on."""
+        self._told_of_leaving.append(told)
+
+    def _leaves(self, uid: str) -> None:
+        for told in self._told_of_leaving:
+            told(uid)
 
     def pod(self, key: str) -> Pod | None:
         """The pod called `namespace/name`, or None."""

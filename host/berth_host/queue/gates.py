@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from berth_sdk.status import Code, Status
 
 from berth_host.queue.hints import Strategy
+from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
@@ -77,6 +78,23 @@ class Gates:
         info.ungate()
         return True
 
+    def keeps(self, alike: Alike, strategy: Strategy, label: str) -> bool:
+        """True: the gate that keeps these pods out was asked about one of them, and keeps them all out.
+        False: each of them has to be asked about.
+        """
+        info = alike.first
+        name, profile = info.gating_plugin, info.pod.scheduler_name
+        known = self._seams.profiles.get(profile)
+        if known is None or name not in known.sharing or name not in known.gates or self._open:
+            return False
+        if name not in info.unschedulable_plugins:
+            return False
+        status = self._ask(known.gates[name], name, info, Entry(strategy, label))
+        if status is DEFERRED or status.is_success:
+            return False
+        self._seams.observer.pod_rejected(name, profile, len(alike.infos))
+        return True
+
     def answered(self, question: GateQuestion, status: Status) -> tuple[QueuedPodInfo, Entry] | None:
         """The pod and where to go on with it; None if it stays gated, or has been asked about anew.
 
@@ -95,7 +113,7 @@ class Gates:
         return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
 
     def _ask(self, gate: Gate, name: str, info: QueuedPodInfo, entry: Entry) -> Status | Deferred:
-        pending = self._seams.victims_pending(info.uid)
+        pending = info.uid in self._seams.evicting
         question = GateQuestion(name, info.as_queued_pod(victims_pending=pending))
         try:
             answer = gate(question)

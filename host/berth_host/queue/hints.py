@@ -7,13 +7,14 @@ determineSchedulingHintForInFlightPod), v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from berth_sdk.pod import Pod
 
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
+from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSeams
@@ -63,7 +64,23 @@ class Hints:
         index = self._registrations.get(info.pod.scheduler_name)
         if index is None:
             return Strategy.AFTER_BACKOFF
-        return self._ask_rejecting(info, event, index)
+        return self._ask_rejecting((info,), event, index) or Strategy.SKIP
+
+    def judge_alike(self, alike: Alike, event: QueueEvent) -> Strategy | None:
+        """What an event that is about none of them means for all of `alike`; None: each has to be judged."""
+        info = alike.first
+        index = self._registrations.get(info.pod.scheduler_name)
+        if event.is_wildcard or index is None or not info.is_rejected:
+            return None
+        sharing = self._seams.profiles[info.pod.scheduler_name].sharing
+        for plugin, registrations in index.matching(event).items():
+            if (
+                plugin not in sharing
+                and info.is_rejected_by(plugin)
+                and any(one.ask for one in registrations)
+            ):
+                return None
+        return self._ask_rejecting(alike.infos, event, index)
 
     def judge_all(self, info: QueuedPodInfo, events: Sequence[Remembered]) -> Strategy:
         """What all of `events` mean for a pod that comes back from an attempt: the strongest counts."""
@@ -79,8 +96,12 @@ class Hints:
         answers = (self.judge(info, event) for event in events)
         return iter(list(answers)) if self._every_plugin else answers
 
-    def _ask_rejecting(self, info: QueuedPodInfo, event: QueueEvent, index: RegistrationIndex) -> Strategy:
+    def _ask_rejecting(
+        self, infos: Collection[QueuedPodInfo], event: QueueEvent, index: RegistrationIndex
+    ) -> Strategy | None:
+        """What `event` means for all of `infos`; None: an answer that comes later, of one of several."""
         best = Strategy.SKIP
+        info = next(iter(infos))
         for plugin, registrations in index.matching(event).items():
             if not info.is_rejected_by(plugin):
                 continue
@@ -88,7 +109,9 @@ class Hints:
                 if not registration.selects(event):
                     continue
                 verdict = self._verdict(plugin, registration, event, info)
-                self._seams.observer.hint_given(plugin, event, info.pod, verdict)
+                if verdict is HintVerdict.DEFERRED and len(infos) > 1:
+                    return None
+                self._seams.observer.hint_given(plugin, event, infos, verdict)
                 if verdict in (HintVerdict.SKIP, HintVerdict.DEFERRED):
                     continue
                 best = max(best, strategy_of(info, plugin))

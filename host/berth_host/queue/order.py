@@ -46,7 +46,7 @@ class PodOrder:
     def __init__(self, seams: QueueSeams) -> None:
         self._sort = seams.sort
         self._observer = seams.observer
-        self._victims_pending = seams.victims_pending
+        self._evicting = seams.evicting
         self._arrivals = itertools.count()
         self._open: dict[str, tuple[SortKeyQuestion, QueuedPodInfo]] = {}
         self._keyless: dict[str, QueuedPodInfo] = {}
@@ -94,7 +94,7 @@ class PodOrder:
         sort = self._sort
         if sort.sort_key is None and sort.less is None:
             return self._fallback(info)
-        pod = info.as_queued_pod(victims_pending=self._victims_pending(info.uid))
+        pod = info.as_queued_pod(victims_pending=info.uid in self._evicting)
         if sort.sort_key is None:
             return (_KEYED, LessKey(pod, self._less), info.timestamp_us, next(self._arrivals))
         question = SortKeyQuestion(pod)

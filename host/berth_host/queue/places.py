@@ -23,7 +23,7 @@ from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.order import PodOrder
-from berth_host.queue.pool import UnschedulablePool
+from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import QueueConfig, QueueSeams
@@ -53,7 +53,7 @@ class Places:
         self._backoff_times = Backoff(config)
         self.active: KeyedHeap[QueuedPodInfo] = KeyedHeap()
         self.backoff = BackoffQueue(self._backoff_times)
-        self.pool = UnschedulablePool()
+        self.pool = UnschedulablePool(seams.evicting)
         self._observer = seams.observer
         self._nominator = nominator
         self._now_us = now_us
@@ -89,6 +89,15 @@ class Places:
             return Place.BACKOFF
         self._to_active(info, label)
         return Place.ACTIVE
+
+    def stay_gated(self, alike: Alike, strategy: Strategy, label: str) -> bool:
+        """Whether all of these, who are to leave the pool, stay in it because their gate is still closed.
+        It is asked about one of them.
+        """
+        if not alike.is_gated or not self.gates.keeps(alike, strategy, label):
+            return False
+        self._observer.pod_entered(Place.POOL.value, label, len(alike.infos))
+        return True
 
     def activate_from_backoff(self, info: QueuedPodInfo, label: str) -> None:
         """To activeQ, although its backoff is not over. It has passed its gates on the way in."""

@@ -1,26 +1,97 @@
 """The unschedulable pool: pods that wait for an event, gated ones included, found by who rejected them.
 
 An event asks only the pods rejected by plugins that registered for it, so that thousands of pods that
-it cannot concern cost nothing. Owned by `places`.
+it cannot concern cost nothing. Of those it asks one for all that are alike: equal wishes, and rejected and
+held back by the same plugins. Owned by `places`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+import itertools
+from collections.abc import Collection, Container, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from berth_sdk.pod import Pod
+from berth_sdk.signature import signature
 
 from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import Registration
 
 _NOBODY: Final = ""  # the index entry of pods without a rejecting plugin
 
 
-class UnschedulablePool:
-    """Pods by key, in the order of their coming. A pod's rejecting plugins stand still while it is here."""
+class _Likeness(NamedTuple):
+    """What decides what an event does to a waiting pod, beside the pod's identity."""
+
+    profile: str
+    wishes: bytes
+    rejected_by: frozenset[str]
+    pending_on: frozenset[str]
+    gating_plugin: str
+    gating_events: int
+    victims_pending: bool
+
+
+class Alike:
+    """Waiting pods that differ in who they are and how long they have waited, in nothing else: at least
+    one. Their rejecting plugins and gates stand still while they are here.
+    """
+
+    __slots__ = ("_infos",)
 
     def __init__(self) -> None:
         self._infos: dict[str, QueuedPodInfo] = {}
-        self._by_plugin: dict[str, dict[str, None]] = {}
+
+    @property
+    def first(self) -> QueuedPodInfo:
+        """One of them, who speaks for all."""
+        return next(iter(self._infos.values()))
+
+    @property
+    def infos(self) -> Collection[QueuedPodInfo]:
+        """All of them, as they are at any moment."""
+        return self._infos.values()
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether PreEnqueue keeps them out."""
+        return self.first.is_gated
+
+    @property
+    def gating_plugin_events(self) -> tuple[Registration, ...]:
+        """What the plugin whose gate keeps them out registered."""
+        return self.first.gating_plugin_events
+
+    def find(self, pod: Pod) -> QueuedPodInfo | None:
+        """The one of them that is this pod."""
+        info = self._infos.get(pod.key)
+        return info if info is not None and info.uid == pod.uid else None
+
+    def put(self, info: QueuedPodInfo) -> None:
+        """One more."""
+        self._infos[info.key] = info
+
+    def drop(self, key: str) -> bool:
+        """One less; whether none is left."""
+        del self._infos[key]
+        return not self._infos
+
+
+class UnschedulablePool:
+    """Pods by key, in the order of their coming. `evicting`: uids of pods whose victims are being evicted;
+    `renew` has to be told when that changes for a pod that is here.
+    """
+
+    def __init__(self, evicting: Container[str] = ()) -> None:
+        self._evicting = evicting
+        self._infos: dict[str, QueuedPodInfo] = {}
+        self._key_of: dict[str, str] = {}
+        self._place_of: dict[str, int] = {}
+        self._places = itertools.count()
+        self._likeness: dict[str, _Likeness] = {}
+        self._alike: dict[_Likeness, Alike] = {}
+        self._by_plugin: dict[str, dict[_Likeness, Alike]] = {}
 
     def __len__(self) -> int:
         return len(self._infos)
@@ -41,32 +112,72 @@ class UnschedulablePool:
         return self._infos.get(key)
 
     def put(self, info: QueuedPodInfo) -> None:
-        """Put a pod in, or again after its rejecting plugins have changed."""
+        """Put a pod in, or again after it or what keeps it here has changed."""
         key = info.key
         self.remove(key)
         self._infos[key] = info
-        for plugin in _indexed(info):
-            self._by_plugin.setdefault(plugin, {})[key] = None
+        self._key_of[info.uid] = key
+        self._place_of[key] = next(self._places)
+        self._class(info)
 
     def remove(self, key: str) -> QueuedPodInfo | None:
         """Take a pod out; None if it is not here."""
         info = self._infos.pop(key, None)
-        if info is None:
-            return None
-        for plugin in [name for name, keys in self._by_plugin.items() if key in keys]:
-            keys = self._by_plugin[plugin]
-            del keys[key]
-            if not keys:
-                del self._by_plugin[plugin]
+        if info is not None:
+            del self._place_of[key]
+            if self._key_of.get(info.uid) == key:
+                del self._key_of[info.uid]
+            self._declass(key)
         return info
 
-    def rejected_by(self, plugins: Iterable[str]) -> list[QueuedPodInfo]:
+    def renew(self, uids: Iterable[str]) -> None:
+        """Victims of these pods are being evicted now, or no more."""
+        for uid in uids:
+            key = self._key_of.get(uid)
+            if key is not None:
+                self._declass(key)
+                self._class(self._infos[key])
+
+    def rejected_by(self, plugins: Iterable[str]) -> list[Alike]:
         """Pods that one of `plugins` rejected, and those that nobody did: any event may help these."""
-        keys: dict[str, None] = {}
+        found: dict[_Likeness, Alike] = {}
         for plugin in (_NOBODY, *plugins):
-            keys.update(self._by_plugin.get(plugin, {}))
-        return [self._infos[key] for key in keys]
+            found.update(self._by_plugin.get(plugin, {}))
+        return list(found.values())
+
+    def place_of(self, info: QueuedPodInfo) -> int:
+        """Pods that are here, sorted by it, are in the order of their coming."""
+        return self._place_of[info.key]
+
+    def _class(self, info: QueuedPodInfo) -> None:
+        likeness = _Likeness(
+            info.pod.scheduler_name,
+            signature(info.pod),
+            frozenset(info.unschedulable_plugins),
+            frozenset(info.pending_plugins),
+            info.gating_plugin,
+            id(info.gating_plugin_events) if info.gating_plugin else 0,
+            info.uid in self._evicting,
+        )
+        self._likeness[info.key] = likeness
+        alike = self._alike.get(likeness)
+        if alike is None:
+            alike = self._alike[likeness] = Alike()
+            for plugin in _indexed(likeness):
+                self._by_plugin.setdefault(plugin, {})[likeness] = alike
+        alike.put(info)
+
+    def _declass(self, key: str) -> None:
+        likeness = self._likeness.pop(key)
+        if not self._alike[likeness].drop(key):
+            return
+        del self._alike[likeness]
+        for plugin in _indexed(likeness):
+            found = self._by_plugin[plugin]
+            del found[likeness]
+            if not found:
+                del self._by_plugin[plugin]
 
 
-def _indexed(info: QueuedPodInfo) -> Iterable[str]:
-    return (info.unschedulable_plugins | info.pending_plugins) or (_NOBODY,)
+def _indexed(likeness: _Likeness) -> Iterable[str]:
+    return (likeness.rejected_by | likeness.pending_on) or (_NOBODY,)

@@ -129,11 +129,13 @@ class RegistrationIndex:
     def __init__(self, by_plugin: Mapping[str, Sequence[Registration]]) -> None:
         self._by_plugin = {name: tuple(items) for name, items in by_plugin.items()}
         self._found: dict[tuple[str, int], dict[str, tuple[Registration, ...]]] = {}
+        self._declared: dict[str, tuple[Registration, ...]] = {}
 
     def replace(self, plugin: str, items: Sequence[Registration]) -> None:
         """What a plugin registers is known now, or is different now."""
         self._by_plugin[plugin] = tuple(items)
         self._found.clear()
+        self._declared.pop(plugin, None)
 
     def matching(self, event: QueueEvent) -> dict[str, tuple[Registration, ...]]:
         """Per plugin the registrations that match; plugins without any are left out."""
@@ -148,5 +150,9 @@ class RegistrationIndex:
         return found
 
     def declared_by(self, plugin: str) -> tuple[Registration, ...]:
-        """What the plugin itself registered."""
-        return tuple(item for item in self._by_plugin.get(plugin, ()) if not item.implied)
+        """What the plugin itself registered; the same object until it registers anew."""
+        found = self._declared.get(plugin)
+        if found is None:
+            items = self._by_plugin.get(plugin, ())
+            found = self._declared[plugin] = tuple(item for item in items if not item.implied)
+        return found

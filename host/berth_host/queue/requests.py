@@ -72,7 +72,8 @@ class PluginRequests:
 
     def _candidates(self, request: PluginRequest) -> Iterable[QueuedPodInfo]:
         if request.uids is None:
-            yield from self._places.pool.rejected_by([request.plugin])
+            for alike in self._places.pool.rejected_by([request.plugin]):
+                yield from alike.infos
         else:
             yield from (info for info in self._places.pool if info.uid in request.uids)
         if request.skip_backoff:

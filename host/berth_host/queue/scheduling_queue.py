@@ -26,6 +26,7 @@ from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.flush_timers import FlushTimers
 from berth_host.queue.hints import Hints, Strategy, strategy_of
 from berth_host.queue.in_flight import InFlight
+from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
@@ -60,6 +61,7 @@ class SchedulingQueue:
         self.in_flight = InFlight()
         self.places = Places(config, seams, registrations, self.nominator, self._now_us)
         self._hints = Hints(seams, registrations, every_plugin=config.ask_every_plugin)
+        self._moves = Moves(self.places, self._hints, seams.evicting)
         self._requests = PluginRequests(self.places, self._hints)
         self._timers = FlushTimers(clock, self)
         self._readiness = Readiness()
@@ -113,14 +115,9 @@ class SchedulingQueue:
         self._observer.event_received(event, own_update=False)
         if not self._hints.is_of_interest(event):
             return
-        candidates = (
-            list(self.places.pool)
-            if event.is_wildcard
-            else self.places.pool.rejected_by(self._hints.interested(event))
-        )
-        if pre_check is not None:
-            candidates = [info for info in candidates if pre_check(info.pod)]
-        self._move(candidates, event)
+        self._moves.by_event(event, pre_check)
+        self.in_flight.remember(event)
+        self._settle()
 
     def wants(self, event: QueueEvent) -> bool:
         """Whether any plugin registered for such events."""
@@ -320,7 +317,10 @@ class SchedulingQueue:
         for info in due:
             info.was_flushed_from_unschedulable = True
         if due:
-            self._move(due, events.timed_out())
+            event = events.timed_out()
+            self._moves.each(due, event)
+            self.in_flight.remember(event)
+            self._settle()
         return len(due)
 
     # --- what is there ---------------------------------------------------------------------------
@@ -345,16 +345,6 @@ class SchedulingQueue:
     def _enter(self, pod: Pod, label: str) -> None:
         info = QueuedPodInfo(pod, self._now_us())
         self.places.requeue(info, Strategy.IMMEDIATELY, label)
-        self._settle()
-
-    def _move(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
-        for info in infos:
-            if info.is_gated and not any(item.matches(event) for item in info.gating_plugin_events):
-                continue
-            strategy = self._hints.judge(info, event)
-            if strategy is not Strategy.SKIP:
-                self.places.requeue(info, strategy, event.label)
-        self.in_flight.remember(event)
         self._settle()
 
     def _reconsider(self, info: QueuedPodInfo, changes: list[QueueEvent]) -> None:

@@ -6,7 +6,7 @@ DEFERRED, and the answer is handed to the queue later, with the question that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
 
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
 
 
@@ -77,12 +78,14 @@ class QueueProfile:
 
     `gates`: PreEnqueue plugins by name, in configured order. `registrations`: events by plugin, of all
     plugins that can reject. `hint` is asked where a registration says so. A function that raises counts
-    as a closed gate, or as "the event may help".
+    as a closed gate, or as "the event may help". `sharing`: plugins whose gate and hint answer at once, and
+    the same for all equal pods (`Plugin.equal_in_queue`).
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
     registrations: Mapping[str, Sequence[Registration]] = field(default_factory=dict)
     hint: HintAsker = always_queue
+    sharing: Collection[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,30 +140,52 @@ class QueueObserver:
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
         """An event reached the queue; `own_update`: a queued or popped pod was changed itself."""
 
-    def hint_given(self, plugin: str, event: QueueEvent, pod: Pod, verdict: HintVerdict) -> None:
-        """One registration of a rejecting plugin was consulted."""
+    def hint_given(
+        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+    ) -> None:
+        """One registration of a rejecting plugin was consulted; `pods`: those that the verdict is about, to
+        be looked at now and not kept.
+        """
 
-    def pod_entered(self, queue: str, label: str) -> None:
-        """A pod came into `active`, `backoff` or `unschedulable`; `label`: what brought it there."""
+    def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
+        """Pods came into `active`, `backoff` or `unschedulable`; `label`: what brought them there."""
 
-    def pod_rejected(self, plugin: str, profile: str) -> None:
-        """A pod is held back on this plugin's word."""
+    def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
+        """Pods are held back on this plugin's word."""
 
     def plugin_raised(self, plugin: str, call: str, error: Exception) -> None:
         """A plugin's function raised while the queue asked it."""
 
 
-def nobody(uid: str) -> bool:
-    """The default of `QueueSeams.victims_pending`."""
-    return False
+class Evicting(Protocol):
+    """Uids of pods for which others are being evicted."""
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether that goes on for a pod."""
+        ...
+
+    def take_changed(self) -> Collection[str]:
+        """Uids of which that may have begun or ended since they were last asked for."""
+        ...
+
+
+class NoEvicting:
+    """Nobody is evicted."""
+
+    def __contains__(self, uid: object) -> bool:
+        return False
+
+    def take_changed(self) -> Collection[str]:
+        """None."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSeams:
-    """Everybody the queue talks to. `victims_pending`: are pods still being evicted for this uid?"""
+    """Everybody the queue talks to."""
 
     pods: PodLister
     profiles: Mapping[str, QueueProfile]
     sort: QueueSort = field(default_factory=QueueSort)
     observer: QueueObserver = field(default_factory=QueueObserver)
-    victims_pending: Callable[[str], bool] = nobody
+    evicting: Evicting = field(default_factory=NoEvicting)

@@ -61,6 +61,7 @@ class EvictionSeams:
     pods: PodLister
     queue: Waker
     waiting_pods: WaitingPods
+    preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
 
 
@@ -82,7 +83,7 @@ class Evictions:
         self._status = status
         self._seams = seams
         self._tasks: set[asyncio.Future[None]] = set()
-        self.preempting = Preempting(seams.pods)
+        self.preempting = seams.preempting
         self.preempted_by: dict[str, str] = {}
         self.victim_count = 0
 

@@ -9,60 +9,85 @@ Written by `evictions`, asked by the queue. Source: kube-scheduler `framework/pr
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from berth_sdk.pod import Pod
 
-from berth_host.queue.seams import PodLister
 
-TIDY_AT: Final = 64
+class LeavingPods(Protocol):
+    """The pods that exist, as the watch last showed them (`cache.objects.ObjectStores`)."""
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod called `namespace/name`."""
+        ...
+
+    def on_leaving(self, told: Callable[[str], None]) -> None:
+        """Call `told` with the uid of every pod that is gone or has begun to leave, from now on."""
+        ...
 
 
 class Preempting:
     """By the uid of the preempting pod."""
 
-    def __init__(self, pods: PodLister) -> None:
+    def __init__(self, pods: LeavingPods) -> None:
         self._pods = pods
-        self._last: dict[str, Pod | None] = {}
-        self._deleted: dict[str, tuple[Pod, ...]] = {}
-        self._tidy_at = TIDY_AT
+        self._waits_for: dict[str, set[str] | None] = {}
+        """Victims that have not begun to leave; None: whoever leaves, more is to be done."""
+        self._waited_for_by: dict[str, set[str]] = {}
+        self._changed: set[str] = set()
+        pods.on_leaving(self._left)
 
     def begin(self, uid: str) -> None:
         """The evictions begin."""
-        self._last[uid] = None
-        self._deleted.pop(uid, None)
+        self.end(uid)
+        self._waits_for[uid] = None
 
     def last(self, uid: str, victim: Pod) -> None:
         """All victims but this one are evicted. Its leaving may be seen before its eviction has returned."""
-        self._last[uid] = victim
+        self._wait(uid, (victim,))
 
     def end(self, uid: str) -> None:
         """The evictions are over, one way or the other."""
-        self._last.pop(uid, None)
-        self._deleted.pop(uid, None)
+        for victim in self._waits_for.pop(uid, None) or ():
+            others = self._waited_for_by[victim]
+            others.discard(uid)
+            if not others:
+                del self._waited_for_by[victim]
+        self._changed.add(uid)
 
     def deleted(self, uid: str, victims: tuple[Pod, ...]) -> None:
         """All victims are deleted, and the watch may be behind: tried now, the pod would not find the room
         that was made, and make more.
         """
-        self.end(uid)
-        if len(self._deleted) >= self._tidy_at:
-            # A preemptor that was deleted meanwhile is never asked about again.
-            self._deleted = {
-                one: gone for one, gone in self._deleted.items() if any(map(self._is_there, gone))
-            }
-            self._tidy_at = 2 * len(self._deleted) + TIDY_AT
-        self._deleted[uid] = victims
+        self._wait(uid, victims)
 
-    def __contains__(self, uid: str) -> bool:
-        if uid in self._deleted:
-            if any(self._is_there(victim) for victim in self._deleted[uid]):
-                return True
-            del self._deleted[uid]
-        if uid not in self._last:
-            return False
-        victim = self._last[uid]
-        return victim is None or self._is_there(victim)
+    def take_changed(self) -> Collection[str]:
+        """Preempting pods that may have been held back, or let go, since the last call."""
+        taken, self._changed = self._changed, set()
+        return taken
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._waits_for
+
+    def __len__(self) -> int:
+        return len(self._waits_for)
+
+    def _wait(self, uid: str, victims: Iterable[Pod]) -> None:
+        self.end(uid)
+        left = {victim.uid for victim in victims if self._is_there(victim)}
+        if left:
+            self._waits_for[uid] = left
+            for victim in left:
+                self._waited_for_by.setdefault(victim, set()).add(uid)
+
+    def _left(self, victim: str) -> None:
+        for uid in self._waited_for_by.pop(victim, ()):
+            left = self._waits_for[uid]
+            if left is not None:
+                left.discard(victim)
+                if not left:
+                    self.end(uid)
 
     def _is_there(self, victim: Pod) -> bool:
         now = self._pods.pod(victim.key)

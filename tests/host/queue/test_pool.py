@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth_host.queue.pool import UnschedulablePool
+from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import QueuedPodInfo
 from support.queue_parts import a_pod
 
@@ -11,8 +11,8 @@ def waiting(name: str, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPo
     return QueuedPodInfo(a_pod(name), 0, unschedulable_plugins=set(plugins), pending_plugins=set(pending))
 
 
-def names(infos: list[QueuedPodInfo]) -> list[str]:
-    return sorted(info.pod.name for info in infos)
+def names(found: list[Alike]) -> list[str]:
+    return sorted(info.pod.name for alike in found for info in alike.infos)
 
 
 def test_event_finds_the_pods_that_its_plugins_rejected_and_those_that_nobody_did() -> None:

@@ -4,50 +4,95 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from berth_host.scheduler.preempting import TIDY_AT, Preempting
-from support.queue_parts import KnownPods, a_pod
+from berth_host.cache.objects import ObjectStores
+from berth_host.scheduler.preempting import Preempting
+from berth_sdk.pod import Pod
+from support.queue_parts import a_pod
+
+
+def put(pods: ObjectStores, name: str) -> Pod:
+    pod = a_pod(name, node_name="n1")
+    pods.put_pod(pod)
+    return pod
 
 
 def test_a_pod_is_held_back_until_the_watch_shows_that_its_victims_leave() -> None:
-    pods = KnownPods()
-    first, last = (pods.put(a_pod(name, node_name="n1")) for name in ("first", "last"))
+    pods = ObjectStores()
+    first, last = put(pods, "first"), put(pods, "last")
     preempting = Preempting(pods)
     assert "uid" not in preempting
     preempting.begin("uid")
     assert "uid" in preempting
     preempting.deleted("uid", (first, last))
-    del pods.by_key[first.key]
+    pods.remove_pod(first)
     assert "uid" in preempting
-    pods.put(replace(last, terminating=True))
+    pods.put_pod(replace(last, terminating=True))
     assert "uid" not in preempting
 
 
 def test_the_last_victim_may_be_seen_leaving_before_its_eviction_returns() -> None:
-    pods = KnownPods()
-    last = pods.put(a_pod("last", node_name="n1"))
+    pods = ObjectStores()
+    last = put(pods, "last")
     preempting = Preempting(pods)
     preempting.begin("uid")
     preempting.last("uid", last)
     assert "uid" in preempting
-    del pods.by_key[last.key]
+    pods.put_pod(replace(last, uid="another of its name"))
     assert "uid" not in preempting
-    pods.put(replace(last, uid="another of its name"))
-    assert "uid" not in preempting
+
+
+def test_a_victim_that_had_left_before_holds_nobody_back() -> None:
+    pods = ObjectStores()
+    here, gone, leaving = put(pods, "here"), put(pods, "gone"), put(pods, "leaving")
+    pods.remove_pod(gone)
+    pods.put_pod(replace(leaving, terminating=True))
+    preempting = Preempting(pods)
+    preempting.last("first", gone)
+    preempting.deleted("second", (gone, leaving))
+    preempting.deleted("third", (gone, here))
+    assert [uid for uid in ("first", "second", "third") if uid in preempting] == ["third"]
+
+
+def test_two_may_wait_for_the_same_victim() -> None:
+    pods = ObjectStores()
+    shared, own = put(pods, "shared"), put(pods, "own")
+    preempting = Preempting(pods)
+    preempting.deleted("first", (shared,))
+    preempting.deleted("second", (shared, own))
+    preempting.end("first")
+    pods.remove_pod(shared)
+    assert "first" not in preempting
+    assert "second" in preempting
+    pods.remove_pod(own)
+    assert "second" not in preempting
 
 
 def test_an_eviction_that_failed_holds_nobody_back() -> None:
-    preempting = Preempting(KnownPods())
+    preempting = Preempting(ObjectStores())
     preempting.begin("uid")
     preempting.end("uid")
     assert "uid" not in preempting
 
 
-def test_preemptors_that_nobody_asks_about_again_are_forgotten() -> None:
-    pods = KnownPods()
+def test_changes_are_told_once() -> None:
+    pods = ObjectStores()
+    victim = put(pods, "victim")
     preempting = Preempting(pods)
-    there = pods.put(a_pod("there", node_name="n1"))
-    preempting.deleted("waiting", (there,))
-    for number in range(10 * TIDY_AT):
-        preempting.deleted(f"gone-{number}", (a_pod(f"victim-{number}", node_name="n1"),))
-    assert len(preempting._deleted) <= 2 * TIDY_AT
-    assert "waiting" in preempting
+    preempting.begin("uid")
+    assert set(preempting.take_changed()) == {"uid"}
+    assert not preempting.take_changed()
+    preempting.deleted("uid", (victim,))
+    assert set(preempting.take_changed()) == {"uid"}
+    pods.remove_pod(victim)
+    assert set(preempting.take_changed()) == {"uid"}
+
+
+def test_nothing_is_kept_of_victims_that_have_left() -> None:
+    pods = ObjectStores()
+    preempting = Preempting(pods)
+    for number in range(100):
+        victim = put(pods, f"victim-{number}")
+        preempting.deleted(f"uid-{number}", (victim,))
+        pods.remove_pod(victim)
+    assert len(preempting) == 0
+    assert not preempting._waited_for_by

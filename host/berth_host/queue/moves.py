@@ -1,0 +1,74 @@
+"""What an event does to the pods in the pool: judged once for those that are alike.
+
+    event -> pods whose rejecting plugins registered for it -> hints -> gates -> backoffQ | activeQ | stay
+
+Of pods that are alike one is asked about, where their plugins answer all of them the same; thousands that
+wait for the same thing cost an event as much as one does. Called by `SchedulingQueue`.
+Source: kube-scheduler `backend/queue/scheduling_queue.go` (movePodsToActiveOrBackoffQueue), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from berth_sdk.pod import Pod
+
+from berth_host.queue.events import QueueEvent
+from berth_host.queue.hints import Hints, Strategy
+from berth_host.queue.places import Places
+from berth_host.queue.pool import Alike
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.registrations import Registration
+from berth_host.queue.seams import Evicting, PreCheck
+
+
+class Moves:
+    """Takes pods that an event helps out of the pool."""
+
+    def __init__(self, places: Places, hints: Hints, evicting: Evicting) -> None:
+        self._places = places
+        self._hints = hints
+        self._evicting = evicting
+
+    def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
+        """All pods that `event` helps, of those that pass `pre_check`."""
+        pool = self._places.pool
+        if event.is_wildcard:
+            self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
+            return
+        pool.renew(self._evicting.take_changed())
+        leaving: list[tuple[QueuedPodInfo, Strategy]] = []
+        for alike in pool.rejected_by(self._hints.interested(event)):
+            if alike.is_gated and not _concerns(alike.gating_plugin_events, event):
+                continue
+            strategy = None
+            if pre_check is None and not _is_about(event, alike):
+                strategy = self._hints.judge_alike(alike, event)
+            if strategy is None:
+                chosen = (info for info in alike.infos if pre_check is None or pre_check(info.pod))
+                leaving.extend((info, self._hints.judge(info, event)) for info in chosen)
+            elif strategy is not Strategy.SKIP and not self._places.stay_gated(alike, strategy, event.label):
+                leaving.extend((info, strategy) for info in alike.infos)
+        leaving.sort(key=lambda item: pool.place_of(item[0]))
+        self._requeue(leaving, event)
+
+    def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
+        """Those of `infos`, which are in the pool, that `event` helps; each is judged by itself."""
+        asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
+        self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
+
+    def _requeue(self, leaving: Iterable[tuple[QueuedPodInfo, Strategy]], event: QueueEvent) -> None:
+        for info, strategy in leaving:
+            if strategy is not Strategy.SKIP:
+                self._places.requeue(info, strategy, event.label)
+
+
+def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
+    return any(item.matches(event) for item in registrations)
+
+
+def _is_about(event: QueueEvent, alike: Alike) -> bool:
+    """Whether one of the pods is the event's own, of which plugins may say something else."""
+    return any(
+        isinstance(subject, Pod) and alike.find(subject) is not None for subject in (event.old, event.new)
+    )
