@@ -7,7 +7,7 @@ Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -64,6 +64,7 @@ class DynamicResources(Plugin):
     # A pod that leaves gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
+    skip_is_lasting: ClassVar[bool] = True
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
@@ -141,6 +142,12 @@ class DynamicResources(Plugin):
                 return status
         attempt.claims, attempt.extended = claims, extended
         return SUCCESS
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """What device classes stand for may change; a pod without any such resource is left out."""
+        if pod.spec.get("resourceClaims") or any(map(may_be_served, pod.requests)):
+            return None
+        return ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """What the search finds on each node is kept for Score and Reserve."""

@@ -7,7 +7,7 @@ pod. Source: `pkg/scheduler/framework/plugins/interpodaffinity/{plugin,filtering
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar, Final
 
@@ -91,6 +91,13 @@ class InterPodAffinity(Plugin):
             return Status.skip()
         state.write(_NEIGHBOURS, neighbours)
         return Status.success()
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """A pod without terms has to be counted for only while some pod on a node has any."""
+        if pod.pod_affinity is not None:
+            return None
+        self._carried.catch_up(nodes.pods)
+        return None if self._carried.anti or self._carried.scored else ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Required affinity first, which no preemption can help; then the pod's required anti-affinity,

@@ -7,7 +7,7 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filterin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -71,6 +71,10 @@ class PodTopologySpread(Plugin):
             return Status.skip()
         state.write(_SPREAD, self._count(plan, nodes.whole))
         return Status.success()
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """What the default constraints are derived from."""
+        return self._plans.stamp(pod)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """The first constraint that a node fails: unresolvable where it lacks the topology label."""

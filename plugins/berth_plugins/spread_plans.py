@@ -86,6 +86,12 @@ class Plans:
             return _NOTHING
         return self._of_defaults(pod, spec, action)
 
+    def stamp(self, pod: Pod) -> Hashable:
+        """As long as it stays equal, so do the plans of pods equal to `pod`. Raises ObjectError."""
+        if spec_of(pod).get("topologySpreadConstraints") or not any(self._defaults.constraints.values()):
+            return ()
+        return self._selectors.stamp(pod)
+
     def _of_own(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
         key = (signature(pod), action)
         plan = self._own.get(key)

@@ -6,7 +6,7 @@ Called at PreFilter and Filter. Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -140,6 +140,12 @@ class VolumeRestrictions(Plugin):
             return Status.skip()
         state.write(_RESTRICTED, found)
         return SUCCESS
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """Without disks and claims nothing can come in the way."""
+        if not pod.volumes:
+            return ()
+        return None if any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False)) else ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Rejected where a disk conflicts; and everywhere while a claim is in use."""

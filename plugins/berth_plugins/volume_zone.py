@@ -6,7 +6,7 @@ label values: `cloud-provider/volume/helpers/zones.go` (LabelZonesToSet).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -81,6 +81,10 @@ class VolumeZone(Plugin):
             return Status.skip()
         state.write(_TOPOLOGIES, found)
         return Status.success()
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """Without claims there is nothing to compare."""
+        return None if pod.volumes and any(claim_volumes(pod, ephemeral=False)) else ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Unresolvable where a label of a volume has no counterpart, or another value, on a node that has

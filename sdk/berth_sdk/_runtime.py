@@ -9,7 +9,7 @@ policy.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -97,6 +97,11 @@ class PluginRuntime:
         return self._ask(
             "pre_filter", lambda answer: self._read.pre_filter(answer, len(nodes)), state, pod, nodes
         )
+
+    @property
+    def skip_version(self) -> Callable[[Pod, NodeTable], Hashable | None] | None:
+        """What a SKIP holds by (`SkipVersionPlugin`): the plugin's own method, None if it has none."""
+        return self._methods.get("skip_version")
 
     def filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True

@@ -47,7 +47,7 @@ class RowColumn:
     __slots__ = (
         "_codes",
         "_known",
-        "_node_position",
+        "_nodes_version",
         "_numbers",
         "_position",
         "_read",
@@ -60,7 +60,7 @@ class RowColumn:
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._position = -1
-        self._node_position = -1
+        self._nodes_version = -1
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
         # The only slots in use that are not known; None: too many to be listed.
@@ -70,16 +70,16 @@ class RowColumn:
 
     def catch_up(self, columns: NodeColumns, by: DependsOn) -> None:
         """Forget the rows that moved since the last time; with NODES all of them when a Node did."""
-        log = columns.node_moved if by is DependsOn.NODE else columns.moved
+        log = columns.moved if by is DependsOn.ROW else columns.node_moved
         if len(self._known) < columns.capacity:
             self._read = None
             more = columns.capacity - len(self._known)
             self._known = extended(self._known, more)
             self._numbers = extended(self._numbers, more)
         moved = log.since(self._position) if self._position >= 0 else None
-        if by is DependsOn.NODES and self._node_position != columns.node_moved.position:
+        if by is DependsOn.NODES and self._nodes_version != columns.nodes_version:
             moved = None
-        self._position, self._node_position = log.position, columns.node_moved.position
+        self._position, self._nodes_version = log.position, columns.nodes_version
         if moved is None:
             self._known[:] = False
             self._unknown = None

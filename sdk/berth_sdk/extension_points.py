@@ -29,7 +29,7 @@ Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
@@ -159,7 +159,7 @@ class DependsOn(Enum):
     TABLE = 3
     """Other nodes too, the number of nodes, pods elsewhere."""
     NODES = 5
-    """The node and the pods on it, and all Node objects: how many nodes there are, what others offer."""
+    """All Node objects: how many nodes there are, what others offer. Pods that come and go change nothing."""
     OTHER = 4
     """Something that the tables do not show: the plugin's own memory, the time, the pod's name, what other
     plugins published, a service. Never shared.
@@ -200,8 +200,9 @@ class Plugin:
     of an equal pod until a Node object changes.
     """
     skip_is_lasting: ClassVar[bool] = False
-    """SKIP at PreFilter follows from the pod's wishes alone, and means that such pods are none of the
-    plugin's business: the host need not ask again, neither at a later point nor about the next equal pod.
+    """SKIP at PreFilter means that such pods are none of the plugin's business: no later point but PostFilter
+    is asked about them, and Score is 0 everywhere. Nor is the next equal pod asked about, for as long as
+    `skip_version` says so; in a class without it SKIP follows from the pod's wishes alone.
     """
     equal_in_queue: ClassVar[bool] = False
     """`pre_enqueue` and `queueing_hint` tell pods apart by their wishes (`berth_sdk.signature`), the first
@@ -270,6 +271,16 @@ class PreFilterPlugin(Protocol):
         """SKIP: this plugin has nothing to check for the pod, its Filter is not called.
         UNSCHEDULABLE_AND_UNRESOLVABLE ends the cycle at once; UNSCHEDULABLE lets the other PreFilters
         run, so that preemption has their state. PENDING is an error here.
+        """
+        ...
+
+
+class SkipVersionPlugin(Protocol):
+    """In the host only, for a plugin that has nothing to do with most pods and sees that at a glance."""
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """As long as it stays equal, a pod equal to one that got SKIP at PreFilter, or at PreScore, would get
+        it again, and is not asked about. None: ask. Called in every cycle, so it must cost next to nothing.
         """
         ...
 

@@ -3,21 +3,22 @@
 Plugins that judge node by node (`DependsOn.NODE`, ROW, NODES) are asked about the rows that moved since the
 last equal pod, and about no others; their verdicts are kept merged (`SharedVerdicts`), their scores summed up
 (`SharedScores`). What their PreFilter and PreScore answered, and wrote to the cycle's state, is taken over
-until a Node changes. A plugin with `skip_is_lasting` that skipped a pod is left out for all
-equal ones.
+until a Node changes. A SKIP of a plugin with `skip_version` or `skip_is_lasting` holds for equal pods until
+that version changes, or for good.
 Called by `Framework`. A plugin in a process of its own keeps its answers there (`berth_sdk._shared_columns`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from berth_sdk._shared_columns import pod_key
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
+from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
@@ -29,6 +30,7 @@ from berth_host.framework.shared_verdicts import SharedVerdicts
 from berth_host.rpc.client import PluginClient
 
 MAX_SIGNATURES: Final = 64
+SkipVersion: TypeAlias = Callable[[Pod, NodeTable], Hashable | None]
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 _SHARED_POINTS: Final = frozenset(
     {
@@ -64,11 +66,14 @@ class KnownPods:
         self.pre_filters: dict[str, PreFilterResult] = {}
         self.pre_scores: dict[str, Status] = {}
         self.states: dict[str, CycleState] = {}
+        self.skip_versions: dict[str, Hashable] = {}
+        """By plugin, in the current cycle; None: its SKIP holds for this pod alone."""
         self.verdicts = SharedVerdicts()
         self.scores = SharedScores()
         columns = nodes._columns
         self._moved = columns.moved.position
         self._node_moved = columns.node_moved.position
+        self._nodes_version = columns.nodes_version
 
     def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows that moved since the last time."""
@@ -81,17 +86,36 @@ class KnownPods:
         elif moved or node_moved:
             self.verdicts.forget(moved, node_moved)
             self.scores.forget(moved, node_moved)
-        if node_moved is None or node_moved:
+        if self._nodes_version != columns.nodes_version:
+            self._nodes_version = columns.nodes_version
+            self.verdicts.forget_about_all_nodes()
+            self.scores.forget_about_all_nodes()
             # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
             self.pre_filters.clear()
             self.pre_scores.clear()
             self.states.clear()
 
-    def keep_pre_score(self, client: PluginClient, cycle: Cycle, status: Status) -> None:
+    def compare_skips(self, versions: Mapping[str, SkipVersion], pod: Pod, nodes: NodeTable) -> None:
+        """Forget the SKIPs whose version is another one by now."""
+        seen = self.skip_versions
+        for plugin, version_of in versions.items():
+            try:
+                version = version_of(pod, nodes)
+            except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
+                version = None
+            if version is None or seen.get(plugin) != version:
+                self.pre_filters.pop(plugin, None)
+                self.pre_scores.pop(plugin, None)
+                seen[plugin] = version
+
+    def keep_pre_score(self, client: PluginClient, cycle: Cycle, status: Status, *, by_row: bool) -> None:
         """What `client` answered, if it holds for equal pods."""
-        if client.is_failing or status.code not in (Code.SUCCESS, Code.SKIP):
+        if client.is_failing:
             return
-        if self.keep_state(client.name, cycle):
+        if by_row:
+            if status.code in (Code.SUCCESS, Code.SKIP) and self.keep_state(client.name, cycle):
+                self.pre_scores[client.name] = status
+        elif status.code is Code.SKIP and self.skip_versions.get(client.name) is not None:
             self.pre_scores[client.name] = status
 
     def keep_state(self, plugin: str, cycle: Cycle) -> bool:
@@ -110,20 +134,20 @@ class EqualPods:
         clients = tuple(clients)
         self.by_row = frozenset(client.name for client in clients if shares_by_row(client))
         """The plugins that share verdicts and scores."""
-        self.lasting = frozenset(
-            client.name
-            for client in clients
-            if client.descriptor.skip_is_lasting
-            and client.local is not None
-            and client.settings.scope is None
-        )
-        """The plugins whose SKIP at PreFilter holds for equal pods, to the end of the cycle."""
+        here = [(one, one.local) for one in clients if one.local is not None and one.settings.scope is None]
+        self.lasting = frozenset(client.name for client, _ in here if client.descriptor.skip_is_lasting)
+        """The plugins whose SKIP at PreFilter holds to the end of the cycle."""
+        self._skip_versions: dict[str, SkipVersion] = {
+            client.name: runtime.skip_version
+            for client, runtime in here
+            if runtime.skip_version is not None and client.name not in self.by_row
+        }
+        self._skips_for_good = self.lasting - self._skip_versions.keys()
         # Objects that such plugins read are watched as well: what changes in them is not known row by row.
         self._readers = [
-            client.local.object_versions
-            for client in clients
-            if client.local is not None
-            and (client.name in self.by_row or client.name in self.lasting)
+            runtime.object_versions
+            for client, runtime in here
+            if client.name in self.by_row
             and any(need.kind is NeedKind.OBJECT for need in client.descriptor.state_needs)
         ]
         self._max = max_signatures
@@ -137,7 +161,9 @@ class EqualPods:
     def of(self, cycle: Cycle) -> KnownPods | None:
         """What is known of pods like the cycle's; None: nothing can be kept for such a cycle."""
         nodes = cycle.nodes
-        if not (self.by_row or self.lasting) or not nodes.is_whole or not nodes.is_snapshot:
+        if not (self.by_row or self.lasting or self._skip_versions):
+            return None
+        if not nodes.is_whole or not nodes.is_snapshot:
             return None
         columns = nodes._columns
         versions = tuple([read() for read in self._readers])
@@ -154,6 +180,7 @@ class EqualPods:
         else:
             self._known.move_to_end(key)
             known.catch_up(columns)
+        known.compare_skips(self._skip_versions, cycle.pod, nodes)
         cycle.context.inherited = known.states
         return known
 
@@ -163,9 +190,13 @@ class EqualPods:
         """Keep what `client` answered, if it holds for equal pods."""
         if client.is_failing or answer.eligible is not None or answer.eager_filter is not None:
             return
-        code = answer.status.code
-        if client.name in self.by_row:
-            if code in (Code.SKIP, Code.SUCCESS) and known.keep_state(client.name, cycle):
-                known.pre_filters[client.name] = answer
-        elif code is Code.SKIP and client.name in self.lasting:
-            known.pre_filters[client.name] = answer
+        code, plugin = answer.status.code, client.name
+        if plugin in self.by_row:
+            holds = code is Code.SUCCESS or code is Code.SKIP
+        else:
+            holds = code is Code.SKIP and (
+                plugin in self._skips_for_good or known.skip_versions.get(plugin) is not None
+            )
+        # A plugin that skipped may still be asked at PostFilter, and find there what it wrote.
+        if holds and known.keep_state(plugin, cycle):
+            known.pre_filters[plugin] = answer

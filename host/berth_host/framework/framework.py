@@ -80,6 +80,9 @@ class Framework:
                 plugin.client.name: plugin.client for point in self._plugins.values() for plugin in point
             }.values()
         )
+        self._pre_scoring = frozenset(
+            plugin.client.name for plugin in self._plugins[ExtensionPoint.PRE_SCORE]
+        )
         self._has_remote = any(client.is_remote for client in self.clients)
         self.equal_pods = EqualPods(self.clients)
 
@@ -219,7 +222,7 @@ class Framework:
         if not self._scores_all:
             score = [plugin for plugin in score if plugin.client.in_scope(cycle.pod)]
         pre_score = self._asked(ExtensionPoint.PRE_SCORE, cycle.pod, cycle.skip)
-        cycle.skip_score |= cycle.skip
+        cycle.skip_score |= cycle.skip & self._pre_scoring
         return await score_nodes(pre_score, score, cycle, nodes, self.equal_pods.by_row)
 
     # --- Reserve, Permit -----------------------------------------------------------------------

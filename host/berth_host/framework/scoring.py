@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
+from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.rpc.client import PluginClient, ScoreOutcome
 
 T = TypeVar("T")
@@ -36,7 +37,11 @@ async def score_nodes(
     failed = await _run_pre_score(pre_score, cycle, nodes, by_row)
     if failed is not None:
         return failed
-    asked = [plugin for plugin in score if plugin.client.name not in cycle.skip_score]
+    asked = [
+        plugin
+        for plugin in score
+        if plugin.client.name not in cycle.skip_score and plugin.client.name not in cycle.skip
+    ]
     shared: dict[str, PluginScores] = {}
     total = None
     known = cycle.known
@@ -54,6 +59,11 @@ async def score_nodes(
         if name in shared:
             table.plugins.append(shared[name])
             continue
+        if name in cycle.skip and name not in cycle.skip_score:
+            # None of its business, and it has no PreScore to say so: every node is worth as much to it.
+            zeros = _zeros(len(nodes))
+            table.plugins.append(PluginScores(name, plugin.weight, zeros, zeros))
+            continue
         outcome = outcomes.get(name)
         if outcome is None or outcome.skipped:
             table.skipped.append(name)
@@ -63,6 +73,13 @@ async def score_nodes(
         table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
         table.total += outcome.normalized * plugin.weight
     return table
+
+
+@lru_cache(maxsize=4)
+def _zeros(count: int) -> Scores:
+    zeros = np.zeros(count, dtype=np.int64)
+    zeros.flags.writeable = False
+    return zeros
 
 
 async def _run_pre_score(
@@ -76,9 +93,11 @@ async def _run_pre_score(
             if status is not None and status.code is Code.SKIP:
                 cycle.skip_score.add(client.name)
         clients = [client for client in clients if client.name not in known.pre_scores]
+    if not clients:
+        return None
     for client, status in zip(clients, await _pre_score(clients, cycle, nodes), strict=False):
-        if known is not None and client.name in by_row:
-            known.keep_pre_score(client, cycle, status)
+        if known is not None:
+            known.keep_pre_score(client, cycle, status, by_row=client.name in by_row)
         if status.code is Code.SKIP:
             cycle.skip_score.add(client.name)
         elif not status.is_success:

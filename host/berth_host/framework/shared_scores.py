@@ -35,7 +35,7 @@ class _Column:
         self.plugin = plugin
         self.how = descriptor.normalization
         self.as_they_come = self.how in _AS_THEY_COME
-        self.node_only = descriptor.depends_on is DependsOn.NODE
+        self.node_only = descriptor.depends_on is not DependsOn.ROW
         self.raw: Scores = np.zeros(0, dtype=np.int64)
         self.raw_here: Scores = self.raw
         self.final: Scores = self.raw
@@ -85,10 +85,12 @@ class SharedScores:
             return
         if node_moved:
             self._node_known[within(node_moved, length)] = False
-            if self._has_whole:
-                self._known[:] = False
-                return
         self._known[within(moved, length)] = False
+
+    def forget_about_all_nodes(self) -> None:
+        """Some Node object changed: what a plugin said of any row by all of them is stale."""
+        if self._has_whole:
+            self.clear()
 
     async def ask(
         self, plugins: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable
@@ -103,7 +105,7 @@ class SharedScores:
             for column in self._columns:
                 if column.node_only and by_node:
                     continue
-                outcome = await column.plugin.client.score(cycle.context, asked)
+                outcome = await column.plugin.client.score(cycle.context, asked, raw_only=True)
                 if not outcome.status.is_success:
                     self._rows = None
                     return outcome

@@ -46,13 +46,13 @@ class SharedVerdicts:
     def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
         """These slots moved: in anything, and in their Node object."""
         if len(self._known):
-            inside = within(moved, len(self._known))
-            self._known[inside] = False
-            if node_moved:
-                if self._has_whole:
-                    # Some plugin judges every row by all Nodes.
-                    self._known[:] = False
-                self._node_passed[within(node_moved, len(self._known))] = False
+            self._known[within(moved, len(self._known))] = False
+            self._node_passed[within(node_moved, len(self._known))] = False
+
+    def forget_about_all_nodes(self) -> None:
+        """Some Node object changed: what a plugin said of any row by all of them is stale."""
+        if self._has_whole:
+            self.clear()
 
     async def ask(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
@@ -105,7 +105,7 @@ class SharedVerdicts:
             # PreFilter left other plugins in than the last time.
             self._clients = tuple(clients)
             self._about_pods = tuple(
-                client for client in clients if client.descriptor.depends_on is not DependsOn.NODE
+                client for client in clients if client.descriptor.depends_on is DependsOn.ROW
             )
             self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
             self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}

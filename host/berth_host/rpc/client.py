@@ -188,8 +188,11 @@ class PluginClient(PluginRelay):
             ),
         )
 
-    async def score(self, cycle: CycleContext, nodes: NodeTable) -> ScoreOutcome:
-        """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts."""
+    async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
+        """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts.
+
+        `raw_only`: the caller normalises, over more rows than these.
+        """
         count = len(nodes)
         if self.name in cycle.skip_score:
             return _zeros(count, skipped=True)
@@ -201,7 +204,7 @@ class PluginClient(PluginRelay):
             if isinstance(answer, Status):
                 return self._score_error(count, "Score", answer.message)
             raw = self._check.raw_scores(calls.SCORE, answer, count)
-            if not final:
+            if raw_only or not final:
                 return ScoreOutcome(SUCCESS, raw, raw)
             return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
 
@@ -212,7 +215,7 @@ class PluginClient(PluginRelay):
             check,
             lambda policy, failure: self._no_scores(count, policy, failure, "Score"),
         )
-        if final or not outcome.status.is_success or outcome.skipped:
+        if final or raw_only or not outcome.status.is_success or outcome.skipped:
             return outcome
         raw = outcome.raw
 

@@ -73,8 +73,9 @@ class NodeColumns:
     """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
 
     `generation` (int64[capacity]) moves whenever a row changes, its writer sets it; `version` moves with
-    any change, `names_version` when a node comes or goes. `moved` and `node_moved` say which rows changed,
-    in anything and in their Node object. `pods`: the pods on these nodes, None where they are not known.
+    any change, `names_version` when a node comes or goes, `nodes_version` also when a Node object changes.
+    `moved` and `node_moved` say which rows changed, in anything and in what is read of Node objects. `pods`:
+    the pods on these nodes, None where they are not known.
     """
 
     def __init__(self) -> None:
@@ -83,6 +84,7 @@ class NodeColumns:
         self.capacity = 0
         self.version = 0
         self.names_version = 0
+        self.nodes_version = 0
         self.moved = SlotLog()
         self.node_moved = SlotLog()
         self.nodes: list[Node | None] = []
@@ -204,7 +206,7 @@ class NodeColumns:
     def touch(self, slot: int, generation: int) -> None:
         """The row was written in this update and is at `generation` now."""
         self.generation[slot] = generation
-        self.images.refresh_row(slot)
+        self._refresh_images(slot)
         self.moved.add(slot)
         self.version += 1
 
@@ -258,6 +260,7 @@ class NodeColumns:
         for name, column in self.features.items():
             column[slot] = name in node.declared_features
         self.images.set_row(slot, old.images if old else (), node.images)
+        self.nodes_version += 1
         self.node_moved.add(slot)
         self.moved.add(slot)
         self.version += 1
@@ -278,9 +281,15 @@ class NodeColumns:
                 self._port_column(port)[slot] = False
             for port in usage.host_ports - old.host_ports:
                 self._port_column(port)[slot] = True
-        self.images.refresh_row(slot)
+        self._refresh_images(slot)
         self.moved.add(slot)
         self.version += 1
+
+    def _refresh_images(self, slot: int) -> None:
+        node = self.nodes[slot]
+        if self.images.refresh_row(slot) and node is not None and node.images:
+            # What the row says of the node's images follows the Node objects, and is read anew only now.
+            self.node_moved.add(slot)
 
     def resource_row(self, name: str) -> int:
         """The row of a resource in `allocatable` and `requested`, added at its first appearance."""

@@ -66,6 +66,7 @@ class NodeImages:
         self._columns = columns
         self._images: dict[str, _Image] = {}
         self._copied: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._recorded = 0
         self.update = 0
 
     def begin_update(self) -> None:
@@ -83,9 +84,11 @@ class NodeImages:
                     self._join(name, slot, image.size_bytes)
         self.refresh_row(slot)
 
-    def refresh_row(self, slot: int) -> None:
-        """The row was copied in this update."""
+    def refresh_row(self, slot: int) -> bool:
+        """The row was copied in this update. True: some count may have changed since its last copy."""
+        stale = self._copied.item(slot) < self._recorded
         self._copied[slot] = self.update
+        return stale
 
     def has(self, name: str) -> bool:
         """Whether any node holds the image."""
@@ -127,6 +130,7 @@ class NodeImages:
             del self._images[name]
 
     def _record(self, image: _Image) -> None:
+        self._recorded = self.update
         image.record(self.update)
         if len(image.updates) > _LONG_HISTORY and len(image.updates) & (len(image.updates) - 1) == 0:
             image.forget_before(int(self._copied[image.rows].min()))
