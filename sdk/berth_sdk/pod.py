@@ -11,39 +11,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from berth_sdk._object_fields import items, mapping, strings
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod_affinity import PodAffinity
-from berth_sdk.pod_requests import requests_of
+from berth_sdk.pod_spec import DEFAULT_SCHEDULER_NAME as DEFAULT_SCHEDULER_NAME
+from berth_sdk.pod_spec import HostPort as HostPort
+from berth_sdk.pod_spec import PodSpec
+from berth_sdk.pod_spec import Toleration as Toleration
 from berth_sdk.pod_volume import PodVolume, volumes_of
 
-DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NOT_READ: Final = PodAffinity()
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    """One toleration; the empty operator reads as Equal, the empty effect as every effect."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HostPort:
-    """A port on the node. An empty ip reads as 0.0.0.0, an empty protocol as TCP."""
-
-    ip: str
-    protocol: str
-    port: int
-
-    @property
-    def normalized(self) -> HostPort:
-        """The same port with both defaults written out."""
-        return HostPort(self.ip or "0.0.0.0", self.protocol or "TCP", self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +71,8 @@ class Pod:
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """What `berth_sdk.signature` found for it, once asked."""
+    _read: PodSpec | None = field(default=None, init=False, repr=False, compare=False)
+    """The spec's part of it, where that was read here."""
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
     _volumes: tuple[PodVolume, ...] | None = field(default=None, init=False, repr=False, compare=False)
     """See `volumes`: made at ingest, or of an object that came over the wire once asked."""
@@ -171,8 +152,7 @@ class Pod:
         status = mapping(raw, "status")
         node_name = spec.get("nodeName") or ""
         try:
-            requests = requests_of(spec, status if node_name else None)
-            containers = [*items(spec, "initContainers"), *items(spec, "containers")]
+            read = PodSpec.of(spec, status if node_name else None)
             volumes = items(spec, "volumes")
             name = metadata.get("name") or ""
             pod = Pod(
@@ -182,37 +162,27 @@ class Pod:
                 resource_version=metadata.get("resourceVersion") or "",
                 labels=strings(metadata, "metadata", "labels"),
                 annotations=strings(metadata, "metadata", "annotations"),
-                priority=_integer(spec.get("priority"), "spec.priority"),
-                requests=requests.requests,
-                non_zero_requests=requests.non_zero,
-                score_requests=requests.score,
-                node_selector=strings(spec, "spec", "nodeSelector"),
-                tolerations=tuple(
-                    Toleration(
-                        item.get("key") or "",
-                        item.get("operator") or "",
-                        item.get("value") or "",
-                        item.get("effect") or "",
-                    )
-                    for item in items(spec, "tolerations")
-                ),
+                priority=read.priority,
+                requests=read.requests.requests,
+                non_zero_requests=read.requests.non_zero,
+                score_requests=read.requests.score,
+                node_selector=read.node_selector,
+                tolerations=read.tolerations,
                 owner=_controller(metadata),
-                scheduler_name=spec.get("schedulerName") or DEFAULT_SCHEDULER_NAME,
+                scheduler_name=read.scheduler_name,
                 node_name=node_name,
                 nominated_node=status.get("nominatedNodeName") or "",
-                scheduling_gates=tuple(item.get("name") or "" for item in items(spec, "schedulingGates")),
-                host_ports=_host_ports(spec),
-                images=(
-                    *(container.get("image") or "" for container in containers),
-                    *(volume["image"].get("reference") or "" for volume in volumes if volume.get("image")),
-                ),
-                claims=_claims(name, volumes),
-                never_preempts=spec.get("preemptionPolicy") == "Never",
+                scheduling_gates=read.scheduling_gates,
+                host_ports=read.host_ports,
+                images=read.images,
+                claims=_claims(name, volumes) if volumes else (),
+                never_preempts=read.never_preempts,
                 terminating=metadata.get("deletionTimestamp") is not None,
                 created_at_s=timestamp(metadata.get("creationTimestamp")),
                 started_at_s=timestamp(status.get("startTime")),
                 object=kube_object,
             )
+            object.__setattr__(pod, "_read", read)
             # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
             object.__setattr__(pod, "_pod_affinity", PodAffinity.of_spec(spec, pod.namespace))
             object.__setattr__(pod, "_volumes", volumes_of(spec, name) if volumes else ())
@@ -220,45 +190,6 @@ class Pod:
         except (AttributeError, TypeError, KeyError) as err:
             # A list where a map is due, a number where a string is due: the shape is wrong somewhere.
             raise ObjectError("", f"not a Pod: {err}") from err
-
-
-def mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The map under `key`, empty where it is missing. Raises ObjectError for another type."""
-    value = parent.get(key)
-    if value is None:
-        return _EMPTY
-    if type(value) is not dict and not isinstance(value, Mapping):
-        raise ObjectError(key, f"must be a map, not {type(value).__name__}")
-    return value
-
-
-def items(parent: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The list of maps under `key`, empty where it is missing. Raises ObjectError."""
-    value = parent.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ObjectError(key, f"must be a list, not {type(value).__name__}")
-    for i, item in enumerate(value):
-        if type(item) is not dict and not isinstance(item, Mapping):
-            raise ObjectError(f"{key}[{i}]", f"must be a map, not {type(item).__name__}")
-    return value
-
-
-def strings(parent: Mapping[str, Any], path: str, key: str) -> Mapping[str, str]:
-    """The map of strings under `key`, empty where it is missing. Raises ObjectError."""
-    value = parent.get(key)
-    if not value:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ObjectError(f"{path}.{key}", f"must be a map, not {type(value).__name__}")
-    for name, text in value.items():
-        if not isinstance(text, str):
-            raise ObjectError(
-                f"{path}.{key}.{name}",
-                f"must be a string, not {type(text).__name__}: put it in quotes",
-            )
-    return value
 
 
 def timestamp(text: str | None) -> float | None:
@@ -272,14 +203,6 @@ def timestamp(text: str | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _integer(value: Any, path: str) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ObjectError(path, f"must be an integer, not {value!r}")
-    return value
-
-
 def _controller(metadata: Mapping[str, Any]) -> OwnerRef | None:
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
@@ -290,17 +213,6 @@ def _controller(metadata: Mapping[str, Any]) -> OwnerRef | None:
                 owner.get("uid") or "",
             )
     return None
-
-
-def _host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
-    # Plain init containers have ended before the pod's ports matter; sidecars have not.
-    holders = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    return tuple(
-        HostPort(port.get("hostIP") or "", port.get("protocol") or "", port["hostPort"])
-        for container in (*holders, *(spec.get("containers") or ()))
-        for port in container.get("ports") or ()
-        if (port.get("hostPort") or 0) > 0
-    )
 
 
 def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def signature(pod: Pod) -> bytes:
 
 
 def _digest(pod: Pod) -> bytes:
-    wishes = _summary_wishes(pod) if pod.object is None else (_spec_wishes(pod.spec), _own_claims(pod))
+    wishes = _summary_wishes(pod) if pod.object is None else _own_claims(pod)
     document = (
         pod.namespace,
         sorted(pod.labels.items()),
@@ -51,7 +51,18 @@ def _digest(pod: Pod) -> bytes:
     )
     # `repr` of strings, numbers, lists and maps says each of them exactly, and is what costs least. The maps
     # of a spec keep the order in which they were written: siblings have the same.
-    return blake2b(repr(document).encode(), digest_size=_DIGEST_BYTES).digest()
+    text = repr(document) if pod.object is None else f"{document!r}{_text_of_spec(pod)}"
+    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _text_of_spec(pod: Pod) -> str:
+    """Written once for all pods that have the same spec."""
+    read = pod._read
+    if read is None:
+        return repr(_spec_wishes(pod.spec))
+    if read.wishes is None:
+        read.wishes = repr(_spec_wishes(pod.spec))
+    return read.wishes
 
 
 def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:

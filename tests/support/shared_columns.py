@@ -7,7 +7,7 @@ change log, delta codec, the SDK's copy, the default plugins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
@@ -127,6 +127,50 @@ class Heights(Plugin):
         return nodes.allocatable("cpu") // 1000
 
 
+class Licences(Plugin):
+    """TABLE, with SKIPs that hold by a version: the services say whom it concerns."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects(SERVICES))
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        return None if pod.priority else self.handle.objects(SERVICES).version
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        most = 2 * len(self.handle.objects(SERVICES).list()) - pod.priority
+        state.write("most", most)
+        return Status.success() if most else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        rejected = nodes.pod_count + len(nodes.whole.pods) > state.get("most", 9)
+        return Verdicts.reject_where(rejected, Status.unschedulable("no licence"))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        few = len(self.handle.objects(SERVICES).list()) < 2 and not pod.priority
+        return Status.skip() if few else Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return nodes.pod_count + len(nodes.whole.pods)
+
+
+class Landlord(Plugin):
+    """Leaves most pods alone for good, and has no PreScore to say so."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    skip_is_lasting: ClassVar[bool] = True
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        return Status.success() if pod.priority else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        return Verdicts.reject_where(nodes.pod_count > 2, Status.unschedulable("let"))
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return nodes.pod_count * (1 if pod.priority else 0)
+
+
 CLASSES: tuple[type, ...] = (
     NodeUnschedulable,
     NodeName,
@@ -140,6 +184,8 @@ CLASSES: tuple[type, ...] = (
     ServedLabels,
     Neighbours,
     Heights,
+    Licences,
+    Landlord,
 )
 # What a row shows of images is what it saw when it was last copied, as in kube-scheduler: a snapshot built
 # anew may show other numbers, with or without shared columns.

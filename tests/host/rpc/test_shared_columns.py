@@ -12,6 +12,7 @@ from berth_sdk import _shared_columns, signature
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables.node_columns import NodeColumns
+from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.slot_log import SlotLog
 from hypothesis import HealthCheck, settings
 from support.shared_columns import NODES, PLACED, WAITING, SharedColumnsMachine
@@ -125,6 +126,22 @@ def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def skips_hold_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A SKIP is taken over although what it followed from has changed."""
+    compare = equal_pods.KnownPods.compare_skips
+
+    def compare_skips(self: Any, versions: Any, pod: Pod, nodes: Any) -> None:
+        compare(self, {name: lambda pod, nodes: "same" for name in versions}, pod, nodes)
+
+    patch.setattr(equal_pods.KnownPods, "compare_skips", compare_skips)
+
+
+def counts_of_images_are_not_copied_anew(patch: pytest.MonkeyPatch) -> None:
+    """What a row says of its images is taken over although the row was copied since."""
+    refresh = NodeImages.refresh_row
+    patch.setattr(NodeImages, "refresh_row", lambda self, slot: bool(refresh(self, slot)) and False)
+
+
 def the_host_keeps_its_sums(patch: pytest.MonkeyPatch) -> None:
     """A total is not put right for the rows that were scored anew."""
     patch.setattr(shared_scores._Column, "change", lambda self, positions, slots, total: None)
@@ -160,6 +177,10 @@ def _placed(number: int, uid: str) -> Step:
     return "pod_is_assumed_bound_or_changed", settings
 
 
+def _service(name: str) -> Step:
+    return "object_comes_changes_or_goes", {"name": name, "zone": "a"}
+
+
 FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     changed_nodes_are_ignored: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
     # The slot is free once the copy has confirmed the removal.
@@ -176,6 +197,16 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     the_host_forgets_no_verdict: (_cycle(2), _placed(1, "a"), _cycle(2)),
     the_host_forgets_no_score: (_cycle(0), _placed(0, "a"), _cycle(0)),
     the_host_believes_the_node: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    skips_hold_for_ever: (_cycle(0), _service("s"), _service("t"), _cycle(0)),
+    counts_of_images_are_not_copied_anew: (
+        _node(NODES[4], 0),
+        _node(NODES[0], 1),
+        _cycle(0),
+        _node(NODES[4], 1),
+        _cycle(0),
+        _placed(0, "a"),
+        _cycle(0),
+    ),
     the_host_keeps_its_sums: (_cycle(0), _placed(0, "a"), _cycle(0)),
     the_host_mixes_up_pods: (_cycle(0), _cycle(4)),
 }
