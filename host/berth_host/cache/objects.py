@@ -33,6 +33,8 @@ class ObjectStores:
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, ObjectStore] = {}
         self._told_of_leaving: list[Callable[[str], None]] = []
+        self.changed_at = 0
+        """The generation at which an object that is neither pod nor node changed last."""
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -112,7 +114,8 @@ class ObjectStores:
         store = self.of_kind(kind)
         ref = item.ref
         old = store.get(ref.name, ref.namespace)
-        store.put(ref, item, self.generations.next())
+        self.changed_at = self.generations.next()
+        store.put(ref, item, self.changed_at)
         return old
 
     def remove(self, kind: str, ref: ObjectRef) -> KubeObject | None:
@@ -120,7 +123,8 @@ class ObjectStores:
         store = self.of_kind(kind)
         if store.find(ref.namespace, ref.name) is None:
             return None
-        old = store.remove(ref.namespace, ref.name, self.generations.next())
+        self.changed_at = self.generations.next()
+        old = store.remove(ref.namespace, ref.name, self.changed_at)
         return None if old is None else old.object
 
     def get(self, kind: str, name: str, namespace: str = "") -> KubeObject | None:

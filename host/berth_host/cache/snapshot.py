@@ -181,7 +181,7 @@ class Snapshot:
     # --- objects of other kinds ----------------------------------------------------------------
 
     def _update_objects(self, target: int) -> None:
-        if self._live_objects is None:
+        if self._live_objects is None or self._live_objects.changed_at <= self.generation:
             return
         for kind, live in self._live_objects.by_kind():
             mine = self.objects_of_kind(kind)

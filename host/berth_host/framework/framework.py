@@ -83,7 +83,8 @@ class Framework:
         self._pre_scoring = frozenset(
             plugin.client.name for plugin in self._plugins[ExtensionPoint.PRE_SCORE]
         )
-        self._has_remote = any(client.is_remote for client in self.clients)
+        # A plugin in the host holds nothing for a cycle but its state, which goes with the cycle.
+        self._remote = [client for client in self.clients if client.is_remote]
         self.equal_pods = EqualPods(self.clients)
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
@@ -105,7 +106,7 @@ class Framework:
     @property
     def has_remote(self) -> bool:
         """Whether some plugin lives in another process: cycles may then wait for an answer."""
-        return self._has_remote
+        return bool(self._remote)
 
     @property
     def has_post_filters(self) -> bool:
@@ -118,8 +119,8 @@ class Framework:
         return bool(self._plugins[ExtensionPoint.SCORE])
 
     def end_cycle(self, cycle: Cycle, outcome: Outcome) -> None:
-        """Let every plugin drop what it holds for the cycle."""
-        for client in self.clients:
+        """Let every plugin elsewhere drop what it holds for the cycle."""
+        for client in self._remote:
             client.end_cycle(cycle.context, outcome)
 
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------

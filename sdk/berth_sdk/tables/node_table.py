@@ -42,7 +42,8 @@ class NodeTable:
         changes: tuple[PodChanges, PodChanges] | None = None,
     ) -> None:
         self._columns = columns
-        self.rows = read_only(columns.live_rows() if rows is None else rows)
+        # One array for all tables of the same nodes: whoever kept something by it sees that at once.
+        self.rows = columns.live_rows() if rows is None else read_only(rows)
         self._sorted: bool | None = True if rows is None else None
         self.is_whole = rows is None
         """The table was made of every node of the snapshot, in the order of their slots."""
@@ -131,7 +132,7 @@ class NodeTable:
         """Stays equal as long as no Node object of the snapshot changes, comes or goes: what follows from
         Node objects alone may be kept until then.
         """
-        return self._columns.identity, self._columns.node_moved.position
+        return self._columns.identity, self._columns.nodes_version
 
     @property
     def slots(self) -> int:
