@@ -8,6 +8,9 @@ MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml host/const
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
+# Two tests at once: most of them wait for another process half of the time.
+TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check
 
@@ -23,7 +26,7 @@ demo: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo/demo.py
 
 test: $(STAMP)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

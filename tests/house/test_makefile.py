@@ -64,7 +64,8 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
     lines = make(clone, "-n", "check").stdout
     for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports", "proto/generate.py --check"):
         assert tool in lines
-    assert make(clone, "-n", "test").stdout.split() == [".venv/bin/pytest"]
+    test = make(clone, "-n", "test").stdout.split()
+    assert test == [".venv/bin/pytest", "--numprocesses=2", "--dist=worksteal"]
 
 
 def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> None:
