@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
@@ -153,7 +153,11 @@ class EventLoopThread:
         self._thread: threading.Thread | None = None
 
     def wait_for(self, answer: Awaitable[T], context: CallContext) -> T:
-        """Run `answer` to its end. Cancelled with the call: raises CallCancelledError."""
+        """Run `answer` to its end. Cancelled with the call, or over already: raises CallCancelledError."""
+        if not context.is_active():
+            if isinstance(answer, Coroutine):
+                answer.close()
+            raise CallCancelledError
         future = asyncio.run_coroutine_threadsafe(_awaited(answer), self._running_loop())
         if not context.add_callback(lambda: _cancel(future)):
             future.cancel()

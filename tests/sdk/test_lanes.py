@@ -239,13 +239,13 @@ def test_a_coroutine_of_a_call_that_is_over_does_not_start(loop: EventLoopThread
     ran = threading.Event()
 
     async def run() -> None:
-        await asyncio.sleep(0)
         ran.set()
 
     call = Call()
     call.end()
     with pytest.raises(CallCancelledError):
         loop.wait_for(run(), call)
+    assert not ran.is_set()
 
 
 def test_stopping_cancels_what_still_runs() -> None:
