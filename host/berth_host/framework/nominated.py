@@ -16,35 +16,42 @@ from numpy.typing import NDArray
 
 class NominatedPods:
     """`added`: per row of the cycle's nodes the pods that are nominated to it and count for its pod;
-    None: there are none. `rows`: bool[n], where there are any.
+    None: there are none. `rows`: bool[n], where there are any. `marks`: int64[n], equal for a node whenever
+    the same pods count, 0 where none do (empty: nowhere do any); None: nobody knows.
     """
 
-    __slots__ = ("added", "rows")
+    __slots__ = ("added", "marks", "rows")
 
-    def __init__(self, added: PodChanges | None) -> None:
+    def __init__(self, added: PodChanges | None, marks: NDArray[np.int64] | None) -> None:
         self.added = added
+        self.marks = marks
         self.rows: NDArray[np.bool_] = (
             np.zeros(0, dtype=np.bool_) if added is None else np.greater(added.counts(), 0)
         )
 
     @classmethod
     def at(
-        cls, table: PodTable, rows: NDArray[np.intp], positions: NDArray[np.intp], count: int
+        cls,
+        table: PodTable,
+        rows: NDArray[np.intp],
+        positions: NDArray[np.intp],
+        count: int,
+        marks: NDArray[np.int64] | None = None,
     ) -> NominatedPods:
         """The pods in `rows` of `table`; each is nominated to the node in its position, of `count` nodes."""
         order = np.argsort(positions, kind="stable")
         starts = positions[order].searchsorted(np.arange(count + 1))
-        return cls(PodChanges(table, rows[order], starts))
+        return cls(PodChanges(table, rows[order], starts), marks)
 
     @classmethod
     def of(cls, nodes: NodeTable, by_node: Mapping[str, Sequence[Pod]]) -> NominatedPods:
         """The same from names; for a framework that is used alone."""
         if not by_node:
             return NOBODY
-        return cls(PodChanges.of([by_node.get(name, ()) for name in nodes.names]))
+        return cls(PodChanges.of([by_node.get(name, ()) for name in nodes.names]), None)
 
     def __bool__(self) -> bool:
         return self.added is not None
 
 
-NOBODY: Final = NominatedPods(None)
+NOBODY: Final = NominatedPods(None, np.zeros(0, dtype=np.int64))

@@ -14,12 +14,14 @@ from berth_sdk.tables import PodTable
 
 class NominatedColumns:
     """`pods.node_index` is a code: `names[code]` is the node. A code is free again when nobody is nominated
-    to its node; `take_renamed` says which codes have got a name since it was called last.
+    to its node; `take_renamed` says which codes have got a name since it was called last. `versions[code]`
+    moves whenever the node's pods do, and no two changes, of whichever node, have the same.
     """
 
     def __init__(self) -> None:
         self.pods = PodTable()
         self.names: list[str] = []
+        self.versions: list[int] = []
         self._code_of: dict[str, int] = {}
         self._free: list[int] = []
         self._renamed: set[int] = set()
@@ -51,10 +53,12 @@ class NominatedColumns:
             code = self._free.pop() if self._free else len(self.names)
             if code == len(self.names):
                 self.names.append(node_name)
+                self.versions.append(0)
             self.names[code] = node_name
             self._code_of[node_name] = code
             self._renamed.add(code)
         self._generation += 1
+        self.versions[code] = self._generation
         self.pods.set_node_pods(code, pods, (), self._generation)
         if not pods:
             del self._code_of[node_name]

@@ -37,13 +37,21 @@ class Nominations:
         if own is not None:
             counted[own] = False
         rows = np.flatnonzero(counted)
-        slots = self._slots(nodes).take(pods.node_index.take(rows))
+        codes = pods.node_index.take(rows)
+        slots = self._slots(nodes).take(codes)
         known = slots >= 0
         if not known.all():
-            rows, slots = rows[known], slots[known]
+            rows, codes, slots = rows[known], codes[known], slots[known]
         if not len(rows):
             return NOBODY
-        return NominatedPods.at(pods, rows, nodes.rows.searchsorted(slots), len(nodes))
+        positions = nodes.rows.searchsorted(slots)
+        versions = np.asarray(self._columns.versions, dtype=np.int64).take(codes)
+        if own is not None:
+            # Others beside the pod itself: not the same as all of them.
+            versions = np.where(codes == pods.node_index[own], -versions, versions)
+        marks = np.zeros(len(nodes), dtype=np.int64)
+        marks[positions] = versions
+        return NominatedPods.at(pods, rows, positions, len(nodes), marks)
 
     def release(self) -> None:
         """The cycle has chosen a node, or found none."""

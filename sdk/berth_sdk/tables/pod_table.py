@@ -8,6 +8,7 @@ Source: kube-scheduler `framework/types.go` (NodeInfo.Pods), v1.36.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -93,6 +94,12 @@ class PodTable:
     def pod(self, row: int) -> Pod:
         """The pod in a row, as a record."""
         return self._pods[row]
+
+    def several(self, rows: NDArray[np.intp]) -> list[Pod]:
+        """The pods in some rows, as records, in the order of `rows`."""
+        if len(rows) < 2:
+            return [self._pods[row] for row in rows.tolist()]
+        return list(itemgetter(*rows.tolist())(self._pods))
 
     def position(self, uid: str) -> int | None:
         """The row of the pod with `uid`, or None."""

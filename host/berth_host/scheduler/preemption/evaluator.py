@@ -8,7 +8,8 @@ Source: kube-scheduler `framework/preemption/preemption.go` (Evaluator.Preempt),
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -25,11 +26,12 @@ from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler.chooser import Chooser
 from berth_host.scheduler.preemption import selection
-from berth_host.scheduler.preemption.budgets import Budgets, BudgetStore
+from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
 from berth_host.scheduler.preemption.selection import Candidates
-from berth_host.scheduler.preemption.victims import PotentialVictims, potential_victims
+from berth_host.scheduler.preemption.sharing import SharedOutcomes
+from berth_host.scheduler.preemption.victims import potential_victims
 
 NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")
 DEFAULT_PERCENTAGE: Final = 10
@@ -56,7 +58,6 @@ class Choice:
 
     nodes: NodeTable
     potential: NDArray[np.intp]
-    victims: PotentialVictims
     candidates: Candidates
     best: NDArray[np.intp]
     chosen: int
@@ -65,10 +66,9 @@ class Choice:
         """The node of a candidate."""
         return self.nodes.name(int(self.potential[self.candidates.places[place]]))
 
-    def victims_of(self, place: int) -> list[Pod]:
+    def victims_of(self, place: int) -> Sequence[Pod]:
         """Who must leave the node of a candidate, most important first."""
-        start, end = self.candidates.starts[place : place + 2].tolist()
-        return [self.victims.table.pod(row) for row in self.candidates.rows[start:end].tolist()]
+        return self.candidates.victims(place)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,12 +108,13 @@ class PodsAndPreemptions(Protocol):
 
 
 class Evaluator:
-    """One per host; it keeps nothing of a preemption."""
+    """One per host. Of a preemption it keeps what holds for the next one as well (`sharing`)."""
 
     def __init__(self, chooser: Chooser, budgets: BudgetStore, pods: PodsAndPreemptions) -> None:
         self._chooser = chooser
         self._budgets = Budgets(budgets)
         self._pods = pods
+        self._shared = SharedOutcomes()
 
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
@@ -143,45 +144,84 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
+        search = _Search(framework, cycle, found, self._budgets.read(), self._shared)
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
         # The search most often ends early. A remote plugin is asked once about all nodes all the same: a call
         # costs more than rows do.
         if 0 < 2 * part < count and not framework.has_remote:
-            places = np.sort((offset + np.arange(part)) % count)
-            candidates, victims = await self._try(framework, cycle, found, places)
+            candidates = await search.among(search.first_part(offset, wanted, part))
             kept, ended = selection.searched(candidates, offset, count, wanted)
             if ended:
-                return self._best(cycle, found, victims, candidates.take(np.sort(kept)))
-        candidates, victims = await self._try(framework, cycle, found, np.arange(count))
+                return self._best(cycle, found, candidates.take(np.sort(kept)))
+        candidates = await search.among(np.arange(count))
         if not len(candidates):
             return None
         kept, _ = selection.searched(candidates, offset, count, wanted)
-        return self._best(cycle, found, victims, candidates.take(np.sort(kept)))
+        return self._best(cycle, found, candidates.take(np.sort(kept)))
 
-    async def _try(
-        self, framework: Framework, cycle: Cycle, found: Evaluation, tried: NDArray[np.intp]
-    ) -> tuple[Candidates, PotentialVictims]:
-        """The candidates among the nodes at the places `tried` (ascending) in `found.potential`."""
-        potential, statuses = found.potential[tried], found.statuses
-        victims = potential_victims(cycle.pod, cycle.nodes, potential, self._budgets.read())
-        places, away = await DryRun(framework, cycle, potential, victims, statuses).run()
-        counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
-        for place in places[counts[places] == 0].tolist():
-            row = int(potential[place])
-            text = f'expected at least one victim pod on node "{cycle.nodes.name(row)}"'
-            statuses.groups[row] = statuses.group_of(Status.error(text))
-        candidates = selection.candidates_of(victims, places[counts[places] > 0], away)
-        return replace(candidates, places=tried[candidates.places]), victims
-
-    def _best(
-        self, cycle: Cycle, found: Evaluation, victims: PotentialVictims, candidates: Candidates
-    ) -> Choice:
-        best = selection.best(candidates, victims)
+    def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice:
+        best = selection.best(candidates)
         names = _Tied(cycle.nodes.take(found.potential[candidates.places[best]]))
         chosen = int(best[self._chooser.pick(names)])
-        return Choice(cycle.nodes, found.potential, victims, candidates, best, chosen)
+        return Choice(cycle.nodes, found.potential, candidates, best, chosen)
+
+
+class _Search:
+    """Candidates among the nodes of one evaluation, which are called by their places in its `potential`."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        cycle: Cycle,
+        found: Evaluation,
+        budgets: Sequence[Budget],
+        shared: SharedOutcomes,
+    ) -> None:
+        self._framework = framework
+        self._cycle = cycle
+        self._found = found
+        self._budgets = budgets
+        self._outcomes = shared.of(framework, cycle, budgets)
+        self._slots = cycle.nodes.rows.take(found.potential)
+
+    def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
+        """Where a search from the `offset`-th node surely ends by what is known; else the next `part`."""
+        outcomes = self._outcomes
+        count = len(self._slots)
+        turned = (offset + np.arange(count)) % count
+        slots = self._slots[turned]
+        works = outcomes.work(slots)
+        enough = (np.cumsum(works) >= wanted) & (np.cumsum(works & outcomes.harmless(slots)) > 0)
+        end = int(np.argmax(enough)) + 1 if enough.any() else part
+        return np.sort(turned[:end])
+
+    async def among(self, places: NDArray[np.intp]) -> Candidates:
+        """Those at `places` (ascending); why the others are none is in the evaluation's statuses."""
+        outcomes, found = self._outcomes, self._found
+        slots = self._slots[places]
+        missing = ~outcomes.known.take(slots)
+        if missing.any():
+            await self._try(places[missing])
+        outcomes.tell(slots, found.potential[places], found.statuses)
+        return outcomes.candidates(slots, places)
+
+    async def _try(self, places: NDArray[np.intp]) -> None:
+        cycle, statuses = self._cycle, self._found.statuses
+        rows, slots = self._found.potential[places], self._slots[places]
+        victims = potential_victims(cycle.pod, cycle.nodes, rows, self._budgets)
+        passed, away = await DryRun(self._framework, cycle, rows, victims, statuses).run()
+        counts = np.diff(np.concatenate([[0], np.cumsum(away)])[victims.starts])
+        for place in passed[counts[passed] == 0].tolist():
+            row = int(rows[place])
+            text = f'expected at least one victim pod on node "{cycle.nodes.name(row)}"'
+            statuses.groups[row] = statuses.group_of(Status.error(text))
+        candidates = selection.candidates_of(victims, passed[counts[passed] > 0], away)
+        self._outcomes.put(slots, candidates, rows, statuses)
+        if any(client.is_failing for client in self._framework.filters_of(cycle)):
+            # A policy may stand in for what a plugin would have said.
+            self._outcomes.keep_for_now(slots)
 
 
 class _Tied:

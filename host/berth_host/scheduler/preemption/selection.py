@@ -6,10 +6,12 @@ v1.36.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from berth_sdk.pod import Pod
 from numpy.typing import NDArray
 
 from berth_host.scheduler.preemption.victims import PotentialVictims
@@ -17,43 +19,75 @@ from berth_host.scheduler.preemption.victims import PotentialVictims
 _PRIORITY_OFFSET: Final = 2**31
 """Makes every priority positive, so that one victim more always adds to the sum."""
 
+CRITERIA: Final[Mapping[str, type]] = {
+    "violations": np.int64,
+    "highest": np.int64,
+    "total": np.int64,
+    "counts": np.int64,
+    "earliest_s": np.float64,
+}
+"""What candidates are compared by, in this order."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """k candidate nodes: `places` (intp[k]) in the dry run's candidates, ascending. Victims of node i are
-    those from `starts[i]` to `starts[i + 1]` in `rows` (intp, rows of the pod table), most important first.
+    """k candidate nodes by their `places` (intp[k], ascending). Victims of node i are in `pods` from
+    `starts[i]` on, `counts[i]` of them, most important first. Costs (int64[k], float64[k]): broken budgets,
+    highest priority, sum of priorities, number of victims, start of the earliest of the highest priority.
     """
 
     places: NDArray[np.intp]
-    rows: NDArray[np.intp]
+    pods: Sequence[Pod]
     starts: NDArray[np.intp]
     violations: NDArray[np.int64]
+    highest: NDArray[np.int64]
+    total: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    earliest_s: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.places)
 
+    def victims(self, i: int) -> Sequence[Pod]:
+        """Who must leave node i."""
+        start = self.starts.item(i)
+        return self.pods[start : start + self.counts.item(i)]
+
     def take(self, kept: NDArray[np.intp]) -> Candidates:
         """Some of them, in the order given."""
-        counts = np.diff(self.starts)[kept]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        at = np.repeat(self.starts[kept] - starts[:-1], counts) + np.arange(starts[-1])
-        return Candidates(self.places[kept], self.rows[at], starts, self.violations[kept])
+        costs: dict[str, NDArray[Any]] = {name: getattr(self, name).take(kept) for name in CRITERIA}
+        return Candidates(self.places.take(kept), self.pods, self.starts.take(kept), **costs)
 
 
 def candidates_of(
-    potential: PotentialVictims, alive: NDArray[np.intp], away: NDArray[np.bool_]
+    potential: PotentialVictims, works: NDArray[np.intp], away: NDArray[np.bool_]
 ) -> Candidates:
-    """What the dry run found."""
+    """What the dry run found: at the places `works` of its nodes room is made, and by at least one pod."""
     owner = np.repeat(np.arange(len(potential.counts)), potential.counts)
-    works = np.zeros(len(potential.counts), dtype=np.bool_)
-    works[alive] = True
-    chosen = np.flatnonzero(away & works[owner])
-    # Put back in the order of the budgets, they are listed by importance alone.
-    chosen = chosen[np.lexsort((potential.importance[chosen], owner[chosen]))]
-    owners = owner[chosen]
-    violations = np.bincount(owners, weights=potential.breaks_budget[chosen], minlength=len(works))
-    bounds = owners.searchsorted(np.append(alive, len(works)))
-    return Candidates(alive, potential.rows[chosen], bounds, violations[alive].astype(np.int64))
+    is_candidate = np.zeros(len(potential.counts), dtype=np.bool_)
+    is_candidate[works] = True
+    chosen = np.flatnonzero(away & is_candidate[owner])
+    if len(chosen) > 1:
+        # Put back in the order of the budgets, they are listed by importance alone.
+        chosen = chosen[np.lexsort((potential.importance[chosen], owner[chosen]))]
+    owners, rows, table = owner[chosen], potential.rows[chosen], potential.table
+    starts = owners.searchsorted(works)
+    counts = owners.searchsorted(works, side="right") - starts
+    violations = np.bincount(owners, weights=potential.breaks_budget[chosen], minlength=len(is_candidate))
+    priority = table.priority.take(rows)
+    highest = priority[starts]
+    started_s = np.nan_to_num(table.start_time_s.take(rows), nan=np.inf)
+    counted = np.where(priority == np.repeat(highest, counts), started_s, np.inf)
+    return Candidates(
+        works,
+        table.several(rows),
+        starts,
+        violations[works].astype(np.int64),
+        highest,
+        np.add.reduceat(priority + _PRIORITY_OFFSET, starts) if len(works) else highest,
+        counts,
+        np.minimum.reduceat(counted, starts) if len(works) else counted,
+    )
 
 
 def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tuple[NDArray[np.intp], bool]:
@@ -71,23 +105,17 @@ def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tu
     return np.concatenate([found[harmless][:wanted], found[~harmless][:wanted]]), ended
 
 
-def best(candidates: Candidates, potential: PotentialVictims) -> NDArray[np.intp]:
+def best(candidates: Candidates) -> NDArray[np.intp]:
     """The equally good ones: fewest broken budgets, lowest highest priority, lowest sum of priorities,
     fewest victims, latest start of the earliest started victim among those of the highest priority.
     """
-    table, starts = potential.table, candidates.starts[:-1]
-    priority = table.priority.take(candidates.rows)
-    highest = priority[starts]
-    started_s = np.nan_to_num(table.start_time_s.take(candidates.rows), nan=np.inf)
-    counts = np.diff(candidates.starts)
-    counted = np.where(priority == np.repeat(highest, counts), started_s, np.inf)
     left = np.arange(len(candidates))
     for criterion in (
         candidates.violations,
-        highest,
-        np.add.reduceat(priority + _PRIORITY_OFFSET, starts),
-        counts,
-        -np.minimum.reduceat(counted, starts),
+        candidates.highest,
+        candidates.total,
+        candidates.counts,
+        -candidates.earliest_s,
     ):
         values = criterion[left]
         left = left[values == values.min()]

@@ -1,0 +1,89 @@
+"""Finds the outcomes that equal preemptors share, and forgets of them what moved. Called by the evaluator.
+
+Shared is where every Filter plugin that judges the pod lives in the host and judges node by node: then a
+what-if about a node follows from the pod's wishes, the node, the pods on it and those nominated to it. A
+plugin that looks further (affinity, spreading) leaves the cycles of its pods to themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from berth_sdk.extension_points import DependsOn
+from berth_sdk.tables.read_only import extended
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.equal_pods import KnownPods
+from berth_host.framework.framework import Framework
+from berth_host.framework.shared_verdicts import within
+from berth_host.rpc.client import PluginClient
+from berth_host.scheduler.preemption.budgets import Budget
+from berth_host.scheduler.preemption.outcomes import Outcomes
+
+
+class SharedOutcomes:
+    """By what is known of equal pods, and no longer than that."""
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[KnownPods, _Kept] = WeakKeyDictionary()
+
+    def of(self, framework: Framework, cycle: Cycle, budgets: Sequence[Budget]) -> Outcomes:
+        """The outcomes that hold for the cycle's pod: of equal ones before, or none yet."""
+        capacity = cycle.nodes.slot_count
+        clients = tuple(framework.filters_of(cycle))
+        shares = framework.equal_pods.by_row.issuperset([client.name for client in clients])
+        marks = cycle.nominated.marks
+        if cycle.known is None or not shares or marks is None or any(one.is_failing for one in clients):
+            return Outcomes(capacity)
+        kept = self._kept.get(cycle.known)
+        if kept is None:
+            kept = self._kept[cycle.known] = _Kept(cycle, clients, budgets)
+        kept.catch_up(cycle, clients, budgets, marks)
+        return kept.outcomes
+
+
+class _Kept:
+    """`_marks` (int64, by slot): which pods were nominated when the outcome was found."""
+
+    def __init__(self, cycle: Cycle, clients: tuple[PluginClient, ...], budgets: Sequence[Budget]) -> None:
+        columns = cycle.nodes._columns
+        self.outcomes = Outcomes(cycle.nodes.slot_count)
+        self._marks: NDArray[np.int64] = np.zeros(cycle.nodes.slot_count, dtype=np.int64)
+        self._clients, self._budgets = clients, budgets
+        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+
+    def catch_up(
+        self,
+        cycle: Cycle,
+        clients: tuple[PluginClient, ...],
+        budgets: Sequence[Budget],
+        marks: NDArray[np.int64],
+    ) -> None:
+        """Forget what does not hold any more. `marks`: int64 per row of the cycle's nodes."""
+        nodes, outcomes = cycle.nodes, self.outcomes
+        columns = nodes._columns
+        outcomes.grow(nodes.slot_count)
+        self._marks = extended(self._marks, nodes.slot_count - len(self._marks))
+        outcomes.begin()
+        moved, node_moved = columns.moved.since(self._moved), columns.node_moved.since(self._node_moved)
+        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        by_nodes = any(client.descriptor.depends_on is DependsOn.NODES for client in clients)
+        if (
+            moved is None
+            or node_moved is None
+            or (node_moved and by_nodes)
+            or clients != self._clients
+            or budgets is not self._budgets
+        ):
+            outcomes.clear()
+            self._clients, self._budgets = clients, budgets
+        else:
+            outcomes.known[within(moved, len(outcomes.known))] = False
+        nominated = np.zeros(nodes.slot_count, dtype=np.int64)
+        if len(marks):
+            nominated[nodes.rows] = marks
+        outcomes.known &= nominated == self._marks
+        self._marks = nominated
