@@ -167,7 +167,7 @@ class Framework:
         if nominated:
             rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
         known = cycle.known
-        if known is not None and (nominated or len(rows) == len(statuses.table)):
+        if known is not None and (len(rows) == len(statuses.table) or (nominated and len(rows) > 1)):
             # Those in front that share; behind another plugin they must not reject what it rejects.
             count = next(
                 (i for i, one in enumerate(clients) if one.name not in self.equal_pods.by_row), len(clients)

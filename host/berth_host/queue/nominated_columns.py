@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.tables import PodTable
+from berth_sdk.tables.read_only import extended
+from numpy.typing import NDArray
 
 
 class NominatedColumns:
@@ -21,7 +24,7 @@ class NominatedColumns:
     def __init__(self) -> None:
         self.pods = PodTable()
         self.names: list[str] = []
-        self.versions: list[int] = []
+        self.versions: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         self._code_of: dict[str, int] = {}
         self._free: list[int] = []
         self._renamed: set[int] = set()
@@ -53,7 +56,8 @@ class NominatedColumns:
             code = self._free.pop() if self._free else len(self.names)
             if code == len(self.names):
                 self.names.append(node_name)
-                self.versions.append(0)
+                if code == len(self.versions):
+                    self.versions = extended(self.versions, code)
             self.names[code] = node_name
             self._code_of[node_name] = code
             self._renamed.add(code)

@@ -45,7 +45,7 @@ class Nominations:
         if not len(rows):
             return NOBODY
         positions = nodes.rows.searchsorted(slots)
-        versions = np.asarray(self._columns.versions, dtype=np.int64).take(codes)
+        versions = self._columns.versions.take(codes)
         if own is not None:
             # Others beside the pod itself: not the same as all of them.
             versions = np.where(codes == pods.node_index[own], -versions, versions)
