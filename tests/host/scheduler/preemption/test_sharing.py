@@ -328,6 +328,15 @@ def test_an_equal_preemptor_is_tried_where_something_moved(tried: list[int]) -> 
     assert tried == [6, 1, 1, 6]
 
 
+def test_a_pod_does_not_count_as_nominated_for_itself(tried: list[int]) -> None:
+    world = full_world()
+    world.nominate("promised", "n3", 1, 5)
+    world.nominate("new-1", "n3", 1, 4)
+    for number in (0, 1, 0):
+        ask(world, preemptor(2, 4, number=number))
+    assert tried == [6, 1, 1]
+
+
 def test_another_kind_of_preemptor_is_tried_everywhere(tried: list[int]) -> None:
     world = full_world()
     ask(world, preemptor(2, 4))
