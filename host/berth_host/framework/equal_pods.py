@@ -25,6 +25,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.shared_nominated import SharedNominated
 from berth_host.framework.shared_scores import SharedScores
 from berth_host.framework.shared_verdicts import SharedVerdicts
 from berth_host.rpc.client import PluginClient
@@ -69,6 +70,7 @@ class KnownPods:
         self.skip_versions: dict[str, Hashable] = {}
         """By plugin, in the current cycle; None: its SKIP holds for this pod alone."""
         self.verdicts = SharedVerdicts()
+        self.crowded = SharedNominated()
         self.scores = SharedScores()
         columns = nodes._columns
         self._moved = columns.moved.position
@@ -82,13 +84,16 @@ class KnownPods:
         self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
         if moved is None or node_moved is None:
             self.verdicts.clear()
+            self.crowded.clear()
             self.scores.clear()
         elif moved or node_moved:
             self.verdicts.forget(moved, node_moved)
+            self.crowded.forget(moved, node_moved)
             self.scores.forget(moved, node_moved)
         if self._nodes_version != columns.nodes_version:
             self._nodes_version = columns.nodes_version
             self.verdicts.forget_about_all_nodes()
+            self.crowded.forget_about_all_nodes()
             self.scores.forget_about_all_nodes()
             # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
             self.pre_filters.clear()

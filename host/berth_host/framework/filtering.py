@@ -63,8 +63,10 @@ async def nominated_pass(
     Answers `rows` without those that it rejected; the others are yet to be asked about as they are.
     """
     added = nominated.added
+    if added is None or not clients:
+        return rows
     crowded = rows[nominated.rows[rows]]
-    if added is None or not len(crowded):
+    if not len(crowded):
         return rows
 
     def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:

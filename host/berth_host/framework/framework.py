@@ -164,16 +164,23 @@ class Framework:
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
         clients = self.filters_of(cycle)
-        if nominated:
-            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
-        known = cycle.known
-        if known is not None and (len(rows) == len(statuses.table) or (nominated and len(rows) > 1)):
+        known, several = cycle.known, len(rows) > 1
+        shared: Sequence[PluginClient] = ()
+        if known is not None:
             # Those in front that share; behind another plugin they must not reject what it rejects.
-            count = next(
-                (i for i, one in enumerate(clients) if one.name not in self.equal_pods.by_row), len(clients)
-            )
-            rows = await known.verdicts.ask(clients[:count], cycle, statuses, rows)
-            clients = clients[count:]
+            by_row = self.equal_pods.by_row
+            count = next((i for i, one in enumerate(clients) if one.name not in by_row), len(clients))
+            shared = clients[:count]
+        if nominated:
+            if known is not None and several:
+                rows = await known.crowded.first_pass(
+                    shared, cycle, statuses, rows, nominated, known.verdicts
+                )
+            others = clients[len(shared) :] if several else clients
+            rows = await nominated_pass(others, cycle, statuses, rows, nominated)
+        if known is not None and (len(rows) == len(statuses.table) or (nominated and several)):
+            rows = await known.verdicts.ask(shared, cycle, statuses, rows)
+            clients = clients[len(shared) :]
         return await filter_rows(clients, cycle, statuses, rows)
 
     def filters_of(self, cycle: Cycle) -> Sequence[PluginClient]:

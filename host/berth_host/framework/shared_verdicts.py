@@ -31,6 +31,7 @@ class SharedVerdicts:
     def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
         self._about_pods: tuple[PluginClient, ...] = ()
+        self._behind_nodes: frozenset[str] = frozenset()
         self._has_whole = False
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
@@ -87,18 +88,40 @@ class SharedVerdicts:
         """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
         found = NodeStatuses(nodes)
         slots = nodes.rows
-        passed = await filter_rows(clients, cycle, found, np.arange(len(nodes), dtype=np.intp))
+        await filter_rows(clients, cycle, found, np.arange(len(nodes), dtype=np.intp))
+        sound = self._keep(clients, slots, found, found.groups)
+        if not sound:
+            self._node_passed[slots] = False
+        elif len(clients) == len(self._clients):
+            # Who was rejected by a plugin behind those that look at the Node alone has passed these.
+            behind = [status.is_success or status.plugin in self._behind_nodes for status in found.statuses]
+            self._node_passed[slots] = np.asarray(behind).take(found.groups)
+
+    def left_to_ask(
+        self, clients: Sequence[PluginClient], slots: NDArray[np.intp]
+    ) -> tuple[Sequence[PluginClient], NDArray[np.bool_]]:
+        """(those of `clients` that look at pods, bool: the slots whose Node the others are known to pass)."""
+        passed = np.zeros(len(slots), dtype=np.bool_)
+        if tuple(clients) == self._clients:
+            inside = slots < len(self._node_passed)
+            passed[inside] = self._node_passed[slots[inside]]
+        return self._about_pods, passed
+
+    def _keep(
+        self,
+        clients: Sequence[PluginClient],
+        slots: NDArray[np.intp],
+        found: NodeStatuses,
+        groups: NDArray[np.int32],
+    ) -> bool:
+        """Remember `groups` of `found` as what `clients` said about `slots`; whether that was an answer."""
         codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
-        self._codes[slots] = codes.take(found.groups)
+        self._codes[slots] = codes.take(groups)
         # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
         sound = all(one.is_success or one.is_rejected for one in found.statuses)
         sound = sound and not any(client.is_failing for client in clients)
         self._known[slots] = sound
-        if not sound:
-            self._node_passed[slots] = False
-        elif len(clients) == len(self._clients):
-            self._node_passed[slots] = False
-            self._node_passed[slots.take(passed)] = True
+        return sound
 
     def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
         if tuple(clients) != self._clients or len(self._statuses) > _MAX_STATUSES:
@@ -107,6 +130,8 @@ class SharedVerdicts:
             self._about_pods = tuple(
                 client for client in clients if client.descriptor.depends_on is DependsOn.ROW
             )
+            last = max((i for i, one in enumerate(self._clients) if one not in self._about_pods), default=-1)
+            self._behind_nodes = frozenset(client.name for client in self._clients[last + 1 :])
             self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
             self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
             self.clear()

@@ -23,7 +23,7 @@ from berth_host.cluster.memory.event_log import EventLog
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
 from berth_host.cluster.memory.merge_patch import merged
 from berth_host.cluster.memory.store import ObjectStore
-from berth_host.cluster.memory.validation import problems_of
+from berth_host.cluster.memory.validation import problems_of, status_problems
 from berth_host.cluster.memory.validation.updates import update_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock
@@ -187,10 +187,10 @@ class ApiServer:
             self._keep_server_fields(kind, old, new)
         if new == old:
             return current
-        problems = problems_of(kind, new) or update_problems(kind, old, new)
         if subresource == "status":
-            # Who writes the status answers for nothing else: the rest may be older than a check.
-            problems = [problem for problem in problems if problem.path.startswith("status")]
+            problems = status_problems(kind, new)
+        else:
+            problems = problems_of(kind, new) or update_problems(kind, old, new)
         if problems:
             raise InvalidError(kind.resource, current.ref.key, problems)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):

@@ -63,6 +63,8 @@ def candidates_of(
     potential: PotentialVictims, works: NDArray[np.intp], away: NDArray[np.bool_]
 ) -> Candidates:
     """What the dry run found: at the places `works` of its nodes room is made, and by at least one pod."""
+    if not len(works):
+        return _nobody()
     owner = np.repeat(np.arange(len(potential.counts)), potential.counts)
     is_candidate = np.zeros(len(potential.counts), dtype=np.bool_)
     is_candidate[works] = True
@@ -84,10 +86,16 @@ def candidates_of(
         starts,
         violations[works].astype(np.int64),
         highest,
-        np.add.reduceat(priority + _PRIORITY_OFFSET, starts) if len(works) else highest,
+        np.add.reduceat(priority + _PRIORITY_OFFSET, starts),
         counts,
-        np.minimum.reduceat(counted, starts) if len(works) else counted,
+        np.minimum.reduceat(counted, starts),
     )
+
+
+def _nobody() -> Candidates:
+    costs: dict[str, NDArray[Any]] = {name: np.zeros(0, dtype=kind) for name, kind in CRITERIA.items()}
+    none = np.zeros(0, dtype=np.intp)
+    return Candidates(none, (), none, **costs)
 
 
 def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tuple[NDArray[np.intp], bool]:

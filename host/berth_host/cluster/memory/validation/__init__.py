@@ -18,7 +18,7 @@ from berth_host.cluster.memory.validation.kinds import KIND_CHECKS
 from berth_host.cluster.memory.validation.schema import field_problems
 from berth_host.errors.cluster import FieldProblem
 
-__all__ = ["problems_of"]
+__all__ = ["problems_of", "status_problems"]
 _MAX_GOOD_SPECS: Final = 512
 # Only what JSON has itself: a time, say, must not look like the string that it is written as.
 _EXACT: Final = (
@@ -48,6 +48,16 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
         if len(_good_specs) > _MAX_GOOD_SPECS:
             _good_specs.popitem(last=False)
     return problems.found
+
+
+def status_problems(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
+    """What is wrong with the status. Who writes it answers for nothing else: the rest may be older than a
+    check.
+    """
+    if kind.kind == "Pod":
+        # A pod's own checks are about its spec.
+        return field_problems(kind.kind, {"status": obj["status"]})
+    return [problem for problem in problems_of(kind, obj) if problem.path.startswith("status")]
 
 
 def _spec_as_json(kind: Kind, obj: Mapping[str, Any]) -> bytes | None:
