@@ -89,7 +89,8 @@ def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
     return PodSpec(
         priority=integer(spec.get("priority"), "spec.priority"),
         requests=requests,
-        node_selector=strings(spec, "spec", "nodeSelector"),
+        # A copy: the pods to come must not see what becomes of this one's object.
+        node_selector=dict(strings(spec, "spec", "nodeSelector")),
         tolerations=tuple(
             Toleration(
                 item.get("key") or "",

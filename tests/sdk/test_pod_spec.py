@@ -65,3 +65,10 @@ def test_no_more_specs_are_kept_than_are_likely_to_come_again(monkeypatch: pytes
     for priority in range(10):
         assert pod("a", {**SPEC, "priority": priority}).priority == priority
     assert len(pod_spec._known) == 3
+
+
+def test_an_object_that_is_changed_afterwards_changes_no_other_pod() -> None:
+    first = copy.deepcopy(SPEC)
+    pod("a", first)
+    first["nodeSelector"]["zone"] = "b"
+    assert pod("b", copy.deepcopy(SPEC)).node_selector == {"zone": "a"}

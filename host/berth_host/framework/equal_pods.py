@@ -111,6 +111,7 @@ class KnownPods:
             if version is None or seen.get(plugin) != version:
                 self.pre_filters.pop(plugin, None)
                 self.pre_scores.pop(plugin, None)
+                self.states.pop(plugin, None)
                 seen[plugin] = version
 
     def keep_pre_score(self, client: PluginClient, cycle: Cycle, status: Status, *, by_row: bool) -> None:
@@ -126,10 +127,12 @@ class KnownPods:
     def keep_state(self, plugin: str, cycle: Cycle) -> bool:
         """Keep what the plugin wrote. False: it told others, or the host, of this very pod."""
         state = cycle.context.state(plugin)
-        if state.is_private:
-            self.states[plugin] = state
-            return True
-        return False
+        if not state.is_private:
+            return False
+        # As it is now: what the plugin writes at later points follows from more than the pod's wishes.
+        kept = self.states[plugin] = CycleState(state.cycle_id, plugin=plugin)
+        kept.inherit(state)
+        return True
 
 
 class EqualPods:
