@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from berth_sdk.pod import Pod
 from berth_sdk.tables import PodTable
@@ -168,3 +169,10 @@ def test_table_equals_one_built_anew_whatever_came_before(
         assert table.on_node(index) == found
     slots = {0: "n0", 1: "n1", 2: "n2"}
     assert pod_contents(table, slots) == pod_contents(fresh, slots)
+
+
+@pytest.mark.parametrize("rows", [[], [1], [2, 0], [1, 1, 2]])
+def test_several_pods_are_read_in_the_order_of_their_rows(rows: list[int]) -> None:
+    pods = [Pod(name=name, uid=f"uid-{name}") for name in "abc"]
+    table = PodTable.of(pods)
+    assert table.several(np.asarray(rows, dtype=np.intp)) == [pods[row] for row in rows]
