@@ -191,7 +191,7 @@ class PluginClient(PluginRelay):
     async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
         """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts.
 
-        `raw_only`: the caller normalises, over more rows than these.
+        `raw_only`: the caller normalises, over more rows than these; what needs no normalising is checked.
         """
         count = len(nodes)
         if self.name in cycle.skip_score:
@@ -204,7 +204,7 @@ class PluginClient(PluginRelay):
             if isinstance(answer, Status):
                 return self._score_error(count, "Score", answer.message)
             raw = self._check.raw_scores(calls.SCORE, answer, count)
-            if raw_only or not final:
+            if not final or (raw_only and how is not ScoreNormalization.NONE):
                 return ScoreOutcome(SUCCESS, raw, raw)
             return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
 
