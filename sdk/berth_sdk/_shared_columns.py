@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from berth_sdk._known_slots import KnownSlots
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.handle import Handle, ObjectReader
@@ -37,8 +38,6 @@ T = TypeVar("T")
 Rows = NDArray[np.intp]
 MAX_SIGNATURES: Final = 64
 _MAX_STATUSES: Final = 4096
-_FEW: Final = 64
-_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
 class RowColumn:
@@ -52,19 +51,16 @@ class RowColumn:
         "_position",
         "_read",
         "_read_rows",
-        "_unknown",
         "statuses",
     )
 
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
-        self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._known = KnownSlots()
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._position = -1
         self._nodes_version = -1
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
-        # The only slots in use that are not known; None: too many to be listed.
-        self._unknown: set[int] | None = None
         self._codes: dict[Status, int] = {SUCCESS: 0}
         self.statuses: list[Status] = [SUCCESS]
 
@@ -73,51 +69,31 @@ class RowColumn:
         log = columns.moved if by is DependsOn.ROW else columns.node_moved
         if len(self._known) < columns.capacity:
             self._read = None
-            more = columns.capacity - len(self._known)
-            self._known = extended(self._known, more)
-            self._numbers = extended(self._numbers, more)
+            self._known.grow(columns.capacity)
+            self._numbers = extended(self._numbers, columns.capacity - len(self._numbers))
         moved = log.since(self._position) if self._position >= 0 else None
         if by is DependsOn.NODES and self._nodes_version != columns.nodes_version:
             moved = None
         self._position, self._nodes_version = log.position, columns.nodes_version
         if moved is None:
-            self._known[:] = False
-            self._unknown = None
+            self._known.clear()
         elif moved:
-            self._known[moved] = False
-            if self._unknown is not None:
-                self._unknown.update(moved)
-                if len(self._unknown) > _FEW:
-                    self._unknown = None
+            self._known.forget(moved)
 
     def missing(self, nodes: NodeTable) -> Rows:
         """Positions in `nodes` of the rows that are not known, ascending."""
-        if self._unknown is None:
-            unknown = np.flatnonzero(~self._known.take(nodes.rows))
-            if not len(unknown) and len(nodes) == nodes.snapshot_size:
-                self._unknown = set()
-            return unknown
-        if not self._unknown:
-            return _NO_ROWS
-        found = [nodes.position_of_slot(slot) for slot in self._unknown]
-        return np.asarray(sorted(at for at in found if at is not None), dtype=np.intp)
+        return self._known.missing(nodes)
 
     def keep(self, nodes: NodeTable, positions: Rows, numbers: NDArray[Any]) -> None:
         """Remember `numbers`, one for each of `positions` of `nodes`."""
         slots = nodes.rows if len(positions) == len(nodes) else nodes.rows.take(positions)
         self._numbers[slots] = numbers
-        self._known[slots] = True
+        self._known.learn(slots, in_use=nodes.snapshot_size)
         self._read = None
-        if self._unknown is not None:
-            self._unknown.difference_update(slots.tolist())
-        elif len(nodes) == nodes.snapshot_size:
-            # Every node in use is known now: from here on it is enough to list those that move.
-            self._unknown = set()
 
     def forget(self, slots: Rows) -> None:
         """These rows are not known after all."""
-        self._known[slots] = False
-        self._unknown = None
+        self._known.forget(slots.tolist())
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
         """The number of each row; read-only, and of this call: the next one writes to the same memory.

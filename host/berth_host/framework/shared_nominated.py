@@ -45,7 +45,7 @@ class SharedNominated(SharedVerdicts):
         self._prepare(clients, nodes._columns.capacity)
         self._marks = extended(self._marks, len(self._known) - len(self._marks))
         slots, marks = nodes.rows.take(crowded), nominated.marks.take(crowded)
-        stale = ~(self._known.take(slots) & (self._marks.take(slots) == marks))
+        stale = ~(self._known.hold(slots) & (self._marks.take(slots) == marks))
         if stale.any():
             found, asked = NodeStatuses(nodes), crowded[stale]
             about_pods, light = second.left_to_ask(clients, slots[stale])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from berth_sdk._known_slots import KnownSlots
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
 from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
@@ -67,7 +68,7 @@ class SharedScores:
     def __init__(self) -> None:
         self._plugins: tuple[WeightedPlugin, ...] = ()
         self._columns: list[_Column] = []
-        self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
         self._rows: NDArray[np.intp] | None = None
@@ -75,7 +76,7 @@ class SharedScores:
 
     def clear(self) -> None:
         """Nothing holds any more."""
-        self._known[:] = False
+        self._known.clear()
         self._node_known[:] = False
 
     def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
@@ -85,7 +86,7 @@ class SharedScores:
             return
         if node_moved:
             self._node_known[within(node_moved, length)] = False
-        self._known[within(moved, length)] = False
+        self._known.forget(within(moved, length))
 
     def forget_about_all_nodes(self) -> None:
         """Some Node object changed: what a plugin said of any row by all of them is stale."""
@@ -97,7 +98,7 @@ class SharedScores:
     ) -> ScoreOutcome | None:
         """Bring the scores of `nodes` (rows of the snapshot) up to date; not None: why that failed."""
         self._prepare(plugins, nodes._columns.capacity)
-        missing = np.logical_not(nodes.take_of(self._known)).nonzero()[0]
+        missing = self._known.missing(nodes)
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
             slots = asked.rows
@@ -112,7 +113,10 @@ class SharedScores:
                 column.raw[slots] = outcome.raw
             # What a policy put in the place of an answer is not the plugin's word; the next pod asks again.
             sound = not any(column.plugin.client.is_failing for column in self._columns)
-            self._known[slots] = sound
+            if sound:
+                self._known.learn(slots, in_use=nodes.snapshot_size)
+            else:
+                self._known.forget(slots.tolist())
             self._node_known[slots] = sound
         self._add_up(nodes, missing)
         return None
@@ -161,9 +165,8 @@ class SharedScores:
             self._rows = None
             self.clear()
         if len(self._known) < capacity:
-            more = capacity - len(self._known)
-            self._known = extended(self._known, more)
-            self._node_known = extended(self._node_known, more)
+            self._known.grow(capacity)
+            self._node_known = extended(self._node_known, capacity - len(self._node_known))
         for column in self._columns:
             if len(column.raw) < capacity:
                 column.raw = extended(column.raw, capacity - len(column.raw))

@@ -8,13 +8,15 @@ look at the pods on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from berth_sdk._known_slots import KnownSlots
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
-from berth_sdk.tables.read_only import extended
+from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
@@ -25,6 +27,15 @@ from berth_host.rpc.client import PluginClient
 _MAX_STATUSES: Final = 4096
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outcome:
+    """The verdicts on all nodes, in the slots `rows`, as they were put together last."""
+
+    rows: NDArray[np.intp]
+    groups: NDArray[np.int32]
+    passed: Rows
+
+
 class SharedVerdicts:
     """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: whose Node passed, as it is."""
 
@@ -33,22 +44,25 @@ class SharedVerdicts:
         self._about_pods: tuple[PluginClient, ...] = ()
         self._behind_nodes: frozenset[str] = frozenset()
         self._has_whole = False
-        self._known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._known = KnownSlots()
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._code_of: dict[Status, int] = {SUCCESS: 0}
         self._statuses: list[Status] = [SUCCESS]
+        self._outcome: _Outcome | None = None
 
     def clear(self) -> None:
         """Nothing holds any more."""
-        self._known[:] = False
+        self._known.clear()
         self._node_passed[:] = False
 
     def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
         """These slots moved: in anything, and in their Node object."""
-        if len(self._known):
-            self._known[within(moved, len(self._known))] = False
-            self._node_passed[within(node_moved, len(self._known))] = False
+        length = len(self._known)
+        if length:
+            self._known.forget(within(moved, length))
+            if node_moved:
+                self._node_passed[within(node_moved, length)] = False
 
     def forget_about_all_nodes(self) -> None:
         """Some Node object changed: what a plugin said of any row by all of them is stale."""
@@ -64,7 +78,7 @@ class SharedVerdicts:
         """
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
-        missing = np.logical_not(nodes.take_of(self._known)).nonzero()[0]
+        missing = self._known.missing(nodes)
         if len(missing):
             slots = nodes.rows.take(missing)
             light = self._node_passed.take(slots)
@@ -76,13 +90,23 @@ class SharedVerdicts:
                     await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
         if len(self._statuses) == 1:
             return rows
-        codes: NDArray[np.int32] = nodes.take_of(self._codes)
-        if len(rows) != len(codes):
-            codes = codes.take(rows)
-        if not codes.any():
-            return rows
+        outcome = self._put_together(nodes)
+        if len(rows) == len(nodes) and statuses.is_empty:
+            statuses.take_over(outcome.groups, self._statuses)
+            return outcome.passed
+        codes = outcome.groups.take(rows)
         statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
         return rows[np.equal(codes, 0)]
+
+    def _put_together(self, nodes: NodeTable) -> _Outcome:
+        """The verdicts on all rows, put together anew only where one of them is another one by now."""
+        outcome = self._outcome
+        if outcome is None or outcome.rows is not nodes.rows:
+            groups = read_only(nodes.take_of(self._codes).copy())
+            passed = np.flatnonzero(groups == 0)
+            passed.flags.writeable = False
+            outcome = self._outcome = _Outcome(nodes.rows, groups, passed)
+        return outcome
 
     async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
         """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
@@ -116,11 +140,17 @@ class SharedVerdicts:
     ) -> bool:
         """Remember `groups` of `found` as what `clients` said about `slots`; whether that was an answer."""
         codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
-        self._codes[slots] = codes.take(groups)
+        new = codes.take(groups)
+        if self._codes.take(slots).tolist() != new.tolist():
+            self._codes[slots] = new
+            self._outcome = None
         # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
         sound = all(one.is_success or one.is_rejected for one in found.statuses)
         sound = sound and not any(client.is_failing for client in clients)
-        self._known[slots] = sound
+        if sound:
+            self._known.learn(slots, in_use=found.table.snapshot_size)
+        else:
+            self._known.forget(slots.tolist())
         return sound
 
     def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
@@ -136,9 +166,10 @@ class SharedVerdicts:
             self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
             self.clear()
             self._codes[:] = 0
+            self._outcome = None
         if len(self._known) < capacity:
-            more = capacity - len(self._known)
-            self._known = extended(self._known, more)
+            self._known.grow(capacity)
+            more = capacity - len(self._codes)
             self._node_passed = extended(self._node_passed, more)
             self._codes = extended(self._codes, more)
 

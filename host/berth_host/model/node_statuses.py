@@ -7,7 +7,7 @@ Source: kube-scheduler `framework/types.go` (NodeToStatus, Diagnosis, FitError),
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from berth_sdk.results import NodeRejections
@@ -42,6 +42,17 @@ class NodeStatuses:
                 lookup[group] = self.group_of(status.with_plugin(plugin) if plugin else status)
         rejected = np.flatnonzero(verdicts.groups)
         self.groups[positions[rejected]] = lookup[verdicts.groups[rejected]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was rejected yet."""
+        return len(self.statuses) == 1
+
+    def take_over(self, groups: NDArray[np.int32], statuses: Sequence[Status]) -> None:
+        """What was put together elsewhere: signed `statuses`, SUCCESS first, and one of them for each row."""
+        self.groups = groups.copy()
+        self.statuses = list(statuses)
+        self._group_of = {status: group for group, status in enumerate(statuses) if group}
 
     def group_of(self, status: Status) -> int:
         """The group of a signed status, made at its first appearance."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,8 @@ class NodeColumns:
         self._rows: NDArray[np.intp] | None = None
         self.whole: tuple[int, NodeTable] | None = None
         """What `NodeTable.of` made, and for which version."""
+        self.taken: tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]] | None = None
+        """Positions that do not change, the rows that they were taken from, and what came of it."""
         self._grow(_FIRST_CAPACITY)
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource_row(name)

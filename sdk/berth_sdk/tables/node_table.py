@@ -43,7 +43,10 @@ class NodeTable:
     ) -> None:
         self._columns = columns
         # One array for all tables of the same nodes: whoever kept something by it sees that at once.
-        self.rows = columns.live_rows() if rows is None else read_only(rows)
+        if rows is None:
+            self.rows = columns.live_rows()
+        else:
+            self.rows = read_only(rows) if rows.flags.writeable else rows
         self._sorted: bool | None = True if rows is None else None
         self.is_whole = rows is None
         """The table was made of every node of the snapshot, in the order of their slots."""
@@ -295,10 +298,20 @@ class NodeTable:
         """Some rows: positions (intp[m]) or a mask (bool[n])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         if self._changes is None:
-            return NodeTable(self._columns, self.rows[chosen])
+            return NodeTable(self._columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         removed, added = self._changes
         return NodeTable(self._columns, self.rows[at], (removed.take(at), added.take(at)))
+
+    def _slots_at(self, positions: NDArray[Any]) -> NDArray[np.intp]:
+        """The slots of some rows; the very array of the last time for the very positions of the last time."""
+        if positions.flags.writeable or positions.base is not None:
+            rows: NDArray[np.intp] = self.rows[positions]
+            return rows
+        known = self._columns.taken
+        if known is None or known[0] is not positions or known[1] is not self.rows:
+            known = self._columns.taken = (positions, self.rows, read_only(self.rows[positions]))
+        return known[2]
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
         """Some rows as the snapshot has them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from berth_host.framework import equal_pods, shared_scores, shared_verdicts
-from berth_sdk import _shared_columns, signature
+from berth_sdk import _known_slots, _shared_columns, signature
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables.node_columns import NodeColumns
@@ -84,7 +84,7 @@ def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """An answer about some rows is handed out for others."""
-    patch.setattr(_shared_columns.RowColumn, "missing", lambda self, nodes: _shared_columns._NO_ROWS)
+    patch.setattr(_known_slots.KnownSlots, "missing", lambda self, nodes: _known_slots._NO_ROWS)
 
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
@@ -116,6 +116,17 @@ def the_host_forgets_no_verdict(patch: pytest.MonkeyPatch) -> None:
 def the_host_forgets_no_score(patch: pytest.MonkeyPatch) -> None:
     """A score is taken over although its row has moved."""
     patch.setattr(shared_scores.SharedScores, "forget", lambda self, moved, node_moved: None)
+
+
+def the_host_puts_verdicts_together_once(patch: pytest.MonkeyPatch) -> None:
+    """The verdicts on all nodes stay what they were although one of them is another one by now."""
+    put_together = shared_verdicts.SharedVerdicts._put_together
+    kept: dict[Any, Any] = {}
+
+    def once(self: Any, nodes: Any) -> Any:
+        return kept.setdefault(self, put_together(self, nodes))
+
+    patch.setattr(shared_verdicts.SharedVerdicts, "_put_together", once)
 
 
 def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
@@ -196,6 +207,12 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     the_host_does_not_catch_up: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
     the_host_forgets_no_verdict: (_cycle(2), _placed(1, "a"), _cycle(2)),
     the_host_forgets_no_score: (_cycle(0), _placed(0, "a"), _cycle(0)),
+    the_host_puts_verdicts_together_once: (
+        _node(_CORDONED, 1),
+        _cycle(0),
+        _node(_CORDONED, 2),
+        _cycle(0),
+    ),
     the_host_believes_the_node: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
     skips_hold_for_ever: (_cycle(0), _service("s"), _service("t"), _cycle(0)),
     counts_of_images_are_not_copied_anew: (

@@ -1,0 +1,77 @@
+"""Which slots of a table hold an answer that is still right: for columns that are kept from pod to pod.
+
+Nearly always all of them do but the few that moved since, so these are listed, and nobody has to look through
+a mask. Used by `_shared_columns`, and by the host for what its plugins share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.read_only import extended
+
+Rows = NDArray[np.intp]
+_FEW: Final = 64
+_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+
+
+class KnownSlots:
+    """None are known at first. Slots beyond the length that `grow` gave are not known either."""
+
+    __slots__ = ("_mask", "_unknown")
+
+    def __init__(self) -> None:
+        self._mask: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        # The only slots in use that are not known; None: too many to be listed.
+        self._unknown: set[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._mask)
+
+    def grow(self, capacity: int) -> None:
+        """Room for `capacity` slots."""
+        if len(self._mask) < capacity:
+            self._mask = extended(self._mask, capacity - len(self._mask))
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._mask[:] = False
+        self._unknown = None
+
+    def forget(self, slots: Sequence[int]) -> None:
+        """These are not known any more; all of them are below the length."""
+        for slot in slots:
+            self._mask[slot] = False
+        if self._unknown is not None:
+            self._unknown.update(slots)
+            if len(self._unknown) > _FEW:
+                self._unknown = None
+
+    def hold(self, slots: Rows) -> NDArray[np.bool_]:
+        """bool[n]: which of these are known."""
+        return self._mask.take(slots)
+
+    def missing(self, nodes: NodeTable) -> Rows:
+        """Positions in `nodes` of the rows that are not known, ascending."""
+        if self._unknown is None:
+            unknown = np.flatnonzero(~self._mask.take(nodes.rows))
+            if not len(unknown) and len(nodes) == nodes.snapshot_size:
+                self._unknown = set()
+            return unknown
+        if not self._unknown:
+            return _NO_ROWS
+        found = [nodes.position_of_slot(slot) for slot in self._unknown]
+        return np.asarray(sorted(at for at in found if at is not None), dtype=np.intp)
+
+    def learn(self, slots: Rows, *, in_use: int) -> None:
+        """These are known now. `in_use`: how many slots have a node, and may be asked about."""
+        self._mask[slots] = True
+        if self._unknown is not None:
+            self._unknown.difference_update(slots.tolist())
+        elif len(slots) == in_use:
+            self._unknown = set()
