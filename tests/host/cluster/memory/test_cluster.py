@@ -109,8 +109,9 @@ async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryClu
     await cluster.start(handler)
     for name in "abc":
         cluster.server.create(node_object(name))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    # How many changes a turn of the loop takes depends on how busy the machine is.
+    while cluster.undelivered_count:
+        await asyncio.sleep(0)
     assert seen == ["a", "c"]
     assert [str(err) for err in reported] == ["b"]
 
