@@ -39,13 +39,15 @@ def signature(pod: Pod) -> bytes:
 
 
 def _digest(pod: Pod) -> bytes:
+    owner = pod.owner
     wishes = _summary_wishes(pod) if pod.object is None else _own_claims(pod)
     document = (
         pod.namespace,
         sorted(pod.labels.items()),
         sorted(pod.annotations.items()),
         pod.priority,
-        pod.owner.uid if pod.owner else "",
+        # Not by its uid alone: a manifest written by hand may leave that out.
+        (owner.uid, owner.name, owner.kind, owner.api_version) if owner else "",
         pod.object is None,
         wishes,
     )

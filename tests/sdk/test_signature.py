@@ -101,3 +101,9 @@ def test_resource_claims_that_were_made_for_one_pod_show() -> None:
 def test_an_object_and_its_summary_do_not_meet() -> None:
     known = from_manifest()
     assert signature(known) != signature(replace(known, object=None))
+
+
+def test_owners_without_a_uid_are_told_apart_by_name_and_kind() -> None:
+    owners = [OwnerRef("apps/v1", "ReplicaSet", "a", ""), OwnerRef("apps/v1", "ReplicaSet", "b", "")]
+    owners.append(OwnerRef("apps/v1", "StatefulSet", "a", ""))
+    assert len({signature(Pod(name="web", owner=owner)) for owner in owners}) == 3
