@@ -37,6 +37,8 @@ class KnownSlots:
         """Room for `capacity` slots."""
         if len(self._mask) < capacity:
             self._mask = extended(self._mask, capacity - len(self._mask))
+            # The nodes in the new slots stand in no list of what is not known.
+            self._unknown = None
 
     def clear(self) -> None:
         """Nothing is known any more."""

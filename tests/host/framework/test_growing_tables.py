@@ -1,0 +1,58 @@
+"""Plugins in the host that judge node by node: a node for which the table grows is asked about too."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NOBODY
+from berth_host.framework.score_table import ScoreTable
+from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeColumns, NodeTable
+from numpy.typing import NDArray
+from support.frameworks import cycle_of, framework_of
+
+
+class EvenOnly(Plugin):
+    """Rejects nodes with an odd number, and scores each by its number."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """By the name."""
+        odd = np.asarray([int(name) % 2 for name in nodes.names], dtype=np.bool_)
+        return Verdicts.reject_where(odd, Status.unschedulable("odd"))
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """The number."""
+        return np.asarray([int(name) for name in nodes.names], dtype=np.int64)
+
+
+async def scores_by_node(framework: Framework, columns: NodeColumns, cycle_id: str) -> dict[str, int]:
+    cycle = cycle_of(Pod(name=cycle_id, uid=cycle_id), NodeTable(columns), cycle_id)
+    await framework.run_pre_filter(cycle)
+    rows = await framework.run_filter(cycle, NodeStatuses(cycle.nodes), all_rows(cycle.nodes), NOBODY)
+    nodes = cycle.nodes.take(rows)
+    table = await framework.run_score(cycle, nodes)
+    assert isinstance(table, ScoreTable)
+    return dict(zip(nodes.names, map(int, table.total), strict=True))
+
+
+async def test_nodes_that_make_the_table_longer_are_judged_and_scored() -> None:
+    framework = framework_of([EvenOnly({}, None)])  # type: ignore[arg-type]
+    columns = NodeColumns()
+    capacities = set()
+    for number in range(40):
+        columns.add(Node(name=str(number)))
+        capacities.add(columns.capacity)
+        for attempt in range(2):
+            found = await scores_by_node(framework, columns, f"{number}-{attempt}")
+            assert found == {str(even): even for even in range(0, number + 1, 2)}
+    assert len(capacities) > 1
