@@ -50,6 +50,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
+    ReserveResult,
     WaitingPod,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
@@ -112,6 +113,7 @@ __all__ = [
     "PreFlightResult",
     "QuantityError",
     "QueuedPod",
+    "ReserveResult",
     "Scenario",
     "Scenarios",
     "ScoreNormalization",

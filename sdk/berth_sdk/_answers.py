@@ -35,6 +35,7 @@ _PLAIN: Final = frozenset(
         results.PermitResult,
         results.PreFlightResult,
         results.PreBindResult,
+        results.ReserveResult,
         results.BindResult,
     }
 )

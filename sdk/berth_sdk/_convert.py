@@ -23,11 +23,12 @@ from berth_sdk.results import (
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
+    ReserveResult,
 )
 from berth_sdk.sort_keys import MAX_KEY_BYTES
 from berth_sdk.status import SUCCESS, Status, Verdicts
 
-R = TypeVar("R", PermitResult, PreBindResult, BindResult)
+R = TypeVar("R", PermitResult, PreBindResult, ReserveResult, BindResult)
 
 
 class Answers:
@@ -45,10 +46,6 @@ class Answers:
         if isinstance(answer, Status):
             return answer
         raise self._wrong(method, answer, "a Status")
-
-    def decision(self, method: str, answer: Any) -> Status | None:
-        """None stays None: a decision was due."""
-        return None if answer is None else self.status(method, answer)
 
     def pre_filter(self, answer: Any, count: int) -> PreFilterResult:
         """A PreFilterResult for `count` candidates."""
@@ -102,6 +99,16 @@ class Answers:
             raise self._wrong(method, answer, f"a Status or a {result_type.__name__}")
 
         return read
+
+    def reserve(self, answer: Any, *, pre_binds: bool) -> ReserveResult | None:
+        """None stays None. `pre_binds`: the plugin has the point that the result may answer early."""
+        result = self.due("reserve", ReserveResult)(answer)
+        if result is not None and not pre_binds and (result.pre_bind or result.pre_flight):
+            raise PluginAnswerError(
+                f"{self._plugin}.reserve answered PreBind as well and has no method `pre_bind`:"
+                " write it, it is called for further rounds and by older hosts"
+            )
+        return result
 
     def refused(self, answer: Any, live: Sequence[LiveReservation]) -> frozenset[str]:
         """The cycles that `reconcile` answered, which must be some of `live`; None reads as none."""

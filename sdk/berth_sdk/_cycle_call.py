@@ -24,7 +24,7 @@ from berth_sdk._wire_requests import decode_call_pod
 from berth_sdk._wire_results import encode_published, encode_status
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError, PluginAnswerError
-from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodNeed
+from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
@@ -71,12 +71,6 @@ class CycleCall:
     def mode(self) -> NodeMode:
         """How the plugin names nodes."""
         return self.runtime.descriptor.node_mode
-
-    @property
-    def acts_in_every_pre_bind(self) -> bool:
-        """Whether PreBindPreFlight has one answer, known before it is asked."""
-        runtime = self.served.runtime
-        return ExtensionPoint.PRE_BIND in runtime.descriptor.points and not runtime.has_pre_flight
 
     def ask(self, call: Callable[[], Any]) -> Any:
         """Put the call to the plugin. Raises CallRefusedError for what it raises."""

@@ -39,6 +39,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
@@ -159,9 +160,9 @@ class PluginRuntime:
             nodes,
         )
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status | None]:
-        """None when the plugin did not decide."""
-        return self._decide("reserve", state, pod, node_name)
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | None]:
+        """None when the plugin did not decide. Answers PreBindPreFlight as well for one that does not say."""
+        return self._ask("reserve", self._read_reserve, state, pod, node_name)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """Give back what reserve took; nothing for a plugin that only reserves."""
@@ -185,11 +186,6 @@ class PluginRuntime:
         return self._has("reconcile")
 
     # --- the binding cycle -------------------------------------------------------------------
-
-    @property
-    def has_pre_flight(self) -> bool:
-        """Whether the plugin itself says if PreBind will act."""
-        return self._has("pre_bind_pre_flight")
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PreFlightResult]:
         """Will PreBind do anything? Yes for a plugin that does not say."""
@@ -233,8 +229,13 @@ class PluginRuntime:
         answer = self._method(method)(*args)
         return _read_later(read, answer) if must_wait(answer) else read(answer)
 
-    def _decide(self, method: str, *args: Any) -> Answer[Status | None]:
-        return self._ask(method, lambda answer: self._read.decision(method, answer), *args)
+    def _read_reserve(self, answer: Any) -> ReserveResult | None:
+        pre_binds = self._has("pre_bind")
+        result = self._read.reserve(answer, pre_binds=pre_binds)
+        acts_always = pre_binds and not self._has("pre_bind_pre_flight")
+        if result is None or not acts_always or result.pre_flight is not None:
+            return result
+        return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
         shared = self._shared.verdicts

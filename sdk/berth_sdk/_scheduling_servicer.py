@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 import grpc
 
 from berth_sdk._calls import CallRefusedError
@@ -36,9 +39,12 @@ from berth_sdk.results import (
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status, Verdicts
+
+_LOG: Final = logging.getLogger("berth_sdk.plugin")
 
 
 class SchedulingServicer:
@@ -152,12 +158,12 @@ class SchedulingServicer:
         if first is None:
             call.part.reserved = True
             call.part.node_name = request.node_name
-            status: Status | None = call.ask(
+            result: ReserveResult | None = call.ask(
                 lambda: call.runtime.reserve(call.state, call.pod, request.node_name)
             )
-            first = spb.ReserveResponse(ctx=call.reply(status))
-            if status is not None and status.is_success and call.acts_in_every_pre_bind:
-                first.eager_pre_flight.ctx.status.code = pb.Status.CODE_SUCCESS
+            first = spb.ReserveResponse(ctx=call.reply(None if result is None else result.status))
+            if result is not None and result.status.is_success:
+                _answer_early(first, call, result)
             call.part.first_replies[ExtensionPoint.RESERVE] = first
         reply = spb.ReserveResponse()
         reply.CopyFrom(first)
@@ -192,9 +198,7 @@ class SchedulingServicer:
         result: PreFlightResult = call.ask(
             lambda: call.runtime.pre_bind_pre_flight(call.state, call.pod, request.node_name)
         )
-        return spb.PreBindPreFlightResponse(
-            ctx=call.reply(result.status), allow_parallel=result.allow_parallel
-        )
+        return _encode_pre_flight(call, result)
 
     @cycle_call("pre_bind", spb.PreBindResponse)
     def PreBind(self, request: spb.PreBindRequest, call: CycleCall) -> spb.PreBindResponse:
@@ -206,16 +210,10 @@ class SchedulingServicer:
         if result is None:
             return spb.PreBindResponse(ctx=call.reply())
         try:
-            patches = [encode_patch(patch) for patch in result.patches]
+            return _encode_pre_bind(call, result)
         except (TypeError, ValueError) as err:
             text = f"{call.served.name}.pre_bind answered a patch that is no JSON: {err}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
-        reply = spb.PreBindResponse(
-            ctx=call.reply(result.status), patches=patches, done_when_applied=result.done_when_applied
-        )
-        if result.ask_again_after_s is not None:
-            reply.ask_again_after.CopyFrom(encode_duration(result.ask_again_after_s))
-        return reply
 
     @cycle_call("bind", spb.BindResponse)
     def Bind(self, request: spb.BindRequest, call: CycleCall) -> spb.BindResponse:
@@ -255,6 +253,35 @@ class SchedulingServicer:
             bound = ended.outcome == pb.CycleEnd.OUTCOME_BOUND
             self.instance.cycles.end(request.plugin, ended.cycle_id, bound=bound)
         return spb.EndCyclesResponse()
+
+
+def _encode_pre_flight(call: CycleCall, result: PreFlightResult) -> spb.PreBindPreFlightResponse:
+    return spb.PreBindPreFlightResponse(ctx=call.reply(result.status), allow_parallel=result.allow_parallel)
+
+
+def _encode_pre_bind(call: CycleCall, result: PreBindResult) -> spb.PreBindResponse:
+    """Raises TypeError or ValueError for a patch that is no JSON."""
+    reply = spb.PreBindResponse(
+        ctx=call.reply(result.status),
+        patches=[encode_patch(patch) for patch in result.patches],
+        done_when_applied=result.done_when_applied,
+    )
+    if result.ask_again_after_s is not None:
+        reply.ask_again_after.CopyFrom(encode_duration(result.ask_again_after_s))
+    return reply
+
+
+def _answer_early(reply: spb.ReserveResponse, call: CycleCall, result: ReserveResult) -> None:
+    """What Reserve answers of the binding cycle."""
+    if result.pre_flight is not None:
+        reply.eager_pre_flight.CopyFrom(_encode_pre_flight(call, result.pre_flight))
+    if result.pre_bind is None:
+        return
+    try:
+        reply.eager_pre_bind.CopyFrom(_encode_pre_bind(call, result.pre_bind))
+    except (TypeError, ValueError):
+        # A fault in PreBind must not fail Reserve: the host calls PreBind and meets it there.
+        _LOG.debug("%s: no early answer to PreBind", call.served.name, exc_info=True)
 
 
 def _unknown_node(err: KeyError) -> CallRefusedError:

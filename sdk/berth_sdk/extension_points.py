@@ -53,6 +53,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
@@ -377,8 +378,10 @@ class NormalizeScorePlugin(Protocol):
 class ReservePlugin(Protocol):
     """Told that the pod gets the node, before it is bound; undone by `unreserve`."""
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status]:
-        """SUCCESS, or a rejection that ends the cycle. `state.token` survives a restart."""
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | Status]:
+        """SUCCESS, or a rejection that ends the cycle. `state.token` survives a restart. A `ReserveResult`
+        may answer PreBind at once, where it is known by now.
+        """
         ...
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
@@ -433,7 +436,8 @@ class PreBindPlugin(Protocol):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> Answer[PreBindResult | Status]:
         """SUCCESS when satisfied. `patches` are applied by the host, which calls again with their
-        results in `patched` (empty at the first call); one deadline covers all rounds.
+        results in `patched` (empty at the first call); one deadline covers all rounds. The first call is
+        spared where `reserve` has answered it.
         """
         ...
 

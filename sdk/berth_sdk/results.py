@@ -152,6 +152,21 @@ class PreBindResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ReserveResult:
+    """SUCCESS, and what the plugin knows by then of its part in the binding cycle: calls that are spared.
+
+    `pre_bind`: what `pre_bind` would answer when it is first called, with `patched` empty. The host takes it
+    when PreBind is due, and calls only for a further round. `pre_flight`: what `pre_bind_pre_flight` would
+    answer; SKIP: `pre_bind` is not called at all. Both are for plugins that have `pre_bind`, which an older
+    host calls all the same.
+    """
+
+    status: Status
+    pre_bind: PreBindResult | None = None
+    pre_flight: PreFlightResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BindResult:
     """SUCCESS with `host_binds`: the host posts the Binding; without: the plugin has bound the pod.
 

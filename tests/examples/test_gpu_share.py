@@ -93,6 +93,7 @@ def test_a_pod_without_gpus_goes_anywhere_and_best_where_there_are_none() -> Non
     assert attempt.score() == {"a": 0, "c": 100}
     assert attempt.reserve("a").is_success
     assert attempt.state.token is None
+    assert attempt.pre_bind_pre_flight("a").status == Status.skip()
     assert attempt.pre_bind("a").status.is_success
     assert not attempt.patched
 
@@ -270,6 +271,16 @@ def test_the_annotation_is_written_by_the_host_once() -> None:
     assert attempt.pre_bind("a").status.is_success
     assert attempt.pod.annotations[GPU_INDEX] == "0,1"
     assert len(attempt.patched) == 1
+
+
+def test_pre_bind_asks_for_the_same_where_the_host_calls_it() -> None:
+    cluster = host(gpu_node("a", 2))
+    attempt = cluster.attempt(gpu_pod("p", 500, 2))
+    reserved = cluster.run(cluster.runtime.reserve(attempt.state, attempt.pod, "a"))
+    assert reserved is not None
+    assert reserved.pre_bind is not None
+    assert reserved.pre_bind == cluster.run(cluster.runtime.pre_bind(attempt.state, attempt.pod, "a"))
+    assert reserved.pre_bind.patches
 
 
 def test_a_refused_annotation_is_an_error_that_says_why() -> None:

@@ -157,9 +157,7 @@ async def test_kill_9_between_reserve_and_pre_bind_loses_nothing_and_gives_no_gp
         assert violations(tmp_path, [*objects, *late], got) == []
 
 
-async def test_a_process_that_is_away_when_pre_bind_is_due_costs_an_attempt_and_no_gpu(
-    tmp_path: Path,
-) -> None:
+async def test_a_process_that_is_away_when_pre_bind_is_due_costs_nothing(tmp_path: Path) -> None:
     held = [gpu_pod(f"h{i}", 600, labels={"hold": "y"}) for i in range(2)]
     objects = [gpu_node("a", 2), *held]
     async with served(tmp_path, objects) as (world, process):
@@ -168,14 +166,16 @@ async def test_a_process_that_is_away_when_pre_bind_is_due_costs_an_attempt_and_
         await until(lambda: not world.host.attachments.attached_places.plugins["GpuShare"].is_attached)
         let_go(world)
         await until(lambda: not len(world.host.binding))
-        assert set(placements(world).values()) == {("", "")}
+        assert sorted(placements(world).values()) == [("a", "0"), ("a", "1")]
+        late = [gpu_pod("l0", 600), gpu_pod("l1", 400), gpu_pod("l2", 400)]
+        for item in late:
+            world.server.create(item)
         await restarted(world, process)
-        await waiting_quietly(world, 2)
-        let_go(world)
         await world.settle()
         got = placements(world)
-        assert sorted(index for _, index in got.values()) == ["0", "1"]
-        assert violations(tmp_path, objects, got) == []
+        assert got["l0"] == ("", "")
+        assert sorted(got[name] for name in ("l1", "l2")) == [("a", "0"), ("a", "1")]
+        assert violations(tmp_path, [*objects, *late], got) == []
 
 
 async def test_kills_in_the_middle_of_a_stream_of_pods_give_no_gpu_twice(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
@@ -443,7 +444,7 @@ OVER = (CycleState("c"), POD, NODES)
         ("post_filter", REJECTIONS, Status.unresolvable("no"), PostFilterResult(Status.unresolvable("no"))),
         ("pre_score", OVER, None, Status.success()),
         ("reserve", HERE, None, None),
-        ("reserve", HERE, Status.success(), Status.success()),
+        ("reserve", HERE, SPOT, ReserveResult(SPOT)),
         ("unreserve", HERE, "ignored", None),
         ("permit", HERE, None, None),
         ("permit", HERE, SPOT, PermitResult(SPOT)),

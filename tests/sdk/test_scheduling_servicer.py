@@ -23,6 +23,7 @@ from berth_sdk import (
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
+    ReserveResult,
     ScoreNormalization,
     StateNeed,
     Status,
@@ -226,6 +227,63 @@ def test_reserve_answers_pre_flight_where_it_has_one_answer(
     assert reply.HasField("eager_pre_flight") is early
     if early:
         assert reply.eager_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+
+
+class Knows(Plugin):
+    """Knows at Reserve what PreBind will answer, by the pod's name."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult:
+        change = {"at": object()} if pod.name == "odd" else {"metadata": {"annotations": {"gpu": "0"}}}
+        patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change)
+        early = PreBindResult(Status.success(), (patch,), ask_again_after_s=1.5, done_when_applied=True)
+        status = Status.unschedulable("full") if pod.name == "full" else Status.success()
+        flight = PreFlightResult(Status.skip(), allow_parallel=True) if pod.name == "idle" else None
+        return ReserveResult(status, early, flight)
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> Status:
+        return Status.success()
+
+
+class KnowsTooMuch(Knows):
+    """Answers a point that it does not have."""
+
+    pre_bind = None  # type: ignore[assignment]  # the point of the parent class is not wanted
+
+
+def reserved(serve: Serve, plugin: type, name: str) -> spb.ReserveResponse:
+    host = serve(plugin).host
+    host.attach()
+    ctx = host.ctx(plugin.__name__, Pod(name=name, uid=name))
+    return host.scheduling.Reserve(spb.ReserveRequest(ctx=ctx, node_name="n0"), timeout=TIMEOUT_S)
+
+
+def test_reserve_answers_pre_bind_where_the_plugin_knows_it(serve: Serve) -> None:
+    reply = reserved(serve, Knows, "web")
+    early = reply.eager_pre_bind
+    assert early.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert early.patches[0].merge_patch_json == b'{"metadata":{"annotations":{"gpu":"0"}}}'
+    assert (early.ask_again_after.ToMilliseconds(), early.done_when_applied) == (1500, True)
+    assert reply.eager_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+
+
+def test_reserve_answers_pre_flight_as_the_plugin_says(serve: Serve) -> None:
+    flight = reserved(serve, Knows, "idle").eager_pre_flight
+    assert (flight.ctx.status.code, flight.allow_parallel) == (pb.Status.CODE_SKIP, True)
+
+
+@pytest.mark.parametrize("name", ["full", "odd"])
+def test_reserve_answers_no_pre_bind_that_is_of_no_use(serve: Serve, name: str) -> None:
+    reply = reserved(serve, Knows, name)
+    assert reply.ctx.status.code != pb.Status.CODE_UNSPECIFIED
+    assert not reply.HasField("eager_pre_bind")
+
+
+def test_a_plugin_without_pre_bind_may_not_answer_it_at_reserve(serve: Serve) -> None:
+    error = refused(lambda: reserved(serve, KnowsTooMuch, "web"))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "KnowsTooMuch.reserve answered PreBind as well and has no method `pre_bind`" in (
+        error.details() or ""
+    )
 
 
 def test_pre_bind_goes_in_rounds(asked_host: AskedHost) -> None:

@@ -31,6 +31,8 @@ from berth_sdk import (
     Pod,
     PodSensitivity,
     PreBindResult,
+    PreFlightResult,
+    ReserveResult,
     Scenarios,
     ScoreNormalization,
     StateNeed,
@@ -117,11 +119,11 @@ class GpuShare(Plugin):
             left_over = np.sort(left, axis=0)[: request.count].sum(axis=0)
         return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Choose the GPUs."""
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult | Status:
+        """Choose the GPUs. What PreBind has to do is known by then, so the host need not ask."""
         request = request_of(pod)
         if request is None:
-            return Status.success()
+            return ReserveResult(Status.success(), pre_flight=PreFlightResult(Status.skip()))
         nodes = self.handle.snapshot()
         self._ledger.update(nodes)
         position = nodes.position(node_name)
@@ -132,7 +134,7 @@ class GpuShare(Plugin):
             return Status.unschedulable(_too_little(request))
         self._ledger.reserve(pod.uid, Placement(indices, request.milli, state.cycle_id))
         state.token = json.dumps({"gpus": indices, "milli": request.milli}).encode()
-        return Status.success()
+        return ReserveResult(Status.success(), pre_bind=_annotation(pod, indices))
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Give them back."""
@@ -158,16 +160,15 @@ class GpuShare(Plugin):
     def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
-        """Have the host write which GPUs the pod got."""
+        """Have the host write which GPUs the pod got: asked by a host that does not take it from Reserve,
+        and where that could not be written.
+        """
         if state.token is None:
             return Status.success()  # a pod without GPUs
         if patched:
             failed = patched[-1]
             return Status.error(f"annotation {GPU_INDEX}: {failed.outcome.name.lower()}: {failed.message}")
-        indices = _read_token(state.token, state.cycle_id).indices
-        change = {"metadata": {"annotations": {GPU_INDEX: write_indices(indices)}}}
-        patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change)
-        return PreBindResult(Status.success(), (patch,), done_when_applied=True)
+        return _annotation(pod, _read_token(state.token, state.cycle_id).indices)
 
     # --- plumbing ----------------------------------------------------------------------------------
 
@@ -190,6 +191,12 @@ class GpuShare(Plugin):
 def _too_little(request: GpuRequest) -> str:
     who = "no GPU has" if request.count == 1 else f"fewer than {request.count} GPUs have"
     return f"{who} {request.milli} of {WHOLE} free"
+
+
+def _annotation(pod: Pod, indices: tuple[int, ...]) -> PreBindResult:
+    change = {"metadata": {"annotations": {GPU_INDEX: write_indices(indices)}}}
+    patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change)
+    return PreBindResult(Status.success(), (patch,), done_when_applied=True)
 
 
 def _read_token(token: bytes, cycle_id: str) -> Placement:

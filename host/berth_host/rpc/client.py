@@ -7,7 +7,7 @@ Called by `framework`, and by `app` for the queue's batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +30,18 @@ from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotAskedError
+from berth_host.errors.plugins import (
+    PluginAbsentError,
+    PluginError,
+    PluginNotAskedError,
+    PluginUnavailableError,
+)
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Policy
-from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts, Outcome
+from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts, Outcome, Reserved
 from berth_host.rpc.eager import eager_scores, eager_verdicts
 from berth_host.rpc.normalize import normalize
-from berth_host.rpc.relay import ClientSettings, LocalRoute, PluginRelay, Route
+from berth_host.rpc.relay import LOST, ClientSettings, LocalRoute, PluginRelay, Route
 from berth_host.rpc.validate import ScoreRangeError
 
 __all__ = ["ClientSettings", "LocalRoute", "PluginClient", "Route", "ScoreOutcome"]
@@ -237,10 +242,14 @@ class PluginClient(PluginRelay):
         """Take what the pod will use. From here on the cycle cannot start again."""
         cycle.reserved = True
 
-        def check(answer: Status | None) -> Status:
+        def check(answer: Reserved) -> Status:
             status = self._check.reserve(answer)
             if status.is_success:
                 cycle.reservations[self.name] = node_name
+                if answer.pre_flight is not None:
+                    cycle.eager_pre_flight[self.name] = answer.pre_flight
+                if answer.pre_bind is not None:
+                    cycle.eager_pre_bind[self.name] = answer.pre_bind
             return status
 
         return await self._call(
@@ -292,7 +301,10 @@ class PluginClient(PluginRelay):
     async def pre_bind(
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> PreBindResult:
-        """One round. The deadline, begun with the first round, covers all of them."""
+        """One round, the first without a call where it came with Reserve. One deadline covers all rounds."""
+        early = cycle.eager_pre_bind.pop(self.name, None)
+        if early is not None:
+            return self._early_pre_bind(cycle, early)
         return await self._call(
             calls.PRE_BIND,
             cycle,
@@ -335,6 +347,25 @@ class PluginClient(PluginRelay):
         way = self._local or cycle.instances.get(self.name)
         if way is not None:
             way.end_cycle(cycle, outcome)
+
+    def _early_pre_bind(
+        self, cycle: CycleContext, early: Callable[[], PreBindResult | None]
+    ) -> PreBindResult:
+        """Round 0 as Reserve has answered it: checked now, failing as a call would, and counted as none.
+
+        It holds although the instance may be gone: all that it was needed for is said.
+        """
+        call = calls.PRE_BIND
+        rule = self._rules[call.rpc]
+        self._deadline_s(call, rule, cycle)
+        try:
+            if self.name in cycle.lost_by:
+                raise PluginUnavailableError(self.name, call.rpc, LOST)
+            answer = self._check.pre_bind(early(), cycle.pod)
+        except PluginError as failure:
+            return PreBindResult(self._stand_in(self._failed(call, rule, cycle, failure), failure))
+        self._recovered(call)
+        return answer
 
     def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
         """What came with the verdicts, for the rows of `nodes`; kept for the next question about them."""

@@ -7,7 +7,7 @@ every call; lives until PostBind or the end of Unreserve.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.pod import Pod
-from berth_sdk.results import PreFlightResult
-from berth_sdk.status import Verdicts
+from berth_sdk.results import PreBindResult, PreFlightResult
+from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import StateVersion
 from numpy.typing import NDArray
 
@@ -50,6 +50,19 @@ class EagerVerdicts:
     verdicts: Verdicts
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reserved:
+    """What Reserve answered. `status` None: the plugin did not decide.
+
+    `pre_bind` reads PreBind's first answer, which came along: None where that is no decision. Raises
+    PluginProtocolError for one that cannot be read.
+    """
+
+    status: Status | None
+    pre_flight: PreFlightResult | None = None
+    pre_bind: Callable[[], PreBindResult | None] | None = None
+
+
 class CycleContext:
     """One attempt. `cycle_id` is also the id of the reservation.
 
@@ -68,6 +81,7 @@ class CycleContext:
         "cycle_id",
         "eager",
         "eager_filter",
+        "eager_pre_bind",
         "eager_pre_flight",
         "inherited",
         "instances",
@@ -114,6 +128,8 @@ class CycleContext:
         self.eager_filter: dict[str, EagerVerdicts] = {}
         self.eager_pre_flight: dict[str, PreFlightResult] = {}
         """What plugins answered to PreBindPreFlight with Reserve already."""
+        self.eager_pre_bind: dict[str, Callable[[], PreBindResult | None]] = {}
+        """What they answered to the first round of PreBind with Reserve, until that is due."""
         self.skip_score: set[str] = set()
         self.unknown_outcome: set[str] = set()
         """Plugins whose Bind may have happened although it gave no usable answer: read the pod back."""

@@ -32,6 +32,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
     QueuedPod,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
@@ -46,7 +47,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
 
 T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
@@ -154,11 +155,13 @@ class InProcessTransport:
             calls.NORMALIZE_SCORE, deadline_s, self.runtime.normalize, state, cycle.pod, scores, nodes
         )
 
-    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Status | None]:
-        """None: the plugin did not decide."""
-        return self._ask(
-            calls.RESERVE, deadline_s, self.runtime.reserve, cycle.state(self._name), cycle.pod, node_name
-        )
+    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Reserved]:
+        """Whether it is reserved, and what the plugin answered of the binding cycle."""
+        state = cycle.state(self._name)
+        answer = self._ask(calls.RESERVE, deadline_s, self.runtime.reserve, state, cycle.pod, node_name)
+        if answer is None or isinstance(answer, ReserveResult):
+            return _reserved(answer)
+        return _reserved_later(answer)
 
     def permit(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[PermitResult | None]:
         """None: the plugin did not decide."""
@@ -267,3 +270,14 @@ class InProcessTransport:
         if isinstance(err, PluginAnswerError):
             return PluginProtocolError(self._name, call.rpc, f"broke the contract ({err})")
         return PluginRaisedError(self._name, call.rpc, f"raised {type(err).__name__}: {err}")
+
+
+def _reserved(result: ReserveResult | None) -> Reserved:
+    if result is None:
+        return Reserved(None)
+    pre_bind = result.pre_bind
+    return Reserved(result.status, result.pre_flight, None if pre_bind is None else lambda: pre_bind)
+
+
+async def _reserved_later(answer: Awaitable[ReserveResult | None]) -> Reserved:
+    return _reserved(await answer)

@@ -31,7 +31,7 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
 
 
 class Transport(Protocol):
@@ -95,8 +95,8 @@ class Transport(Protocol):
         """The plugin's own second step."""
         ...
 
-    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Status | None]:
-        """None: the plugin did not decide."""
+    def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Answer[Reserved]:
+        """Whether it is reserved, and what is known of the binding cycle by then."""
         ...
 
     def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> Answer[None]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 from berth_sdk.descriptor import EAGER, Descriptor
-from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -48,6 +48,7 @@ from berth_host.rpc.calls import (
     SORT_KEYS,
     Call,
 )
+from berth_host.rpc.cycle import Reserved
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
@@ -211,11 +212,13 @@ class Checker:
 
     # --- the chosen node -------------------------------------------------------------------------------
 
-    def reserve(self, status: Status | None) -> Status:
-        """A decision is due."""
-        if status is None:
+    def reserve(self, answer: Reserved) -> Status:
+        """A decision is due. What came along is checked when it is due, but for one who may not send it."""
+        if answer.status is None:
             self._undecided(RESERVE)
-        return self._status(RESERVE, status)
+        if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
+            self._violation(RESERVE, "answered PreBind early, in which it does not take part")
+        return self._status(RESERVE, answer.status)
 
     def permit(self, result: PermitResult | None) -> PermitResult:
         """A decision is due; the wait is clamped to the host's maximum, which is also the default."""

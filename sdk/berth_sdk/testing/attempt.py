@@ -25,6 +25,7 @@ from berth_sdk.results import (
     PreBindResult,
     PreFilterResult,
     PreFlightResult,
+    ReserveResult,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
@@ -52,6 +53,7 @@ class Attempt:
         self.shared = SharedState()
         self.state = CycleState(cycle_id, plugin=host.runtime.descriptor.name, shared=self.shared)
         self.patched: list[PatchResult] = []
+        self._reserved: ReserveResult | None = None
 
     # --- the scheduling cycle ------------------------------------------------------------------
 
@@ -112,8 +114,12 @@ class Attempt:
         return dict(zip(nodes.names, final.tolist(), strict=True))
 
     def reserve(self, node_name: str) -> Status:
-        """The pod gets the node."""
-        return self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
+        """The pod gets the node. What comes along of PreBind is kept: the plugin is not asked for it then."""
+        self._reserved = None
+        result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
+        if result.status.is_success:
+            self._reserved = result
+        return result.status
 
     def unreserve(self, node_name: str) -> None:
         """It does not after all."""
@@ -127,6 +133,8 @@ class Attempt:
 
     def pre_bind_pre_flight(self, node_name: str) -> PreFlightResult:
         """Will PreBind do anything?"""
+        if self._reserved is not None and self._reserved.pre_flight is not None:
+            return self._reserved.pre_flight
         result: PreFlightResult = self._host.run(
             self._runtime.pre_bind_pre_flight(self.state, self.pod, node_name)
         )
@@ -138,10 +146,12 @@ class Attempt:
         Ends with a result that fails, is satisfied, or asks to be called later.
         """
         patched: tuple[PatchResult, ...] = ()
+        early = None if self._reserved is None else self._reserved.pre_bind
         for _ in range(MAX_ROUNDS):
-            result: PreBindResult = self._host.decided(
+            result: PreBindResult = early or self._host.decided(
                 "pre_bind", self._runtime.pre_bind(self.state, self.pod, node_name, patched)
             )
+            early = None
             if not result.status.is_success or not result.patches:
                 return result
             patched = self._apply(result.patches)

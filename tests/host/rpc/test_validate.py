@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
+from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.validate import Checker, ScoreRangeError
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
@@ -181,7 +182,7 @@ def test_bad_post_filter_answers_are_violations(result: PostFilterResult, words:
 def test_no_decision_is_a_violation_where_one_is_due() -> None:
     check = checker()
     for ask in (
-        lambda: check.reserve(None),
+        lambda: check.reserve(Reserved(None)),
         lambda: check.permit(None),
         lambda: check.pre_bind(None, POD),
         lambda: check.bind(None),
@@ -197,10 +198,20 @@ def test_permit_wait_is_clamped_to_a_quarter_of_an_hour(wished_s: float | None, 
 
 def test_wait_is_legal_at_permit_alone_and_skip_at_bind_alone() -> None:
     check = checker()
-    assert check.reserve(Status(Code.WAIT)).code is Code.ERROR
+    assert check.reserve(Reserved(Status(Code.WAIT))).code is Code.ERROR
     assert check.permit(PermitResult(Status(Code.SKIP))).status.code is Code.ERROR
     assert check.pre_bind(PreBindResult(Status(Code.SKIP)), POD).status.code is Code.ERROR
     assert check.bind(BindResult(Status(Code.SKIP))).status.code is Code.SKIP
+
+
+def test_only_who_has_pre_bind_may_answer_it_early() -> None:
+    early = Reserved(SUCCESS, pre_bind=lambda: None)
+    with pytest.raises(PluginProtocolError, match="answered PreBind early, in which it does not take part"):
+        checker().reserve(early)
+    check = checker()
+    points = (ExtensionPoint.RESERVE, ExtensionPoint.PRE_BIND)
+    # What it answered is not read before it is due.
+    assert replace(check, descriptor=replace(check.descriptor, points=points)).reserve(early) is SUCCESS
 
 
 def test_pre_flight_keeps_codes_that_the_framework_has_words_for() -> None:

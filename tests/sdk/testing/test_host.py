@@ -29,7 +29,9 @@ from berth_sdk import (
     PluginDefinitionError,
     Pod,
     PreBindResult,
+    PreFlightResult,
     QueuedPod,
+    ReserveResult,
     ScoreNormalization,
     StateNeed,
     Status,
@@ -202,6 +204,30 @@ def test_pre_bind_applies_patches_until_the_plugin_is_satisfied(host: PluginHost
     claim = host.get_object(CLAIMS, "data", "default")
     assert claim is not None
     assert (claim.get("metadata.annotations.node"), claim.get("metadata.resourceVersion")) == ("n2", "5")
+
+
+def test_what_reserve_answers_of_pre_bind_is_not_asked() -> None:
+    class Knows(Plugin):
+        def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
+            patch = ObjectPatch(
+                resource="pods", ref=pod.ref, merge_patch={"metadata": {"annotations": {"at": node_name}}}
+            )
+            status = Status.unschedulable("full") if node_name == "n2" else Status.success()
+            return ReserveResult(
+                status, PreBindResult(Status.success(), (patch,)), PreFlightResult(Status.skip())
+            )
+
+        def pre_bind(self, state: Any, pod: Pod, node_name: str, patched: Any) -> Status:
+            return Status.error(",".join(item.outcome.name for item in patched))
+
+    attempt = PluginHost(Knows).attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success
+    assert attempt.pre_bind_pre_flight("n1").status == Status.skip()
+    assert attempt.pre_bind("n1").status.message == "APPLIED"
+    assert attempt.pod.annotations == {"at": "n1"}
+    assert attempt.reserve("n2").message == "full"
+    assert attempt.pre_bind_pre_flight("n2").status.is_success
+    assert attempt.pre_bind("n2").status.message == ""
 
 
 def test_a_patch_against_another_version_is_a_conflict(host: PluginHost) -> None:

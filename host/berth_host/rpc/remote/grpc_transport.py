@@ -47,7 +47,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
 from berth_host.rpc.remote import codec, methods
 from berth_host.rpc.remote.contexts import ContextWriter
 from berth_host.rpc.remote.link import InstanceLink
@@ -251,8 +251,8 @@ class GrpcTransport:
 
     # --- the chosen node -----------------------------------------------------------------------------
 
-    async def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Status | None:
-        """None: no code. Waits until earlier reservations of the pod are given back."""
+    async def reserve(self, cycle: CycleContext, node_name: str, deadline_s: float) -> Reserved:
+        """Waits until earlier reservations of the pod are given back."""
         ends_s = time.monotonic() + deadline_s
         await self._outbox.settled(cycle.pod.uid, deadline_s)
         index = self._index_of(node_name)
@@ -263,10 +263,7 @@ class GrpcTransport:
             scheduling_pb2.ReserveRequest(node_name=node_name, node_index=index),
             ends_s - time.monotonic(),
         )
-        if reply.HasField("eager_pre_flight"):
-            pre_flight = self._reader(calls.PRE_BIND_PRE_FLIGHT).pre_flight(reply.eager_pre_flight)
-            cycle.eager_pre_flight[self._plugin] = pre_flight
-        return self._reader(calls.RESERVE).decision(reply.ctx)
+        return self._reader(calls.RESERVE).reserve(reply)
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str, deadline_s: float) -> None:
         """Into the outbox, and out of it again within the deadline if all is well."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,7 +34,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.calls import Call
+from berth_host.rpc.calls import PRE_BIND, Call
+from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.remote.statuses import decode_status
 
 
@@ -147,6 +148,15 @@ class ReplyReader:
         return np.fromiter((by_name[name] for name in names), dtype=np.int64, count=len(names))
 
     # --- the chosen node -------------------------------------------------------------------------------
+
+    def reserve(self, reply: scheduling_pb2.ReserveResponse) -> Reserved:
+        """The early answer to PreBind is left to be read when it is due."""
+        early = reply.eager_pre_bind if reply.HasField("eager_pre_bind") else None
+        return Reserved(
+            self.decision(reply.ctx),
+            self.pre_flight(reply.eager_pre_flight) if reply.HasField("eager_pre_flight") else None,
+            None if early is None else lambda: replace(self, call=PRE_BIND).pre_bind(early),
+        )
 
     def permit(self, reply: scheduling_pb2.PermitResponse) -> PermitResult | None:
         """None: no code."""

@@ -685,6 +685,7 @@ class ReserveResponse(_message.Message):
 
     CTX_FIELD_NUMBER: _builtins.int
     EAGER_PRE_FLIGHT_FIELD_NUMBER: _builtins.int
+    EAGER_PRE_BIND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
@@ -693,15 +694,24 @@ class ReserveResponse(_message.Message):
     def eager_pre_flight(self) -> Global___PreBindPreFlightResponse:
         """OPTIONAL, read with SUCCESS: what PreBindPreFlight would answer in this cycle; it is not asked then."""
 
+    @_builtins.property
+    def eager_pre_bind(self) -> Global___PreBindResponse:
+        """OPTIONAL, read with SUCCESS: what PreBind would answer to round 0 in this cycle, of its ctx the status. The
+        host takes it when PreBind is due, as if it had been answered then, and that round is not asked; a further
+        one is. Unset: PreBind is called. Only with PRE_BIND, else a violation. A host that does not know it calls
+        PreBind.
+        """
+
     def __init__(
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
         eager_pre_flight: Global___PreBindPreFlightResponse | None = ...,
+        eager_pre_bind: Global___PreBindResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_bind", b"eager_pre_bind", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_bind", b"eager_pre_bind", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -151,7 +151,8 @@ class SchedulingServiceStub:
     """Get everything ready for binding, in rounds: the host applies the patches of one answer and calls
     again with the results, until the plugin answers SUCCESS and asks for nothing more.
 
-    Caller: the host, once every Permit is given. Default deadline 60 s over all rounds.
+    Caller: the host, once every Permit is given; round 0 is left out where Reserve has answered it. Default
+      deadline 60 s over all rounds.
     Errors: any code, no decision, a patch that the host cannot accept at all, or rounds past the deadline:
       the policy, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
     Repeat: no. A duplicate of a round gets an answer that is right for the state as it is.
@@ -304,7 +305,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """Get everything ready for binding, in rounds: the host applies the patches of one answer and calls
     again with the results, until the plugin answers SUCCESS and asks for nothing more.
 
-    Caller: the host, once every Permit is given. Default deadline 60 s over all rounds.
+    Caller: the host, once every Permit is given; round 0 is left out where Reserve has answered it. Default
+      deadline 60 s over all rounds.
     Errors: any code, no decision, a patch that the host cannot accept at all, or rounds past the deadline:
       the policy, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
     Repeat: no. A duplicate of a round gets an answer that is right for the state as it is.
@@ -514,7 +516,8 @@ class SchedulingServiceServicer:
         """Get everything ready for binding, in rounds: the host applies the patches of one answer and calls
         again with the results, until the plugin answers SUCCESS and asks for nothing more.
 
-        Caller: the host, once every Permit is given. Default deadline 60 s over all rounds.
+        Caller: the host, once every Permit is given; round 0 is left out where Reserve has answered it. Default
+          deadline 60 s over all rounds.
         Errors: any code, no decision, a patch that the host cannot accept at all, or rounds past the deadline:
           the policy, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
         Repeat: no. A duplicate of a round gets an answer that is right for the state as it is.
