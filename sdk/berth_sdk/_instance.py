@@ -27,6 +27,7 @@ from berth_sdk._served import MAX_BINDING_CALLS, Lanes, ServedPlugin
 from berth_sdk._wire import encode_time
 from berth_sdk._wire_requests import decode_args
 from berth_sdk._wire_results import encode_descriptor
+from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor, describe
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
@@ -75,6 +76,7 @@ class Instance:
                 self._introduced.append(request.attachment_id)
         return identity_pb2.HandshakeResponse(
             supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
+            features=[FEATURE],
             plugins=[encode_descriptor(descriptor) for descriptor in self.descriptors.values()],
             instance_id=self.instance_id,
             started_at=encode_time(self.started_at_s),

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import grpc
 
-from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
 
 IDENTITY: Final[Any] = identity_pb2.DESCRIPTOR.services_by_name["IdentityService"]
 STATE: Final[Any] = state_pb2.DESCRIPTOR.services_by_name["StateService"]
 QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
 SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
-SERVICES: Final = (IDENTITY, STATE, QUEUE, SCHEDULING)
+STREAM: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
+SERVICES: Final = (IDENTITY, STATE, QUEUE, SCHEDULING, STREAM)
 """The services of a plugin process."""
 MISSING: Final = (
     "gRPC health and reflection are not served, the packages are missing: pip install 'berth-sdk[server]'"

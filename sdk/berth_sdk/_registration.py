@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from berth_sdk._calls import CallRefusedError
 from berth_sdk._instance import Instance
 from berth_sdk._lanes import CallCancelledError, LaneFullError
+from berth_sdk._stream_servicer import Answer
+from berth_sdk._wire_stream import NUMBERS
 
 
 class Servicer(Protocol):
@@ -38,7 +41,33 @@ def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
     )
 
 
+def stream_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
+    """The calls of a servicer that a stream may carry, by their numbers there."""
+    return {
+        NUMBERS[method.name]: _on_stream(method, servicer)
+        for method in service.methods
+        if method.name in NUMBERS
+    }
+
+
+def _on_stream(method: Any, servicer: Servicer) -> Answer:
+    answer = _answered(getattr(servicer, method.name), servicer.instance)
+    parse = GetMessageClass(method.input_type).FromString
+
+    def call(raw: bytes, context: Any) -> bytes:
+        try:
+            request = parse(raw)
+        except DecodeError as err:
+            context.abort(grpc.StatusCode.INTERNAL, f"the request cannot be read ({err})")
+        return answer(request, context)
+
+    return call
+
+
 def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]:
+    if method.server_streaming:
+        # Bytes both ways: what a stream carries is parsed and written by the calls in it.
+        return grpc.stream_stream_rpc_method_handler(getattr(servicer, method.name))
     make = (
         grpc.stream_unary_rpc_method_handler
         if method.client_streaming

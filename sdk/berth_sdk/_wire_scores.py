@@ -38,7 +38,7 @@ class Scored(Generic[M]):
         raw: bytes = self.message.SerializeToString()  # type: ignore[attr-defined]  # it is a message
         if self.scores is None:
             return raw
-        return b"".join((raw, bytes((self.number << 3 | _BYTES,)), _varint(len(self.scores)), self.scores))
+        return b"".join((raw, bytes((self.number << 3 | _BYTES,)), varint(len(self.scores)), self.scores))
 
 
 def encode_dense(scores: NDArray[np.int64]) -> bytes:
@@ -62,7 +62,7 @@ def encode_dense(scores: NDArray[np.int64]) -> bytes:
             rest = rest >> 7
         columns[:, -1] &= 0x7F
         packed = columns.tobytes()
-    return b"".join((bytes((_DENSE_TAG,)), _varint(len(packed)), packed))
+    return b"".join((bytes((_DENSE_TAG,)), varint(len(packed)), packed))
 
 
 def decode_dense(raw: bytes) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def decode_dense(raw: bytes) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     if raw[0] != _DENSE_TAG:
         raise ValueError("not a Scores message with dense scores alone")
-    size, start = _read_varint(raw, 1)
+    size, start = read_varint(raw, 1)
     if start + size != len(raw):
         raise ValueError("not a Scores message with dense scores alone")
     data = np.frombuffer(raw, dtype=np.uint8, offset=start)
@@ -98,17 +98,17 @@ def take_field(raw: bytes, number: int) -> tuple[bytes, bytes | None]:
     try:
         while at < len(raw):
             begin = at
-            key, at = _read_varint(raw, at)
+            key, at = read_varint(raw, at)
             kind = key & 7
             if kind == _BYTES:
-                size, at = _read_varint(raw, at)
+                size, at = read_varint(raw, at)
                 if key >> 3 == number:
                     if found is not None:
                         return raw, None
                     found = (begin, at, at + size)
                 at += size
             elif kind == _VARINT:
-                _, at = _read_varint(raw, at)
+                _, at = read_varint(raw, at)
             elif kind in (_FIXED32, _FIXED64):
                 at += 4 if kind == _FIXED32 else 8
             else:
@@ -150,7 +150,7 @@ def _unzigzag(values: NDArray[Any]) -> NDArray[np.int64]:
     return scores
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)
@@ -159,7 +159,7 @@ def _varint(number: int) -> bytes:
     return bytes(written)
 
 
-def _read_varint(raw: bytes, at: int) -> tuple[int, int]:
+def read_varint(raw: bytes, at: int) -> tuple[int, int]:
     """(number, the place behind it). Raises ValueError."""
     number = shift = 0
     while at < len(raw) and shift < 7 * _LONGEST:

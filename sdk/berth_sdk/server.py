@@ -24,10 +24,19 @@ from typing import Final, Self
 import grpc
 
 from berth_sdk._instance import Instance
-from berth_sdk._optional_services import IDENTITY, MISSING, QUEUE, SCHEDULING, STATE, add_optional_services
-from berth_sdk._registration import register
+from berth_sdk._optional_services import (
+    IDENTITY,
+    MISSING,
+    QUEUE,
+    SCHEDULING,
+    STATE,
+    STREAM,
+    add_optional_services,
+)
+from berth_sdk._registration import register, stream_calls
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk._stream_servicer import StreamServicer
 from berth_sdk.errors import BerthError
 
 LOG: Final = logging.getLogger("berth_sdk.server")
@@ -57,7 +66,10 @@ class PluginServer:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        register(self._server, SCHEDULING, SchedulingServicer(self.instance))
+        scheduling = SchedulingServicer(self.instance)
+        self._streams = StreamServicer(self.instance, stream_calls(SCHEDULING, scheduling))
+        register(self._server, SCHEDULING, scheduling)
+        register(self._server, STREAM, self._streams)
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))
@@ -96,7 +108,9 @@ class PluginServer:
         with self._stop_lock:
             if not self._stopped.is_set():
                 self._begin_stop()
-                self._server.stop(grace_s).wait()
+                stopped = self._server.stop(grace_s)
+                self._streams.stop()  # now that no new one can come
+                stopped.wait()
                 self.instance.stop()
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped.set()

@@ -27,7 +27,7 @@ from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
-from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import CALL_STREAM, FEATURES, OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
@@ -209,6 +209,7 @@ class Attachment:
             host_epoch=self._seams.state.version.epoch,
             attachment_id=attachment_id,
             offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
+            features=sorted(FEATURES),
         )
         try:
             reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
@@ -285,7 +286,14 @@ class Attachment:
             needs = (need for item in in_step for need in item.state_needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
-        return InstanceLink(channel, identity, feed, self._trouble.set, self._seams.traffic)
+        return InstanceLink(
+            channel,
+            identity,
+            feed,
+            self._trouble.set,
+            self._seams.traffic,
+            streams=CALL_STREAM in introduction.features,
+        )
 
     async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:
         """Until the instance held the whole state once and says that it is ready."""

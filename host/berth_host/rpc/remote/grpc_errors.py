@@ -33,6 +33,11 @@ def is_unimplemented(failure: PluginError) -> bool:
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
 
 
+def rpc_error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
+    """The error of a call that ends here, not at the instance."""
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), text)
+
+
 def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: float) -> PluginError:
     """The way in which a failed call is handled."""
     code, details = err.code(), err.details() or ""

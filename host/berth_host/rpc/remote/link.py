@@ -31,6 +31,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.pace import Pace
+from berth_host.rpc.remote.call_stream import ENVELOPE_BYTES, LARGEST_BYTES, CallStreams
 from berth_host.rpc.remote.grpc_errors import plugin_error
 from berth_host.rpc.remote.methods import Method
 
@@ -101,8 +102,12 @@ class InstanceLink:
         feed: StateFeed | None,
         on_trouble: Callable[[], None],
         traffic: Traffic = lambda plugin, call, sent, received: None,
+        *,
+        streams: bool = False,
     ) -> None:
-        """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now."""
+        """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now.
+        `streams`: the instance takes calls of the scheduling cycle on streams.
+        """
         self.identity = identity
         self.feed = feed
         self.is_open = True
@@ -117,6 +122,7 @@ class InstanceLink:
         self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
         self._channel = channel
         self._senders: dict[str, _Send] = {}
+        self._streams = CallStreams(channel) if streams else None
         self._on_trouble = on_trouble
         self._traffic = traffic
         self._syncing = asyncio.Lock()
@@ -127,6 +133,8 @@ class InstanceLink:
     def close(self) -> None:
         """No call will be answered any more."""
         self.is_open = False
+        if self._streams is not None:
+            self._streams.close()
         if self._catching_up is not None:
             self._catching_up.cancel()
 
@@ -159,7 +167,7 @@ class InstanceLink:
         self.calls_made += 1
         received = 0
         try:
-            answer = await self._sender(method.path)(raw, timeout=deadline_s)
+            answer = await self._send(method, plugin, raw, deadline_s)
             received = len(answer)
             return method.read(answer)
         except DecodeError as err:
@@ -180,6 +188,15 @@ class InstanceLink:
             self.calls_open -= 1
             if not self.calls_open:
                 self._quiet.set()
+
+    async def _send(self, method: Method[Any], plugin: str, raw: bytes, deadline_s: float) -> bytes:
+        """On the plugin's stream, if the call may travel there and the stream is free."""
+        number = method.number
+        if self._streams is not None and number is not None and len(raw) <= LARGEST_BYTES:
+            stream = self._streams.free(plugin)
+            if stream is not None:
+                return await stream.ask(number, raw, deadline_s)
+        return await self._sender(method.path)(raw, timeout=deadline_s)
 
     def _sender(self, path: str) -> _Send:
         send = self._senders.get(path)
@@ -313,7 +330,7 @@ def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[st
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes + ENVELOPE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),

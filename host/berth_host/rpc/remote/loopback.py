@@ -133,16 +133,12 @@ async def _answered(
         async with asyncio.timeout(timeout_s):
             raw = await asyncio.to_thread(handle, context)
     except TimeoutError as err:
-        raise _rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
+        raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
     except _AbortedError as err:
-        raise _rpc_error(err.code, err.text) from err
+        raise rpc_error(err.code, err.text) from err
     finally:
         context.end()
     return parse(raw)
-
-
-def _rpc_error(code: StatusCode, text: str) -> AioRpcError:
-    return AioRpcError(code, Metadata(), Metadata(), text)
 
 
 def _as_it_is(message: Any) -> Any:

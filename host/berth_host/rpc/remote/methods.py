@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from berth_sdk._wire_scores import Scored, take_field
+from berth_sdk._wire_stream import NUMBERS
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2, state_pb2
 
 R = TypeVar("R")
@@ -17,16 +18,20 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[R]):
-    """One call. `path`: `/berth.plugin.v1.SchedulingService/Filter`; `read`: bytes -> its reply."""
+    """One call. `path`: `/berth.plugin.v1.SchedulingService/Filter`; `read`: bytes -> its reply; `number`:
+    on a stream, None: it never travels on one.
+    """
 
     path: str
     read: Callable[[bytes], R]
+    number: int | None = None
 
 
 def _method(service: Any, name: str, reply: type[R]) -> Method[R]:
     method = service.methods_by_name[name]
     from_string: Callable[[bytes], R] = reply.FromString  # type: ignore[attr-defined]  # every message has it
-    return Method(f"/{service.full_name}/{method.name}", from_string)
+    number = NUMBERS.get(name) if service is _SCHEDULING else None
+    return Method(f"/{service.full_name}/{method.name}", from_string, number)
 
 
 def _scored(service: Any, name: str, reply: type[R], field: str) -> Method[Scored[R]]:
@@ -41,7 +46,7 @@ def _scored(service: Any, name: str, reply: type[R], field: str) -> Method[Score
             scores = getattr(message, field).SerializeToString()
         return Scored(message, number, scores)
 
-    return Method(whole.path, read)
+    return Method(whole.path, read, whole.number)
 
 
 _QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]

@@ -1,0 +1,93 @@
+"""`CallStream`: one plugin's stream for calls of the scheduling cycle, and all of one instance's.
+
+A call on a stream that is open costs half of a call of its own. What fails ends the stream, with the code
+that the call would have ended with; the next call opens another. Used by `InstanceLink`. Source: the
+contract's stream.proto.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import grpc
+from berth_sdk._wire_stream import unwrap_answer, wrap
+from berth_sdk.plugin.v1 import stream_pb2
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+
+from berth_host.rpc.remote.grpc_errors import rpc_error
+
+LARGEST_BYTES: Final = 1024 * 1024
+"""A larger request goes as a call of its own: with its envelope it could be over a limit that it keeps."""
+ENVELOPE_BYTES: Final = 16
+"""By so much an answer on a stream may be longer than one of its own, at most."""
+_SERVICE: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
+_PATH: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
+_Open: TypeAlias = Callable[[], Any]
+
+
+class CallStream:
+    """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -a failure, close-> closed"""
+
+    def __init__(self, open_stream: _Open) -> None:
+        self.busy = False
+        self._open = open_stream
+        self._stream: Any = None
+
+    async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes:
+        """One call. Raises what a call of its own would: AioRpcError, DecodeError, CancelledError."""
+        stream = self._stream
+        if stream is None or stream.done():
+            stream = self._stream = self._open()
+        self.busy = True
+        answered = False
+        try:
+            async with asyncio.timeout(deadline_s):
+                await stream.write(wrap(number, raw))
+                answer = await stream.read()
+            if answer is grpc.aio.EOF:
+                raise rpc_error(StatusCode.UNAVAILABLE, "the stream was closed")
+            try:
+                answers, reply = unwrap_answer(answer)
+            except ValueError as err:
+                raise DecodeError(str(err)) from err
+            if answers != number:
+                raise DecodeError(f"an answer to call {answers} of the stream where {number} was asked")
+            answered = True
+            return reply
+        except TimeoutError as err:
+            raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
+        except asyncio.InvalidStateError as err:
+            raise rpc_error(StatusCode.UNAVAILABLE, "the stream was closed") from err
+        finally:
+            self.busy = False
+            if not answered:
+                self.close()
+
+    def close(self) -> None:
+        """End the stream, and with it a call that is open."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+
+class CallStreams:
+    """The streams of one instance, by plugin, each opened when it is needed."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._method = channel.stream_stream(_PATH)
+        self._streams: dict[str, CallStream] = {}
+
+    def free(self, plugin: str) -> CallStream | None:
+        """The plugin's stream; None: it carries a call already."""
+        stream = self._streams.get(plugin)
+        if stream is None:
+            stream = self._streams[plugin] = CallStream(self._method)
+        return None if stream.busy else stream
+
+    def close(self) -> None:
+        """No call will be answered any more."""
+        for stream in self._streams.values():
+            stream.close()
