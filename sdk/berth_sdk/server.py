@@ -36,7 +36,7 @@ from berth_sdk._optional_services import (
 from berth_sdk._registration import register, stream_calls
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk._stream_servicer import StreamServicer
+from berth_sdk._stream_servicer import OpenStreams, StreamServicer
 from berth_sdk.errors import BerthError
 
 LOG: Final = logging.getLogger("berth_sdk.server")
@@ -67,9 +67,10 @@ class PluginServer:
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self._streams = StreamServicer(self.instance, stream_calls(SCHEDULING, scheduling))
+        self._streams = OpenStreams()
+        streamed = stream_calls(SCHEDULING, scheduling)
         register(self._server, SCHEDULING, scheduling)
-        register(self._server, STREAM, self._streams)
+        register(self._server, STREAM, StreamServicer(self.instance, streamed, self._streams))
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))

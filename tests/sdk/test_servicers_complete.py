@@ -9,6 +9,7 @@ from berth_sdk._handle_client import HandleClient
 from berth_sdk._optional_services import SERVICES
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk._stream_servicer import StreamServicer
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.plugin.v1 import identity_pb2
@@ -18,6 +19,7 @@ SERVICERS = {
     "StateService": StateServicer,
     "QueueService": QueueServicer,
     "SchedulingService": SchedulingServicer,
+    "StreamService": StreamServicer,
 }
 
 

@@ -16,11 +16,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
 from google.protobuf.message_factory import GetMessageClass
 
 SERVICES = (
@@ -29,6 +29,8 @@ SERVICES = (
     queue_pb2.DESCRIPTOR.services_by_name["QueueService"],
     scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"],
 )
+STREAM: Any = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
+ANSWERS: Any = stream_pb2.StreamCallsResponse.DESCRIPTOR.fields_by_name
 SUCCESS = pb.Status(code=pb.Status.CODE_SUCCESS)
 _instances = itertools.count(1)
 
@@ -58,13 +60,18 @@ class ScriptedError(Exception):
 
 
 class ScriptedPlugin:
-    """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims)."""
+    """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims),
+    streamed (how many calls came on a stream). `features`: what it names in the handshake.
+    """
+
+    features: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *plugins: identity_pb2.PluginDescriptor) -> None:
         self.plugins = plugins
         self.instance_id = f"instance-{next(_instances)}"
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
+        self.streamed = 0
         self._server: grpc.aio.Server | None = None
         self._scripts: dict[str, Callable[[Any], Any]] = {}
         self._once: dict[str, list[Callable[[Any], Any]]] = {}
@@ -119,6 +126,24 @@ class ScriptedPlugin:
                     response_serializer=reply_type.SerializeToString,
                 )
             yield grpc.method_handlers_generic_handler(service.full_name, handlers)
+        streaming = grpc.stream_stream_rpc_method_handler(
+            self._calls,
+            request_deserializer=stream_pb2.StreamCallsRequest.FromString,
+            response_serializer=stream_pb2.StreamCallsResponse.SerializeToString,
+        )
+        yield grpc.method_handlers_generic_handler(STREAM.full_name, {"StreamCalls": streaming})
+
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        async for request in requests:
+            self.streamed += 1
+            name = request.WhichOneof("call")
+            answer_type: Any = GetMessageClass(ANSWERS[name].message_type)
+            rpc = ANSWERS[name].message_type.name.removesuffix("Response")
+            reply = await self._unary(rpc, answer_type)(getattr(request, name), context)
+            answer = stream_pb2.StreamCallsResponse()
+            getattr(answer, name).CopyFrom(reply)
+            getattr(answer, name).SetInParent()
+            yield answer
 
     def _unary(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: Any) -> Any:
@@ -162,6 +187,7 @@ class ScriptedPlugin:
             supported=[identity_pb2.ContractVersion(major=1)],
             plugins=self.plugins,
             instance_id=self.instance_id,
+            features=self.features,
         )
         reply.started_at.FromSeconds(int(time.time()))
         return reply

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 import grpc
+from berth_sdk._wire_stream import FEATURE
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from google.protobuf.duration_pb2 import Duration
@@ -27,7 +28,7 @@ from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
-from berth_host.attach.handshake import CALL_STREAM, FEATURES, OFFERED, Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import FEATURES, OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
@@ -292,7 +293,7 @@ class Attachment:
             feed,
             self._trouble.set,
             self._seams.traffic,
-            streams=CALL_STREAM in introduction.features,
+            streams=FEATURE in introduction.features,
         )
 
     async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:

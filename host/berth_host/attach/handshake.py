@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from berth_sdk._wire_stream import FEATURE as CALL_STREAM
+from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
@@ -30,7 +30,7 @@ from berth_host.errors import HostError
 
 OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
-FEATURES: Final = frozenset({CALL_STREAM})
+FEATURES: Final = frozenset({FEATURE})
 """Additive behaviour that the host can do beyond the contract's minor."""
 E = TypeVar("E")
 

@@ -15,6 +15,7 @@ from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.transport import Transport
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk._stream_servicer import StreamServicer
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 from berth_sdk.plugin.v1 import (
     handle_pb2,
@@ -27,6 +28,8 @@ from berth_sdk.plugin.v1 import (
     scheduling_pb2_grpc,
     state_pb2,
     state_pb2_grpc,
+    stream_pb2,
+    stream_pb2_grpc,
 )
 
 SCHEDULING = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
@@ -49,6 +52,11 @@ SERVICERS: list[tuple[Any, type, type]] = [
         identity_pb2.DESCRIPTOR.services_by_name["IdentityService"],
         IdentityServicer,
         identity_pb2_grpc.IdentityServiceServicer,
+    ),
+    (
+        stream_pb2.DESCRIPTOR.services_by_name["StreamService"],
+        StreamServicer,
+        stream_pb2_grpc.StreamServiceServicer,
     ),
     (
         handle_pb2.DESCRIPTOR.services_by_name["HandleService"],

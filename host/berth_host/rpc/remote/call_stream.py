@@ -36,8 +36,10 @@ class CallStream:
         self._open = open_stream
         self._stream: Any = None
 
-    async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes:
-        """One call. Raises what a call of its own would: AioRpcError, DecodeError, CancelledError."""
+    async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes | None:
+        """One call; None: the stream was closed and the call not executed. Raises what a call of its own
+        would: AioRpcError, DecodeError, CancelledError.
+        """
         stream = self._stream
         if stream is None or stream.done():
             stream = self._stream = self._open()
@@ -45,10 +47,11 @@ class CallStream:
         answered = False
         try:
             async with asyncio.timeout(deadline_s):
-                await stream.write(wrap(number, raw))
+                if not await _written(stream, wrap(number, raw)):
+                    return None
                 answer = await stream.read()
             if answer is grpc.aio.EOF:
-                raise rpc_error(StatusCode.UNAVAILABLE, "the stream was closed")
+                return None
             try:
                 answers, reply = unwrap_answer(answer)
             except ValueError as err:
@@ -59,8 +62,6 @@ class CallStream:
             return reply
         except TimeoutError as err:
             raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
-        except asyncio.InvalidStateError as err:
-            raise rpc_error(StatusCode.UNAVAILABLE, "the stream was closed") from err
         finally:
             self.busy = False
             if not answered:
@@ -73,18 +74,27 @@ class CallStream:
             stream.cancel()
 
 
+async def _written(stream: Any, message: bytes) -> bool:
+    """False: the stream had ended before, which this side may hear of no earlier."""
+    try:
+        await stream.write(message)
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return False
+    return True
+
+
 class CallStreams:
     """The streams of one instance, by plugin, each opened when it is needed."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._method = channel.stream_stream(_PATH)
+        self._open: _Open = channel.stream_stream(_PATH)
         self._streams: dict[str, CallStream] = {}
 
     def free(self, plugin: str) -> CallStream | None:
         """The plugin's stream; None: it carries a call already."""
         stream = self._streams.get(plugin)
         if stream is None:
-            stream = self._streams[plugin] = CallStream(self._method)
+            stream = self._streams[plugin] = CallStream(self._open)
         return None if stream.busy else stream
 
     def close(self) -> None:

@@ -195,7 +195,11 @@ class InstanceLink:
         if self._streams is not None and number is not None and len(raw) <= LARGEST_BYTES:
             stream = self._streams.free(plugin)
             if stream is not None:
-                return await stream.ask(number, raw, deadline_s)
+                ends_s = time.monotonic() + deadline_s
+                answer = await stream.ask(number, raw, deadline_s)
+                if answer is not None:
+                    return answer
+                deadline_s = max(ends_s - time.monotonic(), 0.0)
         return await self._sender(method.path)(raw, timeout=deadline_s)
 
     def _sender(self, path: str) -> _Send:

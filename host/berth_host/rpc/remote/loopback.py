@@ -21,8 +21,8 @@ from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from grpc import StatusCode
-from grpc.aio import AioRpcError, Metadata
 
+from berth_host.rpc.remote.grpc_errors import rpc_error
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
 
 

@@ -56,8 +56,9 @@ class StreamServiceServicer(object):
         while another one is open on the stream is made as a call of its own. A deadline is kept by the host:
         it cancels the stream, which cancels the call. The host closes the stream with the attachment.
         Errors: a call that fails ends the stream with the code that it would have ended with, which is read as
-        that call's; the next call opens a new stream. A stream that ends between two calls, with whatever
-        code, is nothing but closed. UNIMPLEMENTED: a violation, as the feature was named.
+        that call's; the next call opens a new stream. A stream that ends between two calls is nothing but
+        closed; one that ends with OK in the place of an answer did not execute the call, which is then made as
+        a call of its own. UNIMPLEMENTED: a violation, as the feature was named.
         Repeat: as the call that is carried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

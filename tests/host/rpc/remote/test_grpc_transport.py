@@ -15,6 +15,7 @@ import pytest
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.cycle import Outcome
+from berth_sdk._wire_stream import FEATURE
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
 from berth_sdk.results import NodeRejections, QueuedPod
@@ -32,6 +33,13 @@ from support.scripted_plugin import (
 )
 
 ALL = ("PRE_FILTER", "FILTER", "POST_FILTER", "PRE_SCORE", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
+
+
+@pytest.fixture(autouse=True, params=["calls", "stream"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of the scheduling cycle as calls of their own, and on a stream."""
+    if request.param == "stream":
+        monkeypatch.setattr(ScriptedPlugin, "features", (FEATURE,))
 
 
 @asynccontextmanager

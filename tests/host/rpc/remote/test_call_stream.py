@@ -1,0 +1,149 @@
+"""A plugin's stream: kept while calls are answered, ended by one that fails, passed by when it is busy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.remote.call_stream import LARGEST_BYTES
+from berth_sdk._wire_stream import FEATURE
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.plugin.v1 import stream_pb2
+from berth_sdk.status import Code
+from support.attached import AttachedHost, at_socket, attached_host
+from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever
+
+POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
+
+
+class Streaming(ScriptedPlugin):
+    """Counts the streams that it is asked to open."""
+
+    features = (FEATURE,)
+    opened = 0
+
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        self.opened += 1
+        async for answer in super()._calls(requests, context):
+            yield answer
+
+
+class Leaving(Streaming):
+    """Ends its stream after every answer, as a server that stops does."""
+
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        async for answer in super()._calls(requests, context):
+            yield answer
+            return
+
+
+class Confused(Streaming):
+    """Answers another call than was asked."""
+
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        async for _ in super()._calls(requests, context):
+            yield stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
+
+
+@asynccontextmanager
+async def attached(tmp_path: Path, plugin: ScriptedPlugin, **options: Any) -> AsyncIterator[AttachedHost]:
+    path = tmp_path / "p.sock"
+    names = [item.name for item in plugin.plugins]
+    async with plugin.serving(path), attached_host(at_socket(path, *names), **options) as host:
+        yield host
+
+
+async def test_calls_of_the_scheduling_cycle_share_one_stream(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        for _ in range(3):
+            cycle = host.cycle()
+            await host.client.pre_filter(cycle, host.nodes)
+            await host.client.filter(cycle, host.nodes)
+            assert (await host.client.reserve(cycle, "n0")).is_success
+            assert (await host.client.pre_bind(cycle, "n0")).status.is_success
+    assert (plugin.opened, plugin.streamed) == (1, 9)
+    assert len(plugin.requests("PreBind")) == 3
+
+
+async def test_an_instance_without_the_feature_gets_calls_of_their_own(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        await host.client.filter(host.cycle(), host.nodes)
+    assert plugin.streamed == 0
+    assert len(plugin.requests("Filter")) == 1
+
+
+async def test_each_plugin_has_a_stream_and_one_waits_for_no_other(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("One", "FILTER"), descriptor("Two", "FILTER"))
+    both = asyncio.Event()
+
+    async def together(_request: Any) -> None:
+        if len(plugin.requests("Filter")) == 2:
+            both.set()
+        await both.wait()
+
+    plugin.on("Filter", together)
+    async with attached(tmp_path, plugin) as host:
+        cycle = host.cycle(budget_s=30.0)
+        await asyncio.gather(*(client.filter(cycle, host.nodes) for client in host.clients.values()))
+    assert (plugin.opened, plugin.streamed) == (2, 2)
+
+
+async def test_a_call_beside_an_open_one_goes_by_itself(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("Demo", "FILTER"))
+    both = asyncio.Event()
+
+    async def together(_request: Any) -> None:
+        if len(plugin.requests("Filter")) == 2:
+            both.set()
+        await both.wait()
+
+    plugin.on("Filter", together)
+    async with attached(tmp_path, plugin) as host:
+        cycles = (host.cycle(budget_s=30.0) for _ in range(2))
+        await asyncio.gather(*(host.client.filter(cycle, host.nodes) for cycle in cycles))
+    assert plugin.streamed == 1
+
+
+async def test_a_deadline_ends_the_stream_and_the_next_call_opens_another(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("Demo", "FILTER"))
+    plugin.once("Filter", for_ever)
+    async with attached(tmp_path, plugin, points={"filter": PointPolicy(0.1, Policy.FAIL)}) as host:
+        late = (await host.client.filter(host.cycle(), host.nodes)).to_list()
+        assert {status.code for status in late} == {Code.ERROR}
+        assert "within 100 ms" in late[0].reasons[0]
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+    assert (plugin.opened, plugin.streamed) == (2, 2)
+
+
+async def test_a_stream_that_the_instance_ended_between_two_calls_is_opened_again(tmp_path: Path) -> None:
+    plugin = Leaving(descriptor("Demo", "RESERVE"))
+    async with attached(tmp_path, plugin) as host:
+        for turn in range(1, 20):
+            cycle = host.cycle()
+            assert (await host.client.reserve(cycle, "n0")).is_success
+            assert len(plugin.requests("Reserve")) == turn
+
+
+async def test_the_answer_to_another_call_is_a_violation(tmp_path: Path) -> None:
+    plugin = Confused(descriptor("Demo", "FILTER"))
+    async with attached(tmp_path, plugin) as host:
+        result = await host.client.filter(host.cycle(), host.nodes)
+        text = result.to_list()[0].reasons[0]
+        assert "answered what is no reply to it" in text
+        assert host.client.stats.violations == 1
+
+
+async def test_a_large_request_goes_by_itself(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("Demo", "FILTER", snapshot=False))
+    async with attached(tmp_path, plugin) as host:
+        cycle = host.cycle()
+        cycle.state("Demo").token = b"x" * LARGEST_BYTES
+        await host.client.filter(cycle, host.nodes)
+    assert plugin.streamed == 0
+    assert len(plugin.requests("Filter")) == 1
