@@ -38,7 +38,7 @@ def strings(parent: Mapping[str, Any], path: str, key: str) -> Mapping[str, str]
     value = parent.get(key)
     if not value:
         return {}
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise ObjectError(f"{path}.{key}", f"must be a map, not {type(value).__name__}")
     for name, text in value.items():
         if not isinstance(text, str):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, cast
 
+from berth_sdk._frozen import draft_of, drafting_copier
 from berth_sdk._object_fields import items, mapping, strings
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -132,12 +134,10 @@ class Pod:
 
     def on_node(self, node_name: str) -> Pod:
         """This pod as it will be once it is bound to `node_name`."""
-        # `dataclasses.replace` costs five times as much, and every cycle needs one.
-        bound = object.__new__(Pod)
-        for name in Pod.__slots__:
-            object.__setattr__(bound, name, getattr(self, name))
-        object.__setattr__(bound, "node_name", node_name)
-        return bound
+        bound = _copied(self)
+        bound.node_name = node_name
+        bound.__class__ = Pod
+        return cast("Pod", bound)
 
     @staticmethod
     def from_object(source: KubeObject | Mapping[str, Any]) -> Pod:
@@ -153,43 +153,48 @@ class Pod:
         node_name = spec.get("nodeName") or ""
         try:
             read = PodSpec.of(spec, status if node_name else None)
+            requests = read.requests
             volumes = items(spec, "volumes")
-            name = metadata.get("name") or ""
-            pod = Pod(
-                name=name,
-                namespace=metadata.get("namespace") or "default",
-                uid=metadata.get("uid") or "",
-                resource_version=metadata.get("resourceVersion") or "",
-                labels=strings(metadata, "metadata", "labels"),
-                annotations=strings(metadata, "metadata", "annotations"),
-                priority=read.priority,
-                requests=read.requests.requests,
-                non_zero_requests=read.requests.non_zero,
-                score_requests=read.requests.score,
-                node_selector=read.node_selector,
-                tolerations=read.tolerations,
-                owner=_controller(metadata),
-                scheduler_name=read.scheduler_name,
-                node_name=node_name,
-                nominated_node=status.get("nominatedNodeName") or "",
-                scheduling_gates=read.scheduling_gates,
-                host_ports=read.host_ports,
-                images=read.images,
-                claims=_claims(name, volumes) if volumes else (),
-                never_preempts=read.never_preempts,
-                terminating=metadata.get("deletionTimestamp") is not None,
-                created_at_s=timestamp(metadata.get("creationTimestamp")),
-                started_at_s=timestamp(status.get("startTime")),
-                object=kube_object,
-            )
-            object.__setattr__(pod, "_read", read)
+            pod = _Draft()
+            pod.name = name = metadata.get("name") or ""
+            pod.namespace = namespace = metadata.get("namespace") or "default"
+            pod.uid = metadata.get("uid") or ""
+            pod.resource_version = metadata.get("resourceVersion") or ""
+            pod.labels = strings(metadata, "metadata", "labels")
+            pod.annotations = strings(metadata, "metadata", "annotations")
+            pod.priority = read.priority
+            pod.requests = requests.requests
+            pod.non_zero_requests = requests.non_zero
+            pod.score_requests = requests.score
+            pod.node_selector = read.node_selector
+            pod.tolerations = read.tolerations
+            pod.owner = _controller(metadata)
+            pod.scheduler_name = read.scheduler_name
+            pod.node_name = node_name
+            pod.nominated_node = status.get("nominatedNodeName") or ""
+            pod.scheduling_gates = read.scheduling_gates
+            pod.host_ports = read.host_ports
+            pod.images = read.images
+            pod.claims = _claims(name, volumes) if volumes else ()
+            pod.never_preempts = read.never_preempts
+            pod.terminating = metadata.get("deletionTimestamp") is not None
+            pod.created_at_s = timestamp(metadata.get("creationTimestamp"))
+            pod.started_at_s = timestamp(status.get("startTime"))
+            pod.object = kube_object
+            pod._signature = None
+            pod._read = read
             # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
-            object.__setattr__(pod, "_pod_affinity", PodAffinity.of_spec(spec, pod.namespace))
-            object.__setattr__(pod, "_volumes", volumes_of(spec, name) if volumes else ())
-            return pod
+            pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
+            pod._volumes = volumes_of(spec, name) if volumes else ()
+            pod.__class__ = Pod
+            return cast("Pod", pod)
         except (AttributeError, TypeError, KeyError) as err:
             # A list where a map is due, a number where a string is due: the shape is wrong somewhere.
             raise ObjectError("", f"not a Pod: {err}") from err
+
+
+_Draft: Final = draft_of(Pod)
+_copied: Final = drafting_copier(Pod, _Draft)
 
 
 def timestamp(text: str | None) -> float | None:
@@ -197,9 +202,15 @@ def timestamp(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        return _unix_seconds(text)
     except (TypeError, ValueError) as err:
         raise ObjectError("", f"{text!r} is not an RFC 3339 time") from err
+
+
+@lru_cache(maxsize=256)
+def _unix_seconds(text: str) -> float:
+    """Remembered: pods come many in a second, and their times have no fractions of one."""
+    moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

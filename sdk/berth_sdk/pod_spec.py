@@ -19,6 +19,7 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 _MAX_SPECS: Final = 256
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
+_OF_RESIZES: Final = ("containerStatuses", "initContainerStatuses", "resources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,13 @@ class PodSpec:
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
         """Read it. `status`: of a pod on a node, whose resizes count; None for the others.
 
+        The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
         Raises ObjectError, AttributeError, TypeError or KeyError for what is malformed.
         """
-        if status is not None:
+        if status is not None and any(status.get(key) is not None for key in _OF_RESIZES):
             return _read(spec, status)
+        if "nodeName" in spec:
+            spec = {key: value for key, value in spec.items() if key != "nodeName"}
         try:
             key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
         except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -79,6 +80,15 @@ def test_on_node_changes_the_node_alone() -> None:
     bound = pod.on_node("a")
     assert (bound.node_name, pod.node_name) == ("a", "")
     assert bound.on_node("") == pod
+    assert all(getattr(bound, name) is getattr(pod, name) for name in Pod.__slots__ if name != "node_name")
+
+
+@pytest.mark.parametrize("pod", [make_pod("web"), make_pod("web").on_node("a")])
+def test_record_is_frozen_and_whole(pod: Pod) -> None:
+    assert type(pod) is Pod
+    assert all(hasattr(pod, name) for name in Pod.__slots__)
+    with pytest.raises(FrozenInstanceError):
+        pod.name = "other"  # type: ignore[misc]  # which is what is tested
 
 
 def test_spec_is_empty_where_only_the_summary_is_known() -> None:

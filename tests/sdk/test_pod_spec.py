@@ -33,6 +33,14 @@ def test_pods_of_one_template_share_what_was_read() -> None:
     assert signature(first) == signature(second)
 
 
+def test_a_pod_on_a_node_shares_with_those_that_wait() -> None:
+    waiting = pod("a", SPEC)
+    bound = pod("a", SPEC | {"nodeName": "n1"}, phase="Running", conditions=[{"type": "PodScheduled"}])
+    assert bound.requests is waiting.requests
+    assert (bound.node_name, waiting.node_name) == ("n1", "")
+    assert signature(bound) == signature(waiting)
+
+
 @pytest.mark.parametrize("field", sorted(SPEC))
 def test_a_spec_that_lacks_a_field_is_another_one(field: str) -> None:
     whole, part = pod("a", SPEC), pod("a", {key: value for key, value in SPEC.items() if key != field})
