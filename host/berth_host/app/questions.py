@@ -99,10 +99,12 @@ class PluginQuestions:
             self._busy,
         )
 
+        local = client.local
+        in_scope = None if local is not None and client.settings.scope is None else client.in_scope
+
         def ask(question: GateQuestion) -> Status | Deferred:
-            if not client.in_scope(question.pod.pod):
+            if in_scope is not None and not in_scope(question.pod.pod):
                 return SUCCESS
-            local = client.local
             if local is None:
                 return batcher.put(question)
             try:
@@ -179,8 +181,9 @@ class PluginQuestions:
             self._busy,
         )
 
+        local = client.local
+
         def ask(question: SortKeyQuestion) -> bytes | Deferred:
-            local = client.local
             if local is None:
                 return batcher.put(question)
             key = local.sort_key(question.pod)

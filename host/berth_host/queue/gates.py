@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 
 from berth_host.queue.hints import Strategy
@@ -59,23 +60,30 @@ class Gates:
         """The pod left the queue: an answer that is still to come is of no use."""
         self._open.pop(info.uid, None)
 
-    def run(self, info: QueuedPodInfo, entry: Entry) -> bool:
-        """True if every gate is open; otherwise the pod is gated."""
-        self.forget(info)
+    def run(
+        self, info: QueuedPodInfo, strategy: Strategy, label: str, passed: frozenset[str] = frozenset()
+    ) -> bool:
+        """True if every gate is open; otherwise the pod is gated. The arguments are those of its `Entry`."""
+        self._open.pop(info.uid, None)
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
+        shown = self._shown(info)
+        open_ones: list[str] = []
         for name in _order(gates, info.gating_plugin):
-            if name in entry.passed:
+            if name in passed:
                 continue
-            status = self._ask(gates[name], name, info, entry)
+            question = GateQuestion(name, shown)
+            status = self._ask(gates[name], question)
             if status is DEFERRED:
+                self._open[info.uid] = _Open(question, info, Entry(strategy, label, passed.union(open_ones)))
                 self._close(info, name, "")
                 return False
             if not status.is_success:
                 self._reject(info, name, status)
                 return False
-            entry = Entry(entry.strategy, entry.label, entry.passed | {name})
-        info.ungate()
+            open_ones.append(name)
+        if info.gating_plugin:
+            info.ungate()
         return True
 
     def keeps(self, alike: Alike, strategy: Strategy, label: str) -> bool:
@@ -89,8 +97,12 @@ class Gates:
             return False
         if name not in info.unschedulable_plugins:
             return False
-        status = self._ask(known.gates[name], name, info, Entry(strategy, label))
-        if status is DEFERRED or status.is_success:
+        question = GateQuestion(name, self._shown(info))
+        status = self._ask(known.gates[name], question)
+        if status is DEFERRED:
+            self._open[info.uid] = _Open(question, info, Entry(strategy, label))
+            return False
+        if status.is_success:
             return False
         self._seams.observer.pod_rejected(name, profile, len(alike.infos))
         return True
@@ -112,17 +124,15 @@ class Gates:
         entry = found.entry
         return found.info, Entry(entry.strategy, entry.label, entry.passed | {question.plugin})
 
-    def _ask(self, gate: Gate, name: str, info: QueuedPodInfo, entry: Entry) -> Status | Deferred:
-        pending = info.uid in self._seams.evicting
-        question = GateQuestion(name, info.as_queued_pod(victims_pending=pending))
+    def _shown(self, info: QueuedPodInfo) -> QueuedPod:
+        return info.as_queued_pod(victims_pending=info.uid in self._seams.evicting)
+
+    def _ask(self, gate: Gate, question: GateQuestion) -> Status | Deferred:
         try:
-            answer = gate(question)
+            return gate(question)
         except Exception as err:  # noqa: BLE001  # whatever a plugin raises, the pod must not be lost
-            self._seams.observer.plugin_raised(name, "PreEnqueue", err)
+            self._seams.observer.plugin_raised(question.plugin, "PreEnqueue", err)
             return Status.error(str(err))
-        if answer is DEFERRED:
-            self._open[info.uid] = _Open(question, info, entry)
-        return answer
 
     def _reject(self, info: QueuedPodInfo, plugin: str, status: Status) -> None:
         info.unschedulable_plugins.add(plugin)

@@ -18,7 +18,7 @@ from berth_sdk.pod import Pod
 
 from berth_host.queue.backoff import Backoff, BackoffQueue
 from berth_host.queue.events import BACKOFF_COMPLETE, POD_ADD, POD_UPDATE
-from berth_host.queue.gates import Entry, Gates
+from berth_host.queue.gates import Gates
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
@@ -78,8 +78,7 @@ class Places:
         if strategy is Strategy.SKIP:
             self._to_pool(info, label)
             return Place.POOL
-        entry = Entry(strategy, label, passed)
-        if not self.gates.run(info, entry):
+        if not self.gates.run(info, strategy, label, passed):
             # A gated pod that is also queued elsewhere stays where it is.
             if info.key not in self.active and info.key not in self.backoff:
                 self._to_pool(info, label)

@@ -223,8 +223,9 @@ class SchedulingQueue:
 
     def activate_named(self, keys: Iterable[str]) -> None:
         """The same for pods by `namespace/name`; those that do not exist are passed over."""
-        found = (self._seams.pods.pod(key) for key in keys)
-        self.activate([pod for pod in found if pod is not None])
+        found = [pod for key in keys if (pod := self._seams.pods.pod(key)) is not None]
+        if found:
+            self.activate(found)
 
     def requeue(self, request: PluginRequest) -> int:
         """A plugin asks for pods through its handle; how many left the pool or their backoff."""
@@ -344,8 +345,10 @@ class SchedulingQueue:
 
     def _enter(self, pod: Pod, label: str) -> None:
         info = QueuedPodInfo(pod, self._now_us())
-        self.places.requeue(info, Strategy.IMMEDIATELY, label)
-        self._settle()
+        if self.places.requeue(info, Strategy.IMMEDIATELY, label) is Place.ACTIVE:
+            self._wake()
+        else:
+            self._settle()
 
     def _reconsider(self, info: QueuedPodInfo, changes: list[QueueEvent]) -> None:
         """A pod in the pool was changed itself."""
@@ -374,9 +377,13 @@ class SchedulingQueue:
 
     def _settle(self) -> None:
         """After every change: wake up who waits for a pod, and see to the timers."""
+        self._wake()
+        self._timers.arm()
+
+    def _wake(self) -> None:
+        """This alone where nothing has come into backoffQ or the pool."""
         if self._readiness.is_awaited and self.has_ready:
             self._readiness.notify()
-        self._timers.arm()
 
     def _now_us(self) -> int:
         return round(self._clock.now_s() * SECOND_US)
