@@ -135,9 +135,12 @@ class Cache:
             return None
         if pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is in the cache, so it cannot be added again")
+        if known.node_name == pod.node_name:
+            self._replace(pod)
+            return None
         self._detach(known)
         self._attach(pod)
-        return known.node_name if known.node_name != pod.node_name else None
+        return known.node_name
 
     def update_pod(self, old: Pod, new: Pod) -> None:
         """A bound pod changed. `old` names the pod; what is uncounted is what the cache had.
@@ -156,8 +159,7 @@ class Cache:
                 f"pod {old.key} ({old.uid}) is on {known.node_name!r} in the cache,"
                 f" updated as {new.uid} on {new.node_name!r}"
             )
-        self._detach(known)
-        self._attach(new)
+        self._replace(new)
 
     def remove_pod(self, pod: Pod) -> None:
         """A pod left its node. `pod` is the last known state, which may not name the node any more.
@@ -219,6 +221,15 @@ class Cache:
         info.add_pod(pod)
         info.usage_generation = self._touch(info)
         self._pods[pod.uid] = pod
+
+    def _replace(self, pod: Pod) -> None:
+        """A newer record of a pod that is on the same node; it is not only assumed any more."""
+        info = self._infos.get(pod.node_name)
+        if info is None or info.replace_pod(pod) is None:
+            raise InvariantError(f"pod {pod.key} ({pod.uid}) is not on {pod.node_name!r}, where it was put")
+        info.usage_generation = self._touch(info)
+        self._pods[pod.uid] = pod
+        self._assumed.discard(pod.uid)
 
     def _detach(self, pod: Pod) -> None:
         info = self._infos.get(pod.node_name)

@@ -56,6 +56,9 @@ class NodeInfo:
     def add_pod(self, pod: Pod) -> None:
         """Append a pod and count it."""
         self.pods.append(pod)
+        self._count(pod)
+
+    def _count(self, pod: Pod) -> None:
         _add(self.requested, pod.requests, 1)
         _add(self.non_zero_requested, pod.non_zero_requests, 1)
         for port in pod.host_ports:
@@ -69,13 +72,35 @@ class NodeInfo:
 
         Ports are a set, not a count: when two pods claim the same one, either's leaving frees it.
         """
-        position = next((i for i, pod in enumerate(self.pods) if pod.uid == uid), None)
-        if position is None:
+        pod = self._take_out(uid)
+        if pod is not None:
+            self._uncount(pod)
+        return pod
+
+    def replace_pod(self, pod: Pod) -> Pod | None:
+        """What `remove_pod` and `add_pod` do together, for a newer record of a pod that is here; answers the
+        older one, None if it is not here. A pod that requests what it did before is not counted anew.
+        """
+        old = self._take_out(pod.uid)
+        if old is None:
             return None
-        pod = self.pods[position]
-        last = self.pods.pop()
-        if last is not pod:
-            self.pods[position] = last
+        self.pods.append(pod)
+        if not _counts_alike(old, pod):
+            self._uncount(old)
+            self._count(pod)
+        return old
+
+    def _take_out(self, uid: str) -> Pod | None:
+        pods = self.pods
+        for position, pod in enumerate(pods):
+            if pod.uid == uid:
+                last = pods.pop()
+                if last is not pod:
+                    pods[position] = last
+                return pod
+        return None
+
+    def _uncount(self, pod: Pod) -> None:
         _add(self.requested, pod.requests, -1)
         _add(self.non_zero_requested, pod.non_zero_requests, -1)
         for port in pod.host_ports:
@@ -87,7 +112,6 @@ class NodeInfo:
                 self.pvc_refs[key] = left
             else:
                 self.pvc_refs.pop(key, None)
-        return pod
 
     def usage(self) -> NodeUsage:
         """A frozen copy of the totals, each capped at int64: columns and messages hold no more."""
@@ -100,6 +124,15 @@ class NodeInfo:
 
     def __repr__(self) -> str:
         return f"NodeInfo({self.name}, {len(self.pods)} pods, generation {self.generation})"
+
+
+def _counts_alike(old: Pod, new: Pod) -> bool:
+    """Whether uncounting one and counting the other changes nothing. Ports are not looked at: counting a pod
+    again brings back a port that another pod's leaving has freed.
+    """
+    if old.host_ports or new.host_ports or old.claims != new.claims:
+        return False
+    return old.requests == new.requests and old.non_zero_requests == new.non_zero_requests
 
 
 def _capped(totals: dict[str, int]) -> dict[str, int]:

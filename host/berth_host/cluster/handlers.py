@@ -85,11 +85,9 @@ class EventHandlers:
 
     def _handle_pod(self, event: WatchEvent) -> None:
         new = None if event.new is None else Pod.from_object(event.new)
-        if new is not None and _is_finished(new):
-            # Its containers are gone for good: for scheduling it has left the cluster.
-            new = None
-        seen = event.new or event.old
-        if new is None:
+        if new is None or _is_finished(new):
+            # Gone, or its containers are for good: for scheduling it has left the cluster.
+            seen = event.new or event.old
             old = None if seen is None else self._stores.pod(_pod_key(seen))
             if seen is not None and old is not None and _is_same(seen, old.uid):
                 self._pod_deleted(old)
@@ -126,8 +124,11 @@ class EventHandlers:
 
     def _assigned(self, pod: Pod) -> None:
         """A pod is on a node: one of ours that was bound, or somebody else's."""
-        with _logging_refusal(pod.key):
+        try:
             reserved_on = self._cache.add_pod(pod)
+        except CacheError as err:
+            _log_refusal(pod.key, err)
+        else:
             if reserved_on is not None:
                 log.warning("pod.bound_elsewhere", pod=pod.key, node=pod.node_name, reserved_on=reserved_on)
         self._queue.move_all(QueueEvent(ASSIGNED_POD, ActionType.ADD, new=pod))
@@ -228,7 +229,11 @@ def _logging_refusal(name: str) -> Iterator[None]:
     try:
         yield
     except CacheError as err:
-        log.error("cache.event_refused", object=name, error=str(err))
+        _log_refusal(name, err)
+
+
+def _log_refusal(name: str, err: CacheError) -> None:
+    log.error("cache.event_refused", object=name, error=str(err))
 
 
 def _is_finished(pod: Pod) -> bool:

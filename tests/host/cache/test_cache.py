@@ -80,6 +80,29 @@ def test_confirmation_replaces_the_assumed_record(cache: Cache) -> None:
     assert requested(cache) == {"cpu": 100, "memory": 10}
 
 
+def test_newer_record_comes_last_on_its_node_and_counts_by_what_it_says(cache: Cache) -> None:
+    for name in "abcd":
+        cache.add_pod(pod(name))
+    cache.update_pod(pod("b"), pod("b", resource_version="2"))
+    cache.update_pod(pod("a"), pod("a", requests={"cpu": 300}, claims=("disk",)))
+    info = cache.node_info("n1")
+    assert info is not None
+    assert [one.name for one in info.pods] == ["b", "d", "c", "a"]
+    assert (info.requested, info.pvc_refs) == ({"cpu": 600, "memory": 30}, {"default/disk": 1})
+
+
+def test_confirmed_pod_brings_back_a_port_that_another_ones_leaving_freed(cache: Cache) -> None:
+    ports = (HostPort("", "", 80),)
+    cache.assume(pod("a", host_ports=ports))
+    cache.add_pod(pod("b", host_ports=ports))
+    cache.remove_pod(pod("b"))
+    info = cache.node_info("n1")
+    assert info is not None
+    assert info.host_ports == set()
+    cache.add_pod(pod("a", host_ports=ports))
+    assert info.host_ports == {HostPort("0.0.0.0", "TCP", 80)}
+
+
 def test_pod_bound_to_another_node_than_assumed_moves_there(cache: Cache) -> None:
     cache.add_node(Node(name="n2"))
     cache.assume(pod("a"))

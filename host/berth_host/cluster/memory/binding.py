@@ -20,17 +20,19 @@ def bound(pod: KubeObject, node_name: str, now: str) -> dict[str, Any]:
     check_object_name(problems, node_name, "target.name")
     if problems.found:
         raise InvalidError("pods", pod.ref.key, problems.found)
-    if pod.get("metadata.deletionTimestamp") is not None:
+    parsed = pod.parsed
+    spec = parsed["spec"]
+    if parsed["metadata"].get("deletionTimestamp") is not None:
         raise ConflictError("pods", pod.ref.key, "is being deleted, cannot be assigned to a host")
-    if pod.get("spec.nodeName"):
-        text = f'is already assigned to node "{pod.get("spec.nodeName")}"'
+    if spec.get("nodeName"):
+        text = f'is already assigned to node "{spec["nodeName"]}"'
         raise ConflictError("pods", pod.ref.key, text)
-    if pod.get("spec.schedulingGates"):
+    if spec.get("schedulingGates"):
         raise ConflictError("pods", pod.ref.key, "has non-empty .spec.schedulingGates")
-    status = dict(pod.get("status") or {})
+    status = dict(parsed.get("status") or {})
     status.pop("nominatedNodeName", None)
     status["conditions"] = _with_scheduled(status.get("conditions") or [], now)
-    return dict(pod.parsed) | {"spec": pod.parsed["spec"] | {"nodeName": node_name}, "status": status}
+    return {**parsed, "spec": {**spec, "nodeName": node_name}, "status": status}
 
 
 def _with_scheduled(conditions: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:

@@ -151,9 +151,10 @@ class ApiServer:
     def _prepared(self, kind: Kind, obj: JsonObject, restore: bool) -> Object:
         given = obj.get("metadata") or {}
         version = self.store.next_version()
-        metadata = {key: value for key, value in given.items() if key != "managedFields"}
-        annotations = metadata.get("annotations") or {}
-        if LAST_APPLIED in annotations:
+        metadata = dict(given)
+        metadata.pop("managedFields", None)
+        annotations = metadata.get("annotations")
+        if annotations and LAST_APPLIED in annotations:
             metadata["annotations"] = {k: v for k, v in annotations.items() if k != LAST_APPLIED}
         if not metadata.get("name"):
             metadata["name"] = f"{metadata['generateName']}{version:05x}"
@@ -163,14 +164,17 @@ class ApiServer:
             metadata.pop("namespace", None)
         # Unique and the same in every run: the counter, in the form of a version 4 UUID.
         fresh = {"uid": f"00000000-0000-4000-8000-{version:012x}", "creationTimestamp": self._now()}
-        kept = {key: metadata[key] for key in fresh if restore and metadata.get(key)}
-        if not restore:
+        metadata["generation"] = 1
+        if restore:
+            metadata |= {key: value for key, value in fresh.items() if not metadata.get(key)}
+        else:
+            metadata |= fresh
             metadata.pop("deletionTimestamp", None)
-        prepared = dict(obj) | {"metadata": metadata | {"generation": 1} | fresh | kept}
+        prepared = {**obj, "metadata": metadata}
         if not restore and not kind.keeps_status:
             prepared.pop("status", None)
         if kind is POD:
-            prepared["status"] = new_pod_status(prepared, str(fresh["creationTimestamp"]))
+            prepared["status"] = new_pod_status(prepared, fresh["creationTimestamp"])
         return prepared
 
     def _replace(self, kind: Kind, current: KubeObject, wanted: Object, subresource: str) -> KubeObject:
@@ -218,6 +222,8 @@ class ApiServer:
 
     def _stored(self, kind: Kind, key: str, obj: Object) -> KubeObject:
         stored = self.store.put(kind, key, obj)
+        if kind is POD:
+            return stored
         if kind.kind == "PriorityClass":
             self._admission.priorities.keep(stored)
         elif kind.kind == "StorageClass" and is_default_class(obj):

@@ -42,10 +42,11 @@ class ObjectStore:
 
     def put(self, kind: Kind, key: str, obj: dict[str, Any]) -> KubeObject:
         """Store a new object or a new version; `obj` belongs to the store from now on."""
-        metadata = obj["metadata"] | {"resourceVersion": str(self.next_version())}
-        stored = KubeObject.of(obj | {"metadata": metadata})
-        old = self._objects[kind.resource].get(key)
-        self._objects[kind.resource][key] = stored
+        obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.next_version())}
+        stored = KubeObject(kind.api_version, kind.kind, parsed=obj)
+        objects = self._objects[kind.resource]
+        old = objects.get(key)
+        objects[key] = stored
         self._tell(WatchEvent(kind.kind, old, stored))
         return stored
 
