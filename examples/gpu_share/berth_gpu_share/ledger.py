@@ -26,6 +26,8 @@ from berth_gpu_share.requests import (
 
 MAX_GPUS: Final = 64
 """Of one node; more are not used."""
+SWEEP_AT: Final = 64
+"""So many reservations, and twice as many as were alive when last looked at, are looked through."""
 
 
 class Placement(NamedTuple):
@@ -47,8 +49,10 @@ class Ledger:
         self.free: NDArray[np.int64] = np.zeros((1, 0), dtype=np.int64)
         self.gpu_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._whole: NodeTable | None = None
         self._pods: PodTable | None = None
         self._reserved: dict[str, Placement] = {}
+        self._sweep_at = SWEEP_AT
 
     # --- reservations ------------------------------------------------------------------------------
 
@@ -67,6 +71,9 @@ class Ledger:
     def update(self, nodes: NodeTable) -> None:
         """Read the nodes that changed since the last call: usually one or two, of however many."""
         whole = nodes.whole
+        if whole is self._whole:  # nothing changed: the table is another one as soon as anything does
+            return
+        self._whole = whole
         if whole.pods is not self._pods:  # another snapshot altogether: generations start anew
             self._pods = whole.pods
             self._generation = np.zeros(0, dtype=np.int64)
@@ -75,9 +82,8 @@ class Ledger:
         for position in changed.tolist():
             self._read(whole, position)
         self._generation[whole.rows] = whole.generation
-        for uid in list(self._reserved):
-            if whole.pods.position(uid) is None:  # it is not on its node any more
-                self._reserved.pop(uid, None)
+        if len(self._reserved) >= self._sweep_at:
+            self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
         """Which GPUs a pod on a node has; None: none. Where nobody knows: each of them, to be safe."""
@@ -140,6 +146,13 @@ class Ledger:
             placement = self.placement(pod, gpu_count)
             if placement is not None:
                 free[list(placement.indices)] -= placement.milli
+
+    def _sweep(self, pods: PodTable) -> None:
+        """Forget pods that are no reservations any more; seldom, so that a call costs what changed."""
+        for uid in list(self._reserved):
+            if not pods.is_assumed(uid):  # bound, or not on its node any more
+                self._reserved.pop(uid, None)
+        self._sweep_at = max(SWEEP_AT, 2 * len(self._reserved))
 
     def _grow(self, slots: int) -> None:
         more = slots - len(self._generation)

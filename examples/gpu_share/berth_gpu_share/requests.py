@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from berth_sdk import Pod
@@ -35,25 +35,38 @@ class GpuRequest:
 
 def request_of(pod: Pod) -> GpuRequest | None:
     """What the pod asks for; None: no GPU. Raises RequestError."""
-    told = pod.annotations
+    told, requested = pod.annotations.get, pod.requests.get
+    return _request(told(GPU_COUNT), told(GPU_MILLI), told(GPU_MODEL), requested(GPU), requested(GPU_MILLI))
+
+
+@lru_cache(maxsize=4096)
+def _request(
+    count_text: str | None,
+    milli_text: str | None,
+    model_text: str | None,
+    requested_count: int | None,
+    requested_milli: int | None,
+) -> GpuRequest | None:
+    """Read once for all pods that ask for the same."""
     # A request of 0 asks for nothing; one of `gpu-milli` alone does not say of how many GPUs.
-    requested_any = pod.requests.get(GPU, 0) or pod.requests.get(GPU_MILLI, 0)
-    if not requested_any and not any(key in told for key in (GPU_MILLI, GPU_COUNT, GPU_MODEL)):
+    if not (requested_count or requested_milli) and count_text is milli_text is model_text is None:
         return None
-    count = _number(told, GPU_COUNT, pod.requests.get(GPU, 0) or 1)
-    milli = _number(told, GPU_MILLI, WHOLE)
+    count = _number(GPU_COUNT, count_text, requested_count or 1)
+    milli = _number(GPU_MILLI, milli_text, WHOLE)
     if milli > WHOLE:
         raise RequestError(
             f"annotation {GPU_MILLI} is {milli}: one GPU has {WHOLE}, ask for several with {GPU_COUNT}"
         )
-    for resource, wanted in ((GPU, count), (GPU_MILLI, count * milli)):
-        requested = pod.requests.get(resource, wanted)
-        if requested != wanted:
+    for resource, wanted, requested in (
+        (GPU, count, requested_count),
+        (GPU_MILLI, count * milli, requested_milli),
+    ):
+        if requested is not None and requested != wanted:
             raise RequestError(
                 f"the pod requests {requested} of {resource}, its annotations ask for {wanted}"
             )
-    models = frozenset(filter(None, (name.strip() for name in told.get(GPU_MODEL, "").split("|"))))
-    if GPU_MODEL in told and not models:
+    models = frozenset(filter(None, (name.strip() for name in (model_text or "").split("|"))))
+    if model_text is not None and not models:
         raise RequestError(f"annotation {GPU_MODEL} names no model: write one, or several as 'A|B'")
     return GpuRequest(count, milli, models)
 
@@ -72,8 +85,7 @@ def write_indices(indices: tuple[int, ...]) -> str:
     return ",".join(map(str, indices))
 
 
-def _number(told: Mapping[str, str], key: str, default: int) -> int:
-    text = told.get(key)
+def _number(key: str, text: str | None, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) > 0):
