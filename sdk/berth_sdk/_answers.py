@@ -20,7 +20,7 @@ from berth_sdk.status import Status, Verdicts
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Any, Any, T]
 # What methods answer nearly always; asking `isawaitable` costs more than all else a point does here.
-_PLAIN: Final = frozenset(
+PLAIN: Final = frozenset(
     {
         type(None),
         bool,
@@ -43,7 +43,7 @@ _PLAIN: Final = frozenset(
 
 def must_wait(answer: T | Awaitable[T]) -> TypeGuard[Awaitable[T]]:
     """Whether an answer has to be awaited."""
-    return type(answer) not in _PLAIN and isawaitable(answer)
+    return type(answer) not in PLAIN and isawaitable(answer)
 
 
 def begun(answer: T | Awaitable[T]) -> T | Awaitable[T]:

@@ -8,7 +8,7 @@ method, so that a slip such as `return True` is found at once, in process and re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from berth_sdk.results import (
 from berth_sdk.sort_keys import MAX_KEY_BYTES
 from berth_sdk.status import SUCCESS, Status, Verdicts
 
+INT64: Final = np.dtype(np.int64)
 R = TypeVar("R", PermitResult, PreBindResult, ReserveResult, BindResult)
 
 
@@ -130,6 +131,9 @@ class Answers:
             if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
                 raise self._wrong(method, answer, f"an array of {count} integers")
             answer = np.asarray(answer, dtype=None if len(answer) else np.int64)
+        if answer.dtype is INT64 and answer.shape == (count,):
+            plain: NDArray[np.int64] = answer
+            return plain
         if answer.ndim != 1 or answer.dtype.kind not in "iu":
             raise PluginAnswerError(
                 f"{self._plugin}.{method} answered an array of {answer.dtype} with {answer.ndim} dimensions:"

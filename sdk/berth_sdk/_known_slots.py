@@ -6,7 +6,7 @@ a mask. Used by `_shared_columns`, and by the host for what its plugins share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -45,10 +45,12 @@ class KnownSlots:
         self._mask[:] = False
         self._unknown = None
 
-    def forget(self, slots: Sequence[int]) -> None:
-        """These are not known any more; all of them are below the length."""
+    def forget(self, slots: Collection[int]) -> None:
+        """These are not known any more. Those beyond the length never were."""
+        length = len(self._mask)
         for slot in slots:
-            self._mask[slot] = False
+            if slot < length:
+                self._mask[slot] = False
         if self._unknown is not None:
             self._unknown.update(slots)
             if len(self._unknown) > _FEW:
@@ -68,7 +70,9 @@ class KnownSlots:
         if not self._unknown:
             return _NO_ROWS
         found = [nodes.position_of_slot(slot) for slot in self._unknown]
-        return np.asarray(sorted(at for at in found if at is not None), dtype=np.intp)
+        known = [at for at in found if at is not None]
+        known.sort()
+        return np.array(known, dtype=np.intp)
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
         """These are known now. `in_use`: how many slots have a node, and may be asked about."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from berth_sdk._answers import Steps, must_wait, run
+from berth_sdk._answers import PLAIN, Steps, must_wait, run
 from berth_sdk._convert import Answers
 from berth_sdk._declarations import PARAMETERS
 from berth_sdk._shared_columns import RowColumn, RowColumns, SharedAnswers, TableAnswers
@@ -110,6 +110,8 @@ class PluginRuntime:
         """Verdicts over the candidates. With `eager` scores come along where the descriptor says so."""
         eager = eager and self.descriptor.eager
         shared = self._shared.verdicts
+        if shared is None and not eager:
+            return self._own_filter(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes, eager))
         column = shared.column(pod, nodes)
@@ -139,6 +141,8 @@ class PluginRuntime:
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
         shared = self._shared.scores
+        if shared is None:
+            return self._own_score(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
             return run(self._score(state, pod, nodes))
         column = shared.column(pod, nodes)
@@ -227,7 +231,9 @@ class PluginRuntime:
 
     def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]:
         answer = self._method(method)(*args)
-        return _read_later(read, answer) if must_wait(answer) else read(answer)
+        if type(answer) in PLAIN or not must_wait(answer):
+            return read(answer)
+        return _read_later(read, answer)
 
     def _read_reserve(self, answer: Any) -> ReserveResult | None:
         pre_binds = self._has("pre_bind")
@@ -243,7 +249,7 @@ class PluginRuntime:
         result = None if table is None else table.find(pod, nodes)
         if result is None:
             writes = state.writes
-            result = yield from self._ask_filter(state, pod, nodes)
+            result = yield self._own_filter(state, pod, nodes)
             if table is not None and state.writes == writes:
                 table.keep(pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
@@ -263,7 +269,7 @@ class PluginRuntime:
         errors = False
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            result = yield from self._ask_filter(state, pod, asked)
+            result = yield self._own_filter(state, pod, asked)
             if result.eager_scores is not None or result.skip_score:
                 # What comes beside the verdicts is about this call: such a plugin is asked in full.
                 self._shared.verdicts = None
@@ -277,13 +283,15 @@ class PluginRuntime:
         result = FilterResult(verdicts)
         return (yield from self._with_scores(state, pod, nodes, result)) if eager else result
 
-    def _ask_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
+    def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """The plugin's own answer for every row."""
-        if self._has("filter_nodes"):
-            answer = yield self._method("filter_nodes")(state, pod, nodes)
-            result = self._read.filter_nodes(answer, len(nodes))
-            self._check_eager(result)
-            return result
+        if "filter_nodes" not in self._methods:
+            return run(self._filter_each(state, pod, nodes))
+        return self._ask(
+            "filter_nodes", lambda answer: self._read_filter(answer, len(nodes)), state, pod, nodes
+        )
+
+    def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         function = self._method("filter")
         read = self._read.status
         statuses: list[Status] = []
@@ -292,13 +300,15 @@ class PluginRuntime:
             statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
         return FilterResult(_grouped(statuses))
 
-    def _check_eager(self, result: FilterResult) -> None:
+    def _read_filter(self, answer: Any, count: int) -> FilterResult:
+        result = self._read.filter_nodes(answer, count)
         if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
             raise PluginAnswerError(
                 f"{self.descriptor.name}.filter_nodes answered eager scores with normalization"
                 f" {self.descriptor.normalization.name}: declare HOST_MAX, HOST_MAX_REVERSED, HOST_MIN_MAX or"
                 " NONE if a score does not depend on the other candidates, else leave them out"
             )
+        return result
 
     def _with_scores(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
@@ -343,7 +353,7 @@ class PluginRuntime:
         scores = None if table is None else table.find(pod, nodes)
         if scores is None:
             writes = state.writes
-            scores = yield from self._ask_score(state, pod, nodes)
+            scores = yield self._own_score(state, pod, nodes)
             if table is not None and state.writes == writes:
                 table.keep(pod, nodes, scores)
         return scores
@@ -353,14 +363,22 @@ class PluginRuntime:
     ) -> Steps[NDArray[np.int64]]:
         """Ask about the rows that moved, and remember what was said."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        column.keep(nodes, missing, (yield from self._ask_score(state, pod, asked)))
+        column.keep(nodes, missing, (yield self._own_score(state, pod, asked)))
         return column.read(nodes)
 
-    def _ask_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+    def _own_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """The plugin's own score of every row."""
-        if self._has("score_nodes"):
-            answer = yield self._method("score_nodes")(state, pod, nodes)
-            return self._read.scores("score_nodes", answer, len(nodes))
+        if "score_nodes" not in self._methods:
+            return run(self._score_each(state, pod, nodes))
+        return self._ask(
+            "score_nodes",
+            lambda answer: self._read.scores("score_nodes", answer, len(nodes)),
+            state,
+            pod,
+            nodes,
+        )
+
+    def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
         function = self._method("score")
         scores: list[int] = []
         for node in nodes:

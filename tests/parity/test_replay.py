@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from berth_host.app.registry import ClassRegistry
 from berth_host.framework import score_table
-from berth_host.framework.framework import Framework
+from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc import normalize
 from berth_host.scheduler.algorithm import Algorithm
@@ -224,8 +224,8 @@ def test_reads_files_in_order_and_skips_others(tmp_path: Path) -> None:
 
 
 def _one_filter_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Framework._asked
-    monkeypatch.setattr(Framework, "_asked", lambda self, *args: asked(self, *args)[:-1])
+    about = Asked.about
+    monkeypatch.setattr(Asked, "about", lambda self, *args: about(self, *args)[:-1])
 
 
 def _one_plugin_not_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from berth_sdk import _known_slots
 from berth_sdk._known_slots import KnownSlots
 from berth_sdk.node import Node
 from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.tables.node_columns import NodeUsage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,12 +63,24 @@ def test_slots_that_came_later_are_not_known() -> None:
 
 def test_rows_taken_by_the_same_positions_are_the_same_array() -> None:
     table = NodeTable(columns())
-    positions = table.take([1, 3]).rows.copy()
+    positions = np.arange(NODES)[::-1].copy()
     assert table.take(positions).rows is not table.take(positions).rows
     positions.flags.writeable = False
     taken = table.take(positions)
     assert taken.rows is table.take(positions).rows
-    assert taken.rows.tolist() == [1, 3]
+    assert taken.rows.tolist() == list(range(NODES))[::-1]
     assert not taken.rows.flags.writeable
     other = NodeTable(columns())
     assert other.take(positions).rows is not taken.rows
+
+
+def test_tables_of_the_same_few_rows_are_one_until_anything_moves() -> None:
+    made = columns()
+    table = NodeTable(made)
+    taken = table.take([1, 3])
+    assert taken is NodeTable.of(made).take(np.asarray([1, 3]))
+    assert table.take([1, 2]).rows.tolist() == [1, 2]
+    assert taken.requested_of(("cpu", "memory")).tolist() == [[0, 0], [0, 0]]
+    made.set_usage(3, NodeUsage(requested={"cpu": 5}))
+    assert NodeTable(made).take([1, 3]).requested_of(("cpu", "memory")).tolist() == [[0, 5], [0, 0]]
+    assert NodeTable(made).take([3, 1]).requested_of(("memory", "cpu")).tolist() == [[0, 0], [5, 0]]

@@ -27,9 +27,9 @@ class Cycle:
     nodes: NodeTable
     known: KnownPods | None = None
     """What plugins said about equal pods before; None: nothing that could be kept."""
-    skip: set[str] = field(default_factory=set)
+    skip: frozenset[str] = frozenset()
     """Plugins that have nothing to do with this pod, to the end of the cycle."""
-    skip_filter: set[str] = field(default_factory=set)
+    skip_filter: frozenset[str] = frozenset()
     skip_score: set[str] = field(default_factory=set)
     skip_pre_bind: set[str] = field(default_factory=set)
     parallel_pre_bind: set[str] = field(default_factory=set)

@@ -11,7 +11,7 @@ Called by `Framework`. A plugin in a process of its own keeps its answers there 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from berth_sdk._shared_columns import pod_key
@@ -32,6 +32,7 @@ from berth_host.rpc.client import PluginClient
 
 MAX_SIGNATURES: Final = 64
 SkipVersion: TypeAlias = Callable[[Pod, NodeTable], Hashable | None]
+Filters: TypeAlias = tuple[PluginClient, ...]
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 _SHARED_POINTS: Final = frozenset(
     {
@@ -65,38 +66,51 @@ class KnownPods:
 
     def __init__(self, nodes: NodeTable) -> None:
         self.pre_filters: dict[str, PreFilterResult] = {}
+        self.pre_filtered: tuple[tuple[PluginClient, ...], frozenset[str], frozenset[str]] | None = None
+        """Once all of these have an answer that is kept: who skips Filter, and who the whole cycle."""
         self.pre_scores: dict[str, Status] = {}
         self.states: dict[str, CycleState] = {}
         self.skip_versions: dict[str, Hashable] = {}
         """By plugin, in the current cycle; None: its SKIP holds for this pod alone."""
         self.verdicts = SharedVerdicts()
-        self.crowded = SharedNominated()
         self.scores = SharedScores()
+        self._crowded: SharedNominated | None = None
         columns = nodes._columns
         self._moved = columns.moved.position
         self._node_moved = columns.node_moved.position
         self._nodes_version = columns.nodes_version
+
+    @property
+    def crowded(self) -> SharedNominated:
+        """The verdicts on nodes with the pods that are nominated to them; seldom are there any."""
+        if self._crowded is None:
+            self._crowded = SharedNominated()
+        return self._crowded
 
     def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows that moved since the last time."""
         moved = columns.moved.since(self._moved)
         node_moved = columns.node_moved.since(self._node_moved)
         self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        shared: Sequence[SharedVerdicts | SharedScores] = (
+            (self.verdicts, self.scores)
+            if self._crowded is None
+            else (self.verdicts, self._crowded, self.scores)
+        )
         if moved is None or node_moved is None:
-            self.verdicts.clear()
-            self.crowded.clear()
-            self.scores.clear()
+            for one in shared:
+                one.clear()
         elif moved or node_moved:
-            self.verdicts.forget(moved, node_moved)
-            self.crowded.forget(moved, node_moved)
-            self.scores.forget(moved, node_moved)
+            slots, node_slots = set(moved), set(node_moved)
+            for one in shared:
+                one.forget(slots, node_slots)
         if self._nodes_version != columns.nodes_version:
             self._nodes_version = columns.nodes_version
-            self.verdicts.forget_about_all_nodes()
-            self.crowded.forget_about_all_nodes()
-            self.scores.forget_about_all_nodes()
+            for one in shared:
+                one.forget_about_all_nodes()
             # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
             self.pre_filters.clear()
+            self.pre_filtered = None
             self.pre_scores.clear()
             self.states.clear()
 
@@ -109,7 +123,8 @@ class KnownPods:
             except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
                 version = None
             if version is None or seen.get(plugin) != version:
-                self.pre_filters.pop(plugin, None)
+                if self.pre_filters.pop(plugin, None) is not None:
+                    self.pre_filtered = None
                 self.pre_scores.pop(plugin, None)
                 self.states.pop(plugin, None)
                 seen[plugin] = version
@@ -158,6 +173,7 @@ class EqualPods:
             if client.name in self.by_row
             and any(need.kind is NeedKind.OBJECT for need in client.descriptor.state_needs)
         ]
+        self._split: tuple[Filters, Filters, Filters] = ((), (), ())
         self._max = max_signatures
         self._known: OrderedDict[bytes, KnownPods] = OrderedDict()
         self._table: NodeColumns | None = None
@@ -192,12 +208,21 @@ class EqualPods:
         cycle.context.inherited = known.states
         return known
 
+    def split(self, clients: Filters) -> tuple[Filters, Filters]:
+        """(those in front that share their verdicts, the rest). Behind one that does not share, no plugin
+        may: it must not reject what another one rejects.
+        """
+        if self._split[0] is not clients:
+            count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
+            self._split = clients, clients[:count], clients[count:]
+        return self._split[1], self._split[2]
+
     def keep_pre_filter(
         self, known: KnownPods, client: PluginClient, cycle: Cycle, answer: PreFilterResult
-    ) -> None:
-        """Keep what `client` answered, if it holds for equal pods."""
+    ) -> bool:
+        """Keep what `client` answered, if it holds for equal pods; whether it does."""
         if client.is_failing or answer.eligible is not None or answer.eager_filter is not None:
-            return
+            return False
         code, plugin = answer.status.code, client.name
         if plugin in self.by_row:
             holds = code is Code.SUCCESS or code is Code.SKIP
@@ -206,5 +231,8 @@ class EqualPods:
                 plugin in self._skips_for_good or known.skip_versions.get(plugin) is not None
             )
         # A plugin that skipped may still be asked at PostFilter, and find there what it wrote.
-        if holds and known.keep_state(plugin, cycle):
-            known.pre_filters[plugin] = answer
+        if not holds or not known.keep_state(plugin, cycle):
+            return False
+        known.pre_filters[plugin] = answer
+        known.pre_filtered = None
+        return True

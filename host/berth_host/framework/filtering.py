@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from berth_sdk.extension_points import PodSensitivity
@@ -140,3 +141,15 @@ def _adjacent_remote(clients: Sequence[PluginClient], start: int) -> Sequence[Pl
 
 def _table(statuses: NodeStatuses, rows: Rows) -> NodeTable:
     return statuses.table if len(rows) == len(statuses.table) else statuses.table.take(rows)
+
+
+def all_rows(table: NodeTable) -> Rows:
+    """The positions of all rows of a table; read-only."""
+    return _positions(len(table))
+
+
+@lru_cache(maxsize=4)
+def _positions(count: int) -> Rows:
+    positions = np.arange(count, dtype=np.intp)
+    positions.flags.writeable = False
+    return positions

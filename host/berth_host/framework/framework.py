@@ -9,47 +9,27 @@ Source: kube-scheduler `framework/runtime/framework.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, NodeRejections, PatchOutcome, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
+from berth_host.framework.asked import Asked
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.equal_pods import EqualPods
 from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.nominated import NominatedPods
+from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
+from berth_host.framework.pre_filtering import pre_filter
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class PreFilterOutcome:
-    """`eligible`: the only nodes left, or None for all; `restricting`: the plugins that narrowed.
-
-    `status` is SUCCESS, a rejection (signed by its plugin, or by none when several plugins left no node
-    together), or an error.
-    """
-
-    status: Status
-    eligible: frozenset[str] | None = None
-    restricting: tuple[str, ...] = ()
-
-    @property
-    def absent(self) -> Status:
-        """The status of the nodes that were not asked about."""
-        if self.eligible is None:
-            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
-        return Status.unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(self.restricting))}]")
 
 
 class Framework:
@@ -65,43 +45,20 @@ class Framework:
         self.profile = profile
         self.waiting_pods = waiting_pods
         self._pre_bind = pre_bind
-        self._plugins = {point: tuple(plugins.get(point, ())) for point in ExtensionPoint}
-        self._always_asked = {
-            point: [plugin.client for plugin in found]
-            for point, found in self._plugins.items()
-            if all(plugin.client.always_asked_at(point) for plugin in found)
-        }
-        self._scores_all = all(
-            plugin.client.always_asked_at(ExtensionPoint.SCORE)
-            for plugin in self._plugins[ExtensionPoint.SCORE]
-        )
+        self._asked = Asked(plugins)
+        self._score = tuple(plugins.get(ExtensionPoint.SCORE, ()))
+        self._scores_all = all(plugin.client.always_asked_at(ExtensionPoint.SCORE) for plugin in self._score)
         self.clients: tuple[PluginClient, ...] = tuple(
-            {
-                plugin.client.name: plugin.client for point in self._plugins.values() for plugin in point
-            }.values()
+            {client.name: client for point in ExtensionPoint for client in self.plugins_at(point)}.values()
         )
-        self._pre_scoring = frozenset(
-            plugin.client.name for plugin in self._plugins[ExtensionPoint.PRE_SCORE]
-        )
+        self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
         # A plugin in the host holds nothing for a cycle but its state, which goes with the cycle.
         self._remote = [client for client in self.clients if client.is_remote]
         self.equal_pods = EqualPods(self.clients)
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """The plugins of one point, in order."""
-        return tuple(plugin.client for plugin in self._plugins[point])
-
-    def _asked(self, point: ExtensionPoint, pod: Pod, skip: set[str] | None = None) -> Sequence[PluginClient]:
-        always = self._always_asked.get(point)
-        if always is not None:
-            return [client for client in always if client.name not in skip] if skip else always
-        return [
-            plugin.client
-            for plugin in self._plugins[point]
-            if (not skip or plugin.client.name not in skip)
-            and point in plugin.client.points
-            and plugin.client.in_scope(pod)
-        ]
+        return self._asked.at(point)
 
     @property
     def has_remote(self) -> bool:
@@ -111,12 +68,12 @@ class Framework:
     @property
     def has_post_filters(self) -> bool:
         """Whether anybody can help when no node fits."""
-        return bool(self._plugins[ExtensionPoint.POST_FILTER])
+        return bool(self.plugins_at(ExtensionPoint.POST_FILTER))
 
     @property
     def has_scores(self) -> bool:
         """Whether any Score plugin is configured."""
-        return bool(self._plugins[ExtensionPoint.SCORE])
+        return bool(self._score)
 
     def end_cycle(self, cycle: Cycle, outcome: Outcome) -> None:
         """Let every plugin elsewhere drop what it holds for the cycle."""
@@ -127,37 +84,8 @@ class Framework:
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
-        eligible: frozenset[str] | None = None
-        restricting: list[str] = []
-        rejected = SUCCESS
-        known = cycle.known = self.equal_pods.of(cycle)
-        for client in self._asked(ExtensionPoint.PRE_FILTER, cycle.pod):
-            answer = None if known is None else known.pre_filters.get(client.name)
-            if answer is None:
-                answer = await client.pre_filter(cycle.context, cycle.nodes)
-                if known is not None:
-                    self.equal_pods.keep_pre_filter(known, client, cycle, answer)
-            status = answer.status
-            if status.code is Code.SKIP:
-                cycle.skip_filter.add(client.name)
-                if client.name in self.equal_pods.lasting:
-                    cycle.skip.add(client.name)
-            elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                return PreFilterOutcome(status.with_plugin(client.name))
-            elif status.code is Code.UNSCHEDULABLE:
-                # The others run on: preemption needs the state that they make.
-                rejected = status.with_plugin(client.name)
-            elif not status.is_success:
-                text = f'running PreFilter plugin "{client.name}": {status.message}'
-                return PreFilterOutcome(Status(Code.ERROR, (text,), client.name))
-            elif answer.eligible is not None:
-                restricting.append(client.name)
-                eligible = answer.eligible if eligible is None else eligible & answer.eligible
-                if not eligible:
-                    return PreFilterOutcome(
-                        Status.unresolvable(_nobody_left(restricting)), eligible, tuple(restricting)
-                    )
-        return PreFilterOutcome(rejected, eligible, tuple(restricting))
+        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_FILTER)
+        return await pre_filter(clients, cycle, self.equal_pods)
 
     async def run_filter(
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
@@ -165,34 +93,28 @@ class Framework:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
         clients = self.filters_of(cycle)
         known, several = cycle.known, len(rows) > 1
-        shared: Sequence[PluginClient] = ()
-        if known is not None:
-            # Those in front that share; behind another plugin they must not reject what it rejects.
-            by_row = self.equal_pods.by_row
-            count = next((i for i, one in enumerate(clients) if one.name not in by_row), len(clients))
-            shared = clients[:count]
+        shared, others = self.equal_pods.split(clients) if known is not None else ((), clients)
         if nominated:
             if known is not None and several:
                 rows = await known.crowded.first_pass(
                     shared, cycle, statuses, rows, nominated, known.verdicts
                 )
-            others = clients[len(shared) :] if several else clients
-            rows = await nominated_pass(others, cycle, statuses, rows, nominated)
+            rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
         if known is not None and (len(rows) == len(statuses.table) or (nominated and several)):
             rows = await known.verdicts.ask(shared, cycle, statuses, rows)
-            clients = clients[len(shared) :]
-        return await filter_rows(clients, cycle, statuses, rows)
+            clients = others
+        return await filter_rows(clients, cycle, statuses, rows) if clients else rows
 
-    def filters_of(self, cycle: Cycle) -> Sequence[PluginClient]:
+    def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""
-        return self._asked(ExtensionPoint.FILTER, cycle.pod, cycle.skip_filter)
+        return self._asked.about(cycle.pod, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """(plugin, result): the first that helps or ends the search, else why none could."""
         reasons: list[str] = []
         kept: tuple[str, PostFilterResult] | None = None
         first = ""
-        for client in self._asked(ExtensionPoint.POST_FILTER, cycle.pod):
+        for client in self._asked.about(cycle.pod, ExtensionPoint.POST_FILTER):
             first = first or client.name
             result = await client.post_filter(cycle.context, rejections)
             result = await self._with_patches(client, cycle, result)
@@ -226,10 +148,10 @@ class Framework:
 
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
-        score: Sequence[WeightedPlugin] = self._plugins[ExtensionPoint.SCORE]
+        score = self._score
         if not self._scores_all:
-            score = [plugin for plugin in score if plugin.client.in_scope(cycle.pod)]
-        pre_score = self._asked(ExtensionPoint.PRE_SCORE, cycle.pod, cycle.skip)
+            score = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
+        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
         return await score_nodes(pre_score, score, cycle, nodes, self.equal_pods.by_row)
 
@@ -237,7 +159,7 @@ class Framework:
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
         """In order; the first failure ends it. A rejection keeps its plugin, the rest is an error."""
-        for client in self._asked(ExtensionPoint.RESERVE, cycle.pod, cycle.skip):
+        for client in self._asked.about(cycle.pod, ExtensionPoint.RESERVE, cycle.skip):
             status = await client.reserve(cycle.context, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
@@ -247,12 +169,12 @@ class Framework:
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
         """Every Reserve plugin, in reverse, also those whose Reserve never ran."""
-        for client in reversed(self._asked(ExtensionPoint.RESERVE, cycle.pod, cycle.skip)):
+        for client in reversed(self._asked.about(cycle.pod, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle.context, node_name, reason)
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """SUCCESS, WAIT (the pod is among the waiting pods now), a rejection, or an error."""
-        clients = self._asked(ExtensionPoint.PERMIT, cycle.pod, cycle.skip)
+        clients = self._asked.about(cycle.pod, ExtensionPoint.PERMIT, cycle.skip)
         if not clients:
             return SUCCESS
         pod = cycle.pod
@@ -283,7 +205,7 @@ class Framework:
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """(status, whether some PreBind plugin will act)."""
         cycle.skip_pre_bind |= cycle.skip
-        clients = self._asked(ExtensionPoint.PRE_BIND, cycle.pod, cycle.skip)
+        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND, cycle.skip)
         return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
@@ -297,40 +219,18 @@ class Framework:
 
     async def run_pre_bind(self, cycle: Cycle, node_name: str) -> Status:
         """All PreBind plugins that did not skip."""
-        clients = self._asked(ExtensionPoint.PRE_BIND, cycle.pod, cycle.skip_pre_bind)
+        clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         if not clients or self._pre_bind is None:
             return SUCCESS
-        every = self._asked(ExtensionPoint.PRE_BIND, cycle.pod)
+        every = self._asked.about(cycle.pod, ExtensionPoint.PRE_BIND)
         return await self._pre_bind.run(every, cycle, node_name)
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:
         """(plugin, answer) of the plugin that took the pod."""
-        clients = self._asked(ExtensionPoint.BIND, cycle.pod, cycle.skip)
+        clients = self._asked.about(cycle.pod, ExtensionPoint.BIND, cycle.skip)
         return await binding.run_bind(clients, cycle, node_name)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Tell everybody."""
-        for client in self._asked(ExtensionPoint.POST_BIND, cycle.pod, cycle.skip):
+        for client in self._asked.about(cycle.pod, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle.context, node_name)
-
-
-@lru_cache(maxsize=4)
-def _positions(count: int) -> Rows:
-    positions = np.arange(count, dtype=np.intp)
-    positions.flags.writeable = False
-    return positions
-
-
-def all_rows(table: NodeTable) -> Rows:
-    """The positions of all rows of a table; read-only."""
-    return _positions(len(table))
-
-
-def _nobody_left(restricting: Sequence[str]) -> str:
-    if len(restricting) == 1:
-        return f"node(s) didn't satisfy plugin {restricting[0]}"
-    return f"node(s) didn't satisfy plugin(s) {_go_list(restricting)} simultaneously"
-
-
-def _go_list(names: Sequence[str]) -> str:
-    return f"[{' '.join(sorted(names))}]"

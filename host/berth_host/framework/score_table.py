@@ -39,13 +39,14 @@ class ScoreTable:
     total: Scores
     plugins: list[PluginScores] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    _best: NDArray[np.intp] | None = None
+    leaders: NDArray[np.intp] | None = None
+    """What `best` answers, where it is known already."""
 
     def best(self) -> NDArray[np.intp]:
         """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
-        if self._best is None:
-            self._best = self._highest()
-        return self._best
+        if self.leaders is None:
+            self.leaders = self._highest()
+        return self.leaders
 
     def _highest(self) -> NDArray[np.intp]:
         return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]

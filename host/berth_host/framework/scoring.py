@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 async def score_nodes(
     pre_score: Sequence[PluginClient],
-    score: Sequence[WeightedPlugin],
+    score: tuple[WeightedPlugin, ...],
     cycle: Cycle,
     nodes: NodeTable,
     by_row: Collection[str] = (),
@@ -42,18 +42,32 @@ async def score_nodes(
         for plugin in score
         if plugin.client.name not in cycle.skip_score and plugin.client.name not in cycle.skip
     ]
-    shared: dict[str, PluginScores] = {}
-    total = None
     known = cycle.known
+    table = None
     if known is not None:
-        sharing = [plugin for plugin in asked if plugin.client.name in by_row]
+        sharing = tuple([plugin for plugin in asked if plugin.client.name in by_row])
         # What fails there is asked again below, where every failure has its place and its policy.
         if sharing and await known.scores.ask(sharing, cycle, nodes) is None and known.scores.is_in_range:
-            found, total = known.scores.read()
-            shared = {item.plugin: item for item in found}
-    table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64) if total is None else total)
+            table = known.scores.read(nodes)
+    if table is None:
+        table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
+    if len(table.plugins) == len(score):
+        return table
+    return await _add_others(table, score, asked, cycle)
+
+
+async def _add_others(
+    table: ScoreTable, score: Sequence[WeightedPlugin], asked: Sequence[WeightedPlugin], cycle: Cycle
+) -> ScoreTable | Status:
+    """Ask those who are not in `table` yet, and put all into the configured order."""
+    nodes = table.nodes
+    shared = {item.plugin: item for item in table.plugins}
     rest = [plugin for plugin in asked if plugin.client.name not in shared]
-    outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
+    outcomes = {}
+    if rest:
+        table.leaders = None
+        outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
+    table.plugins = []
     for plugin in score:
         name = plugin.client.name
         if name in shared:

@@ -52,7 +52,7 @@ class SharedNominated(SharedVerdicts):
             for some, which in ((about_pods, light), (clients, ~light)):
                 if which.any():
                     await nominated_pass(some, cycle, found, asked[which], nominated)
-            self._keep(clients, slots[stale], found, found.groups.take(asked))
+            self._keep(clients, slots[stale], found, asked)
             self._marks[slots[stale]] = marks[stale]
         codes = self._codes.take(slots)
         if not codes.any():

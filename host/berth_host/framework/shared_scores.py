@@ -6,60 +6,71 @@ which is put right for the rows that moved instead of being added up anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
 from berth_sdk._known_slots import KnownSlots
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
-from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
+from berth_host.framework.leaders import Leaders, Rows
+from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.framework.shared_verdicts import within
 from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
+from berth_host.rpc.validate import in_range
 
 _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
+_FEW: Final = 8
 
 
 class _Column:
     """One plugin: raw scores by slot, and of the last candidates raw and final scores by row."""
 
-    __slots__ = ("as_they_come", "final", "how", "node_only", "plugin", "raw", "raw_here")
+    __slots__ = ("as_they_come", "by_row", "how", "is_in_range", "node_only", "plugin", "raw", "weight")
 
     def __init__(self, plugin: WeightedPlugin) -> None:
         descriptor = plugin.client.descriptor
         self.plugin = plugin
+        self.weight = plugin.weight
         self.how = descriptor.normalization
         self.as_they_come = self.how in _AS_THEY_COME
         self.node_only = descriptor.depends_on is not DependsOn.ROW
         self.raw: Scores = np.zeros(0, dtype=np.int64)
-        self.raw_here: Scores = self.raw
-        self.final: Scores = self.raw
+        self.by_row = PluginScores(plugin.client.name, self.weight, self.raw, self.raw)
+        self.is_in_range = True
+        """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
 
     def read(self, nodes: NodeTable) -> None:
         """Of these candidates from now on."""
-        self.raw_here = nodes.take_of(self.raw).copy()
-        self.final = self.raw_here if self.as_they_come else normalize(self.how, self.raw_here)
+        self._normalize(nodes.take_of(self.raw).copy())
 
-    def change(self, positions: NDArray[np.intp], slots: NDArray[np.intp], total: Scores) -> None:
-        """These candidates were scored anew: put final scores and `total` right."""
-        new, old = self.raw.take(slots), self.raw_here.take(positions)
-        if new.tolist() == old.tolist():
-            return
-        self.raw_here[positions] = new
-        weight = self.plugin.weight
+    def change(self, positions: Rows, slots: Rows, total: Scores) -> bool:
+        """These candidates were scored anew: put final scores and `total` right; whether those of others may
+        have changed as well.
+        """
+        raw = self.by_row.raw
+        difference = self.raw.take(slots) - raw.take(positions)
+        if not np.count_nonzero(difference):
+            return False
+        raw[positions] += difference
         if self.as_they_come:
-            total[positions] += (new - old) * weight
-            return
+            total[positions] += difference * self.weight
+            return False
         # One row may have been the highest, by which all others are measured.
-        final = normalize(self.how, self.raw_here)
-        np.add(total, (final - self.final) * weight, out=total)
-        self.final = final
+        final = self.by_row.normalized
+        self._normalize(raw)
+        np.add(total, (self.by_row.normalized - final) * self.weight, out=total)
+        return True
+
+    def _normalize(self, raw: Scores) -> None:
+        final = raw if self.as_they_come else normalize(self.how, raw)
+        self.by_row = PluginScores(self.by_row.plugin, self.weight, raw, final)
+        self.is_in_range = self.as_they_come or in_range(final)
 
 
 class SharedScores:
@@ -71,22 +82,20 @@ class SharedScores:
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
-        self._rows: NDArray[np.intp] | None = None
+        self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
+        self._leaders = Leaders()
 
     def clear(self) -> None:
         """Nothing holds any more."""
         self._known.clear()
         self._node_known[:] = False
 
-    def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
+    def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
         """These slots moved: in anything, and in their Node object."""
-        length = len(self._known)
-        if not length:
-            return
+        self._known.forget(moved)
         if node_moved:
-            self._node_known[within(node_moved, length)] = False
-        self._known.forget(within(moved, length))
+            self._node_known[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
         """Some Node object changed: what a plugin said of any row by all of them is stale."""
@@ -94,70 +103,72 @@ class SharedScores:
             self.clear()
 
     async def ask(
-        self, plugins: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable
+        self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreOutcome | None:
         """Bring the scores of `nodes` (rows of the snapshot) up to date; not None: why that failed."""
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
+        columns = self._columns
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
             slots = asked.rows
-            by_node = self._node_known.take(slots).all()
-            for column in self._columns:
-                if column.node_only and by_node:
-                    continue
-                outcome = await column.plugin.client.score(cycle.context, asked, raw_only=True)
+            if np.count_nonzero(self._node_known.take(slots)) == len(slots):
+                columns = [column for column in columns if not column.node_only]
+            sound = True
+            for column in columns:
+                client = column.plugin.client
+                outcome = await client.score(cycle.context, asked, raw_only=True)
                 if not outcome.status.is_success:
                     self._rows = None
                     return outcome
                 column.raw[slots] = outcome.raw
-            # What a policy put in the place of an answer is not the plugin's word; the next pod asks again.
-            sound = not any(column.plugin.client.is_failing for column in self._columns)
+                # What a policy put in the place of an answer is not the plugin's; the next pod asks again.
+                sound = sound and not client.is_failing
             if sound:
                 self._known.learn(slots, in_use=nodes.snapshot_size)
             else:
                 self._known.forget(slots.tolist())
             self._node_known[slots] = sound
-        self._add_up(nodes, missing)
+        self._add_up(nodes, missing, columns)
         return None
 
-    def read(self) -> tuple[list[PluginScores], Scores]:
-        """Scores per plugin, read-only until the next pod is asked about, and their weighted sum, a copy."""
-        scores = [
-            PluginScores(column.plugin.client.name, column.plugin.weight, column.raw_here, column.final)
-            for column in self._columns
-        ]
-        return scores, self._total.copy()
+    def read(self, nodes: NodeTable) -> ScoreTable:
+        """The scores of the candidates that were asked about: per plugin, read-only until the next pod comes;
+        their weighted sum, a copy; the rows where it is highest.
+        """
+        plugins = [column.by_row for column in self._columns]
+        return ScoreTable(nodes, self._total.copy(), plugins, leaders=self._leaders.of(self._total))
 
     @property
     def is_in_range(self) -> bool:
         """Whether all final scores are in 0..100, as far as the plugins' own checks do not say so."""
-        return all(
-            column.as_they_come
-            or not len(column.final)
-            or int(np.maximum.reduce(column.final.view(np.uint64))) <= MAX_NODE_SCORE
-            for column in self._columns
-        )
+        return not [column for column in self._columns if not column.is_in_range]
 
-    def _add_up(self, nodes: NodeTable, changed: NDArray[np.intp]) -> None:
+    def _add_up(self, nodes: NodeTable, changed: Rows, columns: Sequence[_Column]) -> None:
+        """`changed`: the positions in `nodes` that `columns` were asked about."""
         rows = nodes.rows
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
-        if same and len(changed) < len(rows):
-            if len(changed):
-                slots = rows.take(changed)
-                for column in self._columns:
-                    column.change(changed, slots, self._total)
+        if not same or len(changed) == len(rows):
+            self._total = np.zeros(len(rows), dtype=np.int64)
+            for column in self._columns:
+                column.read(nodes)
+                self._total += column.by_row.normalized * column.weight
+            self._leaders.forget()
             return
-        self._total = np.zeros(len(rows), dtype=np.int64)
-        for column in self._columns:
-            column.read(nodes)
-            self._total += column.final * column.plugin.weight
+        if not len(changed):
+            return
+        slots = rows.take(changed)
+        others = [column.change(changed, slots, self._total) for column in columns]
+        if any(others) or len(changed) > _FEW:
+            self._leaders.forget()
+        else:
+            self._leaders.change(changed.tolist(), self._total)
 
-    def _prepare(self, plugins: Sequence[WeightedPlugin], capacity: int) -> None:
-        if tuple(plugins) != self._plugins:
+    def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
+        if plugins is not self._plugins and plugins != self._plugins:
             # PreScore left other plugins in than the last time.
-            self._plugins = tuple(plugins)
+            self._plugins = plugins
             self._columns = [_Column(plugin) for plugin in plugins]
             self._has_whole = any(
                 plugin.client.descriptor.depends_on is DependsOn.NODES for plugin in plugins

@@ -7,7 +7,7 @@ look at the pods on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.filtering import Rows, filter_rows
+from berth_host.framework.filtering import Rows, all_rows, filter_rows
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 
@@ -56,13 +56,11 @@ class SharedVerdicts:
         self._known.clear()
         self._node_passed[:] = False
 
-    def forget(self, moved: Sequence[int], node_moved: Sequence[int]) -> None:
+    def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
         """These slots moved: in anything, and in their Node object."""
-        length = len(self._known)
-        if length:
-            self._known.forget(within(moved, length))
-            if node_moved:
-                self._node_passed[within(node_moved, length)] = False
+        self._known.forget(moved)
+        if node_moved:
+            self._node_passed[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
         """Some Node object changed: what a plugin said of any row by all of them is stale."""
@@ -80,14 +78,16 @@ class SharedVerdicts:
         self._prepare(clients, nodes._columns.capacity)
         missing = self._known.missing(nodes)
         if len(missing):
-            slots = nodes.rows.take(missing)
-            light = self._node_passed.take(slots)
-            if light.all():
-                await self._ask(self._about_pods, cycle, nodes.take(missing))
+            asked = nodes.take(missing)
+            light = self._node_passed.take(asked.rows)
+            light_count = np.count_nonzero(light)
+            if light_count == len(light):
+                await self._ask(self._about_pods, cycle, asked)
+            elif not light_count:
+                await self._ask(self._clients, cycle, asked)
             else:
                 await self._ask(self._clients, cycle, nodes.take(missing[~light]))
-                if light.any():
-                    await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+                await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
         if len(self._statuses) == 1:
             return rows
         outcome = self._put_together(nodes)
@@ -112,11 +112,11 @@ class SharedVerdicts:
         """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
         found = NodeStatuses(nodes)
         slots = nodes.rows
-        await filter_rows(clients, cycle, found, np.arange(len(nodes), dtype=np.intp))
-        sound = self._keep(clients, slots, found, found.groups)
+        await filter_rows(clients, cycle, found, all_rows(nodes))
+        sound = self._keep(clients, slots, found, None)
         if not sound:
             self._node_passed[slots] = False
-        elif len(clients) == len(self._clients):
+        elif clients is self._clients:
             # Who was rejected by a plugin behind those that look at the Node alone has passed these.
             behind = [status.is_success or status.plugin in self._behind_nodes for status in found.statuses]
             self._node_passed[slots] = np.asarray(behind).take(found.groups)
@@ -136,17 +136,20 @@ class SharedVerdicts:
         clients: Sequence[PluginClient],
         slots: NDArray[np.intp],
         found: NodeStatuses,
-        groups: NDArray[np.int32],
+        asked: Rows | None,
     ) -> bool:
-        """Remember `groups` of `found` as what `clients` said about `slots`; whether that was an answer."""
-        codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
-        new = codes.take(groups)
-        if self._codes.take(slots).tolist() != new.tolist():
-            self._codes[slots] = new
-            self._outcome = None
+        """Remember what `clients` said about `slots`, in the rows `asked` of `found` (None: all of them);
+        whether that was an answer.
+        """
         # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
-        sound = all(one.is_success or one.is_rejected for one in found.statuses)
-        sound = sound and not any(client.is_failing for client in clients)
+        sound = not [client for client in clients if client.is_failing]
+        if not found.is_empty or len(self._statuses) > 1:
+            codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
+            new = codes.take(found.groups if asked is None else found.groups.take(asked))
+            if self._codes.take(slots).tolist() != new.tolist():
+                self._codes[slots] = new
+                self._outcome = None
+            sound = sound and all(one.is_success or one.is_rejected for one in found.statuses)
         if sound:
             self._known.learn(slots, in_use=found.table.snapshot_size)
         else:
@@ -154,7 +157,8 @@ class SharedVerdicts:
         return sound
 
     def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
-        if tuple(clients) != self._clients or len(self._statuses) > _MAX_STATUSES:
+        changed = clients is not self._clients and tuple(clients) != self._clients
+        if changed or len(self._statuses) > _MAX_STATUSES:
             # PreFilter left other plugins in than the last time.
             self._clients = tuple(clients)
             self._about_pods = tuple(
@@ -181,6 +185,6 @@ class SharedVerdicts:
         return code
 
 
-def within(slots: Sequence[int], length: int) -> list[int]:
+def within(slots: Collection[int], length: int) -> list[int]:
     """The slots below `length`: those that came with a growth of the table are not known anyway."""
     return [slot for slot in slots if slot < length]

@@ -23,14 +23,21 @@ class NodeStatuses:
     are not rejected explicitly, and are not feasible either, have the status `absent`.
     """
 
-    __slots__ = ("_group_of", "absent", "groups", "statuses", "table")
+    __slots__ = ("_group_of", "_groups", "absent", "statuses", "table")
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
-        self.groups: NDArray[np.int32] = np.zeros(len(table), dtype=np.int32)
+        self._groups: NDArray[np.int32] | None = None
         self.statuses: list[Status] = [SUCCESS]
         self.absent: Status = UNRESOLVABLE
         self._group_of: dict[Status, int] = {}
+
+    @property
+    def groups(self) -> NDArray[np.int32]:
+        """int32[n]; made when somebody looks: most attempts reject nothing."""
+        if self._groups is None:
+            self._groups = np.zeros(len(self.table), dtype=np.int32)
+        return self._groups
 
     def reject(self, positions: NDArray[np.intp], verdicts: Verdicts, plugin: str) -> None:
         """Take over the rejections of `verdicts`, one per entry of `positions` (rows of the table)."""
@@ -50,7 +57,7 @@ class NodeStatuses:
 
     def take_over(self, groups: NDArray[np.int32], statuses: Sequence[Status]) -> None:
         """What was put together elsewhere: signed `statuses`, SUCCESS first, and one of them for each row."""
-        self.groups = groups.copy()
+        self._groups = groups.copy()
         self.statuses = list(statuses)
         self._group_of = {status: group for group, status in enumerate(statuses) if group}
 

@@ -113,8 +113,8 @@ class PluginClient(PluginRelay):
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
         """One verdict per candidate, without a call where they came with PreFilter; eager scores are kept."""
-        if self.name in cycle.eager_filter:
-            known = eager_verdicts(cycle.eager_filter[self.name], nodes.rows)
+        if cycle.eager_filter:
+            known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.rows)
             if known is not None:
                 return known
         count = len(nodes)

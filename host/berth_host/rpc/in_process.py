@@ -11,12 +11,12 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from berth_sdk._answers import begun, must_wait, settled
+from berth_sdk._answers import PLAIN, begun, must_wait, settled
 from berth_sdk._runtime import PluginRuntime
-from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
@@ -66,6 +66,8 @@ class InProcessTransport:
         self.runtime = runtime
         self._name = runtime.descriptor.name
         self._threads: ThreadPoolExecutor | None = None
+        # A round trip is what eager scores save, and in process there is none.
+        self._filter = partial(runtime.filter, eager=False)
         # Methods that a thread is worth: plain ones that the plugin itself has.
         self._in_thread = frozenset(
             method
@@ -111,10 +113,6 @@ class InProcessTransport:
     def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[FilterResult]:
         """Filter over the candidates; scores are asked for when they are due, never eagerly."""
         return self._ask(calls.FILTER, deadline_s, self._filter, cycle.state(self._name), cycle.pod, nodes)
-
-    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
-        # A round trip is what eager scores save, and in process there is none.
-        return self.runtime.filter(state, pod, nodes, eager=False)
 
     def simulate_filter(
         self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float
@@ -220,7 +218,10 @@ class InProcessTransport:
     def _ask(self, call: Call, deadline_s: float, method: Callable[..., Answer[T]], *args: Any) -> Answer[T]:
         """Call on the loop. What has to be awaited comes back as something to await, with the deadline."""
         try:
-            answer = begun(method(*args))
+            answer = method(*args)
+            if type(answer) in PLAIN:
+                return answer
+            answer = begun(answer)
         except PluginError:
             raise
         except (Exception, SystemExit) as err:

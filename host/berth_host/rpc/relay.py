@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from berth_sdk._answers import must_wait, settled
+from berth_sdk._answers import PLAIN, must_wait, settled
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import Answer, ExtensionPoint
@@ -31,7 +31,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.log import get_logger
-from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call, CallRule, PointPolicy, Policy, call_rules
 from berth_host.rpc.cycle import CycleContext
@@ -118,7 +118,7 @@ class PluginRelay:
         self._failing: set[str] = set()
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
-        self._keys = {item.rpc: (name, item.rpc) for item in calls.CALLS}
+        self._made: dict[str, _Made] = {}
         self._check = Checker(route.descriptor, facts)
         self._refresh()
 
@@ -186,30 +186,28 @@ class PluginRelay:
         local = self._local
         if local is None and self.route.descriptor is not self._descriptor:
             self._refresh()
-        rule, key = self._rules[call.rpc], self._keys[call.rpc]
-        stats = self.stats.of(call.rpc)
+        made = self._made.get(call.rpc) or self._first(call)
+        rule = made.rule
         started_s = time.perf_counter()
         try:
             if local is not None:
                 # Rounds of PreBind share one deadline; the budget of a cycle is for remote time.
                 timed = call is calls.PRE_BIND
                 raw = ask(local, self._deadline_s(call, rule, cycle) if timed else rule.deadline_s)
-                if must_wait(raw):
+                if type(raw) not in PLAIN and must_wait(raw):
                     raw = await raw
                 answer = check(raw)
-                if cycle is not None and not call.pure:
+                if not call.pure and cycle is not None:
                     self._check.token(call, cycle.state(self.name).token)
             else:
                 answer = await self._ask_remote(call, rule, cycle, ask, check)
         except PluginNotAskedError as failure:
             return stand_in(Policy.IGNORE, failure)
         except PluginError as failure:
-            self._observe(call, cycle, time.perf_counter() - started_s)
+            made.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
         duration_s = time.perf_counter() - started_s
-        stats.observe(duration_s)
-        if cycle is not None:
-            cycle.timings_s[key] = cycle.timings_s.get(key, 0.0) + duration_s
+        made.observe(cycle, duration_s)
         if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
         if self._failing:
@@ -347,12 +345,6 @@ class PluginRelay:
             cycle.notes.append(text)
         _LOG.warning("plugin.overran", plugin=self.name, call=call.rpc, error=text)
 
-    def _observe(self, call: Call, cycle: CycleContext | None, duration_s: float) -> None:
-        self.stats.of(call.rpc).observe(duration_s)
-        if cycle is not None:
-            key = self._keys[call.rpc]
-            cycle.timings_s[key] = cycle.timings_s.get(key, 0.0) + duration_s
-
     def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
         if policy is Policy.FAIL:
             return Status(Code.ERROR, (failure.text,), self.name)
@@ -363,6 +355,29 @@ class PluginRelay:
         self._descriptor = descriptor
         self._check = Checker(descriptor, self._facts)
         self._rules = call_rules(self.settings.points, descriptor.deadlines, required=self.settings.required)
+        self._made.clear()
+
+    def _first(self, call: Call) -> _Made:
+        """A call is made for the first time."""
+        made = _Made(self._rules[call.rpc], (self.name, call.rpc), self.stats.of(call.rpc))
+        self._made[call.rpc] = made
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A call that was made before: its rule, and where its time is written down."""
+
+    rule: CallRule
+    key: tuple[str, str]
+    stats: CallStats
+
+    def observe(self, cycle: CycleContext | None, duration_s: float) -> None:
+        """Count one call."""
+        self.stats.observe(duration_s)
+        if cycle is not None:
+            timings_s = cycle.timings_s
+            timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
+from berth_sdk._convert import INT64
 from berth_sdk.descriptor import EAGER, Descriptor
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
@@ -54,6 +55,8 @@ MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
 MAX_KEY_BYTES: Final = 256
 MAX_TOKEN_BYTES: Final = 4096
+_FEW: Final = 8
+_INT32: Final = np.dtype(np.int32)
 _IDENTITY_FIELDS: Final = ("name", "namespace", "uid", "resourceVersion")
 
 _REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING})
@@ -144,10 +147,11 @@ class Checker:
 
     def verdicts(self, call: Call, verdicts: Verdicts, count: int) -> Verdicts:
         """One known verdict for each of `count` rows."""
-        groups = verdicts.groups
-        self._count(call, len(groups), count, "verdicts")
-        statuses = verdicts.statuses
-        if groups.dtype != np.int32 or not statuses or not statuses[0].is_success:
+        groups, statuses = verdicts.groups, verdicts.statuses
+        if len(groups) != count:
+            self._count(call, len(groups), count, "verdicts")
+        is_grouped = groups.dtype is _INT32 or groups.dtype == _INT32
+        if not is_grouped or not statuses or not statuses[0].is_success:
             self._violation(call, "answered verdicts that are not grouped as Verdicts says")
         if len(statuses) == 1:
             if np.count_nonzero(groups):
@@ -196,6 +200,8 @@ class Checker:
 
     def raw_scores(self, call: Call, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
         """int64[count], of any size."""
+        if type(scores) is np.ndarray and scores.dtype is INT64 and scores.shape == (count,):
+            return scores
         if not isinstance(scores, np.ndarray) or scores.ndim != 1 or scores.dtype.kind not in "iu":
             self._violation(call, "answered scores that are not one row of integers")
         self._count(call, len(scores), count, "scores")
@@ -203,8 +209,7 @@ class Checker:
 
     def final_scores(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """0..100 each; kube-scheduler's own words otherwise."""
-        # Read as unsigned, a negative score is above every legal one too.
-        if len(scores) and int(np.maximum.reduce(scores.view(np.uint64))) > MAX_NODE_SCORE:
+        if not in_range(scores):
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             call = NORMALIZE_SCORE if self.descriptor.normalization is ScoreNormalization.RPC else SCORE
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
@@ -310,6 +315,16 @@ class Checker:
 
     def _violation(self, call: Call, detail: str) -> NoReturn:
         raise PluginProtocolError(self.descriptor.name, call.rpc, detail)
+
+
+def in_range(scores: NDArray[np.int64]) -> bool:
+    """Whether all of them are in 0..100."""
+    if len(scores) <= _FEW:
+        # As numbers: numpy takes longer to begin than these take.
+        numbers = scores.tolist()
+        return not numbers or (min(numbers) >= MIN_NODE_SCORE and max(numbers) <= MAX_NODE_SCORE)
+    # Read as unsigned, a negative score is above every legal one too.
+    return int(np.maximum.reduce(scores.view(np.uint64))) <= MAX_NODE_SCORE
 
 
 class ScoreRangeError(PluginProtocolError):

@@ -98,7 +98,7 @@ class NodeColumns:
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
         self.resources: dict[str, int] = {}
-        self._resource_rows: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._resource_rows: dict[tuple[str, ...], slice | NDArray[np.intp]] = {}
         self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
@@ -116,6 +116,8 @@ class NodeColumns:
         """What `NodeTable.of` made, and for which version."""
         self.taken: tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]] | None = None
         """Positions that do not change, the rows that they were taken from, and what came of it."""
+        self.few: tuple[int, list[int], NodeTable] | None = None
+        """A table of few rows that `NodeTable.take` made: for which version, and of which slots."""
         self._grow(_FIRST_CAPACITY)
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource_row(name)
@@ -303,11 +305,18 @@ class NodeColumns:
             self.requested = np.concatenate([self.requested, extra])
         return row
 
-    def resource_rows(self, names: tuple[str, ...]) -> NDArray[np.intp] | None:
-        """intp[k]: the rows of several resources in `allocatable` and `requested`; None: one is unknown."""
+    def resource_rows(self, names: tuple[str, ...]) -> slice | NDArray[np.intp] | None:
+        """The rows of k resources in `allocatable` and `requested`: a slice where they lie side by side, else
+        intp[k]; None: one is unknown.
+        """
         rows = self._resource_rows.get(names)
-        if rows is None and all(name in self.resources for name in names):
-            rows = np.asarray([self.resources[name] for name in names], dtype=np.intp)
+        if rows is None and names and all(name in self.resources for name in names):
+            found = [self.resources[name] for name in names]
+            first, behind = found[0], found[0] + len(found)
+            if found == list(range(first, behind)):
+                rows = slice(first, behind)
+            else:
+                rows = np.asarray(found, dtype=np.intp)
             if len(self._resource_rows) < _MOST_SETS:
                 self._resource_rows[names] = rows
         return rows

@@ -7,7 +7,7 @@ read-only, has one entry per row, and belongs to one version of the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from berth_sdk.tables.pod_changes import PodChanges
     from berth_sdk.tables.pod_table import PodTable
 
+_FEW: Final = 8
+
 
 class NodeTable:
     """n candidate nodes. `rows` are their stable slots (intp[n]), the indices of the contract.
@@ -33,7 +35,7 @@ class NodeTable:
     `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_changes", "_columns", "_sorted", "is_whole", "rows")
+    __slots__ = ("_all", "_changes", "_columns", "_several_of", "_sorted", "is_whole", "rows")
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class NodeTable:
             and (rows is None or self._ascending())
         )
         self._changes = changes
+        self._several_of: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
 
     @classmethod
     def of(cls, columns: NodeColumns) -> NodeTable:
@@ -155,7 +158,7 @@ class NodeTable:
 
     def allocatable_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """int64[k, n]: `allocatable` of k resources at once, which costs little more than of one."""
-        return self._several(self._columns.allocatable, resources, self.allocatable)
+        return self._several("allocatable", resources)
 
     @property
     def taint_set(self) -> NDArray[np.int32]:
@@ -205,7 +208,7 @@ class NodeTable:
         """int64[k, n]: `requested` of k resources."""
         if self._changes is not None:
             return self._stacked(self.requested, resources)
-        return self._several(self._columns.requested, resources, self.requested)
+        return self._several("requested", resources)
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
         """int64[n], for cpu and memory: with the defaults for containers that request nothing."""
@@ -298,10 +301,24 @@ class NodeTable:
         """Some rows: positions (intp[m]) or a mask (bool[n])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         if self._changes is None:
+            if len(chosen) <= _FEW and chosen.dtype != np.bool_:
+                return self._few(chosen)
             return NodeTable(self._columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         removed, added = self._changes
         return NodeTable(self._columns, self.rows[at], (removed.take(at), added.take(at)))
+
+    def _few(self, positions: NDArray[Any]) -> NodeTable:
+        """Some rows, the very table of the last time for the same ones: all who judge the rows that moved ask
+        for them, and find there what others have gathered.
+        """
+        columns = self._columns
+        rows = self.rows.take(positions)
+        slots = rows.tolist()
+        known = columns.few
+        if known is None or known[0] != columns.version or known[1] != slots:
+            known = columns.few = (columns.version, slots, NodeTable(columns, rows))
+        return known[2]
 
     def _slots_at(self, positions: NDArray[Any]) -> NDArray[np.intp]:
         """The slots of some rows; the very array of the last time for the very positions of the last time."""
@@ -354,18 +371,25 @@ class NodeTable:
             self._sorted = len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all())
         return self._sorted
 
-    def _several(
-        self, matrix: NDArray[np.int64], resources: tuple[str, ...], one: Callable[[str], NDArray[np.int64]]
-    ) -> NDArray[np.int64]:
-        indices = self._columns.resource_rows(resources)
-        if indices is None:
-            return self._stacked(one, resources)
-        count = len(self.rows)
-        taken: NDArray[np.int64] = (
-            matrix[indices, :count] if self._all else matrix[indices[:, np.newaxis], self.rows]
-        )
-        taken.flags.writeable = False
-        return taken
+    def _several(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
+        """`kind`: the name of a matrix of the columns, and of the method that reads one row of it."""
+        known = self._several_of.get((kind, resources))
+        if known is None:
+            known = self._gathered(kind, resources)
+            known.flags.writeable = False
+            self._several_of[kind, resources] = known
+        return known
+
+    def _gathered(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
+        matrix: NDArray[np.int64] = getattr(self._columns, kind)
+        lines = self._columns.resource_rows(resources)
+        if lines is None:
+            return self._stacked(getattr(self, kind), resources)
+        if self._all:
+            return matrix[lines, : len(self.rows)]
+        if isinstance(lines, slice):
+            return matrix[lines].take(self.rows, axis=1)
+        return matrix[lines[:, np.newaxis], self.rows]
 
     def _stacked(
         self, one: Callable[[str], NDArray[np.int64]], resources: Sequence[str]

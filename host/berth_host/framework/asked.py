@@ -1,0 +1,60 @@
+"""Who is asked at a point: the plugins of one profile, in order, without those that have nothing to do with
+the pod. Called by `Framework`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+
+from berth_host.framework.score_table import WeightedPlugin
+from berth_host.rpc.client import PluginClient
+
+_MOST: Final = 256
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Asked:
+    """Plugins by extension point."""
+
+    def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
+        self._clients = {
+            point: tuple(plugin.client for plugin in plugins.get(point, ())) for point in ExtensionPoint
+        }
+        # Where all are asked about every pod, whatever the pod; the others may come and go.
+        self._always = {
+            point: found
+            for point, found in self._clients.items()
+            if all(client.always_asked_at(point) for client in found)
+        }
+        self._without: dict[tuple[ExtensionPoint, frozenset[str]], tuple[PluginClient, ...]] = {}
+
+    def at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
+        """All plugins of one point."""
+        return self._clients[point]
+
+    def about(
+        self, pod: Pod, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
+    ) -> tuple[PluginClient, ...]:
+        """Those that are asked about `pod`, without those in `skip`. The very tuple of the last time where
+        that does not depend on the pod.
+        """
+        always = self._always.get(point)
+        if always is None:
+            return tuple(
+                client
+                for client in self._clients[point]
+                if client.name not in skip and point in client.points and client.in_scope(pod)
+            )
+        if not skip:
+            return always
+        left = self._without.get((point, skip))
+        if left is None:
+            if len(self._without) >= _MOST:
+                self._without.clear()
+            left = tuple(client for client in always if client.name not in skip)
+            self._without[point, skip] = left
+        return left
