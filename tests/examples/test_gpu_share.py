@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from berth_gpu_share import GpuShare
-from berth_gpu_share.ledger import Ledger, Placement
+from berth_gpu_share.ledger import Ledger, Placement, left_over_of
 from berth_gpu_share.requests import (
     GPU,
     GPU_COUNT,
@@ -19,11 +19,12 @@ from berth_gpu_share.requests import (
     GpuRequest,
     read_indices,
 )
-from berth_sdk import CycleState, LiveReservation, PluginArgsError, Pod, Status
+from berth_sdk import CycleState, LiveReservation, PluginArgsError, Pod, Status, Verdicts
 from berth_sdk.status import Code
 from berth_sdk.testing import PluginHost, make_node, make_pod
 from hypothesis import given
 from hypothesis import strategies as st
+from support.attached import ClusterState
 
 
 def gpu_node(name: str, gpus: int, model: str = "T4") -> Any:
@@ -37,6 +38,12 @@ def gpu_pod(name: str, milli: Any = None, count: Any = None, **more: Any) -> Pod
     return make_pod(
         name, annotations={key: str(value) for key, value in told.items() if value is not None}, **more
     )
+
+
+def new_plugin() -> GpuShare:
+    plugin = host().runtime.plugin
+    assert isinstance(plugin, GpuShare)
+    return plugin
 
 
 def host(*nodes: Any, pods: Any = ()) -> PluginHost:
@@ -300,8 +307,7 @@ def test_a_node_without_room_is_refused_at_reserve_too() -> None:
 
 
 def test_reservations_come_back_by_their_tokens_and_nonsense_is_lost() -> None:
-    plugin = host(gpu_node("a", 2)).runtime.plugin
-    assert isinstance(plugin, GpuShare)
+    plugin = new_plugin()
     live = []
     tokens = (b'{"gpus": [1], "milli": 300}', None, b"nonsense", b"{}", b"[1]")
     for i, token in enumerate(tokens):
@@ -337,6 +343,47 @@ def test_chosen_gpus_fit_and_leave_the_least(free: list[int], count: int, milli:
     assert chosen is not None
     assert list(chosen) == sorted(set(chosen))
     assert sorted(free[index] for index in chosen) == fitting[:count]
+
+
+@given(free=st.lists(st.integers(-200, 1000), min_size=1, max_size=8), count=st.integers(1, 8), milli=MILLI)
+def test_what_is_left_over_is_that_of_the_chosen_gpus(free: list[int], count: int, milli: int) -> None:
+    request = GpuRequest(count, milli)
+    chosen = Ledger.choose(np.asarray(free), request)
+    want = -1 if chosen is None else sum(free[index] - milli for index in chosen)
+    column = np.asarray([free, [0] * len(free)]).T
+    assert left_over_of(column, request).tolist() == [want, -1]
+
+
+@given(data=st.data())
+def test_what_is_kept_for_a_kind_of_pod_equals_what_a_new_plugin_finds(data: st.DataObject) -> None:
+    cluster, kept = ClusterState(), new_plugin()
+    cluster.add_nodes(
+        gpu_node(f"n{i}", gpus, "A10" if i % 2 else "T4") for i, gpus in enumerate((1, 2, 4, 0))
+    )
+    there: dict[str, Pod] = {}
+    kinds = st.tuples(st.sampled_from([50, 300, 500, 1000]), st.sampled_from([1, 2]))
+    for step in range(data.draw(st.integers(1, 8))):
+        name = data.draw(st.sampled_from(["x", "y", "z", f"new{step}"]))
+        if name.startswith("new"):
+            cluster.add_nodes([gpu_node(name, data.draw(st.integers(0, 9)), "T4")])
+        elif name in there:
+            cluster.cache.remove_pod(there.pop(name))
+        else:
+            milli, count = data.draw(kinds)
+            on, index = data.draw(st.sampled_from([("n1", "0"), ("n2", "3"), ("n2", "1"), ("n0", "")]))
+            there[name] = gpu_pod(name, milli, count, index=index).on_node(on)
+            cluster.cache.add_pod(there[name])
+        cluster.snapshot.update(cluster.cache)
+        nodes = cluster.nodes
+        for milli, count in data.draw(st.lists(kinds, max_size=2)):
+            asked, state, fresh = gpu_pod("asked", milli, count), CycleState("c"), new_plugin()
+            got, want = (plugin.filter_nodes(state, asked, nodes) for plugin in (kept, fresh))
+            assert isinstance(got, Verdicts)
+            assert isinstance(want, Verdicts)
+            assert got.to_list() == want.to_list()
+            fitting = nodes.take(got.passed)
+            scores = [plugin.score_nodes(state, asked, fitting).tolist() for plugin in (kept, fresh)]
+            assert scores[0] == scores[1]
 
 
 def test_arguments_are_refused() -> None:

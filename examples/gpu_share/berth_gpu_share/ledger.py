@@ -8,6 +8,7 @@ twice: a pod is counted where the snapshot has it, once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,10 @@ MAX_GPUS: Final = 64
 """Of one node; more are not used."""
 SWEEP_AT: Final = 64
 """So many reservations, and twice as many as were alive when last looked at, are looked through."""
+MAX_KEPT: Final = 256
+"""Kinds of requests whose fit is kept."""
+MAX_MOVED: Final = 8192
+"""Changes after which every fit is made anew."""
 
 
 class Placement(NamedTuple):
@@ -36,6 +41,14 @@ class Placement(NamedTuple):
     indices: tuple[int, ...]
     milli: int
     cycle_id: str = ""
+
+
+@dataclass(slots=True)
+class Fit:
+    """Of one kind of request, as of a length of the ledger's list of changes."""
+
+    left_over: NDArray[np.int64]
+    seen: int
 
 
 class Ledger:
@@ -53,6 +66,8 @@ class Ledger:
         self._pods: PodTable | None = None
         self._reserved: dict[str, Placement] = {}
         self._sweep_at = SWEEP_AT
+        self._moved: list[int] = []
+        self._fits: dict[tuple[int, int], Fit] = {}
 
     # --- reservations ------------------------------------------------------------------------------
 
@@ -82,6 +97,9 @@ class Ledger:
         for position in changed.tolist():
             self._read(whole, position)
         self._generation[whole.rows] = whole.generation
+        if len(self._moved) > MAX_MOVED:
+            self._moved.clear()
+            self._fits.clear()
         if len(self._reserved) >= self._sweep_at:
             self._sweep(whole.pods)
 
@@ -102,6 +120,23 @@ class Ledger:
         return Placement(everywhere if indices is None else indices, request.milli)
 
     # --- choosing ----------------------------------------------------------------------------------
+
+    def left_over(self, request: GpuRequest) -> NDArray[np.int64]:
+        """int64[slots]: what the GPUs that fit best would have left in all, -1 where too few have enough.
+
+        Kept for each kind of request and made anew where something changed: read it before the next update.
+        """
+        fit = self._fits.get((request.count, request.milli))
+        if fit is None or len(fit.left_over) != len(self.gpu_count):
+            if len(self._fits) >= MAX_KEPT:
+                self._fits.clear()
+            fit = Fit(left_over_of(self.free, request), len(self._moved))
+            self._fits[request.count, request.milli] = fit
+        elif fit.seen < len(self._moved):
+            slots = self._moved[fit.seen :]
+            fit.left_over[slots] = left_over_of(self.free[:, slots], request)
+            fit.seen = len(self._moved)
+        return fit.left_over
 
     def free_if(self, slot: int, removed: Sequence[Pod], added: Sequence[Pod]) -> NDArray[np.int64]:
         """int64[GPUs] of one node without some of its pods and with others, each where it fits best."""
@@ -139,6 +174,7 @@ class Ledger:
         if more > 0:
             self.free = np.pad(self.free, ((0, more), (0, 0)))
         self.gpu_count[node.index] = gpu_count
+        self._moved.append(node.index)
         free = self.free[:, node.index]
         free[:] = 0
         free[:gpu_count] = WHOLE
@@ -162,3 +198,17 @@ class Ledger:
         if more > 0:
             self.free = np.pad(self.free, ((0, 0), (0, more)))
             self.gpu_count = np.pad(self.gpu_count, (0, more))
+
+
+def left_over_of(free: NDArray[np.int64], request: GpuRequest) -> NDArray[np.int64]:
+    """int64[n] of what is free (int64[GPUs, n]): see `Ledger.left_over`."""
+    if len(free) < request.count:
+        return np.full(free.shape[1], -1)
+    left = free - request.milli
+    left[left < 0] = WHOLE  # more than any GPU that fits has left
+    if request.count == 1:
+        most = total = left.min(axis=0)
+    else:
+        best = np.sort(left, axis=0)[: request.count]
+        most, total = best[-1], best.sum(axis=0)
+    return np.where(most == WHOLE, -1, total)

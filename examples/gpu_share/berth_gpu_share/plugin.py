@@ -41,7 +41,7 @@ from berth_sdk import (
 )
 from numpy.typing import NDArray
 
-from berth_gpu_share.ledger import Ledger, Placement
+from berth_gpu_share.ledger import Ledger, Placement, left_over_of
 from berth_gpu_share.requests import (
     GPU_INDEX,
     MODEL,
@@ -84,7 +84,7 @@ class GpuShare(Plugin):
         if request is None:
             return Status.success()
         self._ledger.update(nodes)
-        return self._verdicts(request, nodes, self._ledger.free.take(nodes.rows, axis=1))
+        return self._verdicts(request, nodes, self._ledger.left_over(request).take(nodes.rows))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts | Status:
         """The same with some pods gone and others come: no column of the table says which GPUs that frees."""
@@ -103,7 +103,7 @@ class GpuShare(Plugin):
             ],
             axis=1,
         )
-        return self._verdicts(request, nodes, free)
+        return self._verdicts(request, nodes, left_over_of(free, request))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Best fit: the less of the chosen GPUs is left over, the better. Without GPUs: a node without."""
@@ -111,12 +111,8 @@ class GpuShare(Plugin):
         request = request_of(pod)
         if request is None:
             return np.where(self._ledger.gpu_count[nodes.rows] == 0, MAX_NODE_SCORE, 0)
-        left = self._ledger.free.take(nodes.rows, axis=1) - request.milli
-        left[left < 0] = WHOLE
-        if request.count == 1:
-            left_over: NDArray[np.int64] = left.min(axis=0)
-        else:
-            left_over = np.sort(left, axis=0)[: request.count].sum(axis=0)
+        left_over = self._ledger.left_over(request).take(nodes.rows)
+        left_over[left_over < 0] = WHOLE * request.count
         return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult | Status:
@@ -172,10 +168,10 @@ class GpuShare(Plugin):
 
     # --- plumbing ----------------------------------------------------------------------------------
 
-    def _verdicts(self, request: GpuRequest, nodes: NodeTable, free: NDArray[np.int64]) -> Verdicts:
-        """`free` is int64[GPUs, n]. What no pod's leaving can cure comes first."""
+    def _verdicts(self, request: GpuRequest, nodes: NodeTable, left_over: NDArray[np.int64]) -> Verdicts:
+        """`left_over` is int64[n]: see `Ledger`. What no pod's leaving can cure comes first."""
         plural = "" if request.count == 1 else "s"
-        few = self._ledger.gpu_count[nodes.rows] < request.count
+        few = self._ledger.gpu_count.take(nodes.rows) < request.count
         verdicts = Verdicts.reject_where(
             few, Status.unresolvable(f"node has fewer than {request.count} GPU{plural}")
         )
@@ -184,8 +180,7 @@ class GpuShare(Plugin):
             other = ~models.members(request.models)[codes]
             wanted = "|".join(sorted(request.models))
             verdicts = verdicts.otherwise(other, Status.unresolvable(f"GPUs are not of model {wanted}"))
-        full = np.count_nonzero(free >= request.milli, axis=0) < request.count
-        return verdicts.otherwise(full, Status.unschedulable(_too_little(request)))
+        return verdicts.otherwise(left_over < 0, Status.unschedulable(_too_little(request)))
 
 
 def _too_little(request: GpuRequest) -> str:
