@@ -18,7 +18,11 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
     Raises DuplicatePluginError for a name that a default or an installed plugin has already, and
     PluginLoadError for what is no class.
     """
-    # Not at the top: plugins and tools import this package without wanting a command line.
+    # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
+    # settings must be there before gRPC is.
+    from berth_sdk._grpc_core import poll_by_the_caller
+
+    poll_by_the_caller()
     from berth_host.cli.main import run_command
 
     run_command(plugins or {}, arguments)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from berth_host.cli.main import run_command
+from berth_host import run
 
 
 def main() -> NoReturn:
     """Run the command line; exits with its code."""
-    run_command({})
+    run()
 
 
 if __name__ == "__main__":

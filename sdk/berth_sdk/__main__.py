@@ -7,11 +7,14 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from berth_sdk._grpc_core import poll_by_the_caller
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; answers its exit code."""
     options = _parser().parse_args(arguments)
-    # Imported late: gRPC is not needed to print a help text.
+    poll_by_the_caller()
+    # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
     if options.command == "serve":
         from berth_sdk.cli.serve import serve
 

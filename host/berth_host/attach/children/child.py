@@ -25,6 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from berth_sdk._grpc_core import without_setting
+
 from berth_host.attach.children.output import OutputLog, read_lines, throw_away
 from berth_host.attach.dialing import is_loopback
 from berth_host.errors import HostError
@@ -64,7 +66,7 @@ class Child:
         """Start it and wait for its line. Raises ChildError; nothing is left behind then."""
         folder = Path(tempfile.mkdtemp(prefix="berth-"))  # 0700
         cookie = secrets.token_hex(16)
-        environment = os.environ | {
+        environment = without_setting(os.environ) | {
             "BERTH_PLUGIN_ENDPOINT": f"unix://{folder}/plugin.sock",
             "BERTH_PLUGIN_COOKIE": cookie,
             "BERTH_HOST_PID": str(os.getpid()),
