@@ -18,13 +18,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import grpc
 import numpy as np
 from berth_sdk.__main__ import main
+from berth_sdk._wire_stream import NUMBERS, unwrap_answer, unwrap_request, wrap
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
@@ -215,12 +216,19 @@ LIES: dict[str, Callable[[Any], Any]] = {
 """What each call answers instead; None: a gRPC error, where an answer says nothing anyway."""
 
 
+STREAMED: dict[int, tuple[str, Any]] = {
+    number: (rpc, getattr(scheduling_pb2, f"{rpc}Request")) for rpc, number in NUMBERS.items()
+}
+
+
 class Faults(grpc.ServerInterceptor):
     """Stands before every call of the server."""
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = continuation(details)
         rpc = details.method.rpartition("/")[2]
+        if handler is not None and rpc == "StreamCalls":
+            return grpc.stream_stream_rpc_method_handler(functools.partial(_calls, handler.stream_stream))
         if handler is None or rpc not in LIES:
             return handler
         make, inner = (
@@ -250,6 +258,26 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
     if kind == "die-after":
         _die()
     return reply
+
+
+def _calls(inner: Any, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    """The same for each call on a stream."""
+    honest: list[bytes] = []
+
+    def next_one() -> Iterator[bytes]:
+        while honest:
+            yield honest.pop()
+
+    answers = inner(next_one(), context)
+    for raw in requests:
+        number, request = unwrap_request(raw)
+        rpc, request_type = STREAMED[number]
+
+        def put(_request: Any, _context: Any, raw: bytes = raw) -> Any:
+            honest.append(raw)
+            return unwrap_answer(next(answers))[1]
+
+        yield wrap(number, _call(rpc, put, request_type.FromString(request), context))
 
 
 def _fires(rpc: str) -> str:

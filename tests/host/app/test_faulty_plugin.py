@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, backoff, keeper, reconciling
+from berth_host.attach import attachment, backoff, handshake, keeper, reconciling
 from berth_host.attach.attachment import State
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.remote.outbox import IDLE_END_S
+from berth_sdk._wire_stream import FEATURE
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from support.faulty_plugin import LIES
@@ -279,10 +280,15 @@ def test_every_call_of_the_contract_goes_wrong_below() -> None:
     assert {rpc for rpc, _ in FAULTS} == set(LIES) - {"Drain"}
 
 
-@pytest.mark.parametrize("pod_count", [1, 200])
+@pytest.mark.parametrize(("pod_count", "features"), [(1, ()), (1, (FEATURE,)), (200, (FEATURE,))])
 async def test_host_survives_every_fault_at_every_call(
-    tmp_path: Path, impatient: None, pod_count: int
+    tmp_path: Path,
+    impatient: None,
+    monkeypatch: pytest.MonkeyPatch,
+    pod_count: int,
+    features: tuple[str, ...],
 ) -> None:
+    monkeypatch.setattr(handshake, "FEATURES", frozenset(features))
     async with trial(tmp_path, pod_count) as run:
         for rpc, kind in FAULTS:
             await run.run(rpc, kind)
