@@ -1,4 +1,4 @@
-"""Frozen records with many fields, made at the price of ordinary ones. Used by `pod`.
+"""Frozen records with many fields, made at the price of ordinary ones. Used by `pod` and `kube_object`.
 
 A frozen dataclass writes every field through `object.__setattr__`, which for a pod takes as long as reading
 all of its JSON. Here a record is written as a *draft*, an object of the same layout that can be written to,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from berth_sdk._frozen import draft_of
 from berth_sdk.errors import ObjectError
 
 JsonObject = Mapping[str, Any]
@@ -30,6 +31,20 @@ class ObjectRef:
     def key(self) -> str:
         """`namespace/name`, or `name` for a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+_RefDraft: Final = draft_of(ObjectRef)
+
+
+def object_ref(name: str, namespace: str, uid: str, resource_version: str) -> ObjectRef:
+    """`ObjectRef(...)`, for those that make one per object."""
+    draft = _RefDraft()
+    draft.name = name
+    draft.namespace = namespace
+    draft.uid = uid
+    draft.resource_version = resource_version
+    draft.__class__ = ObjectRef
+    return cast("ObjectRef", draft)
 
 
 class KubeObject:
@@ -100,11 +115,11 @@ class KubeObject:
         """Namespace, name, uid and resource version."""
         if self._ref is None:
             metadata = self.parsed.get("metadata") or {}
-            self._ref = ObjectRef(
-                namespace=metadata.get("namespace") or "",
-                name=metadata.get("name") or "",
-                uid=metadata.get("uid") or "",
-                resource_version=metadata.get("resourceVersion") or "",
+            self._ref = object_ref(
+                metadata.get("name") or "",
+                metadata.get("namespace") or "",
+                metadata.get("uid") or "",
+                metadata.get("resourceVersion") or "",
             )
         return self._ref
 

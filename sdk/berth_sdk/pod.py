@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from berth_sdk._frozen import draft_of, drafting_copier
 from berth_sdk._object_fields import items, mapping, strings
 from berth_sdk.errors import ObjectError
-from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
 from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_spec import DEFAULT_SCHEDULER_NAME as DEFAULT_SCHEDULER_NAME
 from berth_sdk.pod_spec import HostPort as HostPort
@@ -87,12 +87,7 @@ class Pod:
     @property
     def ref(self) -> ObjectRef:
         """The reference that the contract and the API use."""
-        return ObjectRef(
-            namespace=self.namespace,
-            name=self.name,
-            uid=self.uid,
-            resource_version=self.resource_version,
-        )
+        return object_ref(self.name, self.namespace, self.uid, self.resource_version)
 
     @property
     def spec(self) -> Mapping[str, Any]:

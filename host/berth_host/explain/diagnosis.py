@@ -7,7 +7,7 @@ events and traces. Node sets are kept as packed bits over the snapshot's slots: 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -56,7 +56,7 @@ class NodeScore:
 class Diagnosis:
     """What one attempt found out. Times: Unix seconds, durations in milliseconds.
 
-    `calls_ms`: milliseconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
+    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
     swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
     same start to the end of the attempt.
     """
@@ -81,7 +81,7 @@ class Diagnosis:
     absent: Status | None = None
     top_scores: list[NodeScore] = field(default_factory=list)
     skipped_scores: list[str] = field(default_factory=list)
-    calls_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cycle_ms: float = 0.0
     duration_ms: float = 0.0

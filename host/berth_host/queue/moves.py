@@ -33,8 +33,6 @@ class Moves:
     def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
         """All pods that `event` helps, of those that pass `pre_check`."""
         pool = self._places.pool
-        if not len(pool):
-            return
         if event.is_wildcard:
             self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
             return

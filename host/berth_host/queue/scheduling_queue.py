@@ -115,9 +115,12 @@ class SchedulingQueue:
         self._observer.event_received(event, own_update=False)
         if not self._hints.is_of_interest(event):
             return
-        self._moves.by_event(event, pre_check)
+        somebody_waits = len(self.places.pool) > 0
+        if somebody_waits:
+            self._moves.by_event(event, pre_check)
         self.in_flight.remember(event)
-        self._settle()
+        if somebody_waits:
+            self._settle()
 
     def wants(self, event: QueueEvent) -> bool:
         """Whether any plugin registered for such events."""

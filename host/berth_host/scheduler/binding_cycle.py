@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult
@@ -76,11 +77,11 @@ class BindingCycle:
     def start(self, attempt: Attempt) -> None:
         """Begin the pod's binding cycle; the scheduling loop goes on."""
         attempt.cycle.context.binding = True
-        task = asyncio.ensure_future(self._run(attempt))
+        task = asyncio.get_running_loop().create_task(self._run(attempt))
         attempt.task = task
         self._running[attempt.pod.uid] = attempt
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(attempt, done))
+        task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
         """The pod was deleted: cancel what its binding cycle waits for. False if it has none."""
@@ -282,5 +283,5 @@ class BindingCycle:
         if attempt.has_cycle:
             context = attempt.cycle.context
             diagnosis.notes.extend(context.notes)
-            diagnosis.calls_ms = {key: 1000 * spent_s for key, spent_s in context.timings_s.items()}
+            diagnosis.timings_s = context.timings_s
         self._diagnoses.add(diagnosis)

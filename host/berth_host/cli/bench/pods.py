@@ -140,7 +140,7 @@ class PodWatch:
 
 def node_of(pod: KubeObject) -> str:
     """The node of a pod, "" while it has none."""
-    return str(pod.get("spec.nodeName") or "")
+    return str((pod.parsed.get("spec") or {}).get("nodeName") or "")
 
 
 def has_come(pod: KubeObject, stage: str) -> bool:

@@ -83,7 +83,7 @@ class MemoryCluster:
 
     async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """Keep an event about a pod, in the name of the pod's scheduler."""
-        await self.create_event(
+        self.server.events.add(
             EventRecord(
                 regarding=pod.ref,
                 type=type,

@@ -6,7 +6,10 @@ defaults and what makes admission refuse it.
 
 from __future__ import annotations
 
-from typing import Any
+import marshal
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
 
 from berth_host.cluster.memory.admission.label_keys import with_label_keys
 from berth_host.cluster.memory.admission.objects import default_claim, default_node, default_object
@@ -15,6 +18,10 @@ from berth_host.cluster.memory.admission.priority import PriorityClasses
 from berth_host.errors.cluster import FieldProblem
 
 __all__ = ["Admission", "PriorityClasses"]
+_MAX_SPECS: Final = 512
+# The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
+_EXACT: Final = 2
+Json = dict[str, Any]
 
 
 class Admission:
@@ -27,16 +34,37 @@ class Admission:
     def __init__(self) -> None:
         self.priorities = PriorityClasses()
         self.default_storage_class: str | None = None
+        # Specs by all that their defaults follow from: workloads make the same one over and over.
+        self._specs: OrderedDict[tuple[bytes, int], Json] = OrderedDict()
 
     def admit(self, kind: str, obj: dict[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
         """The object as it is to be stored, and why it must not be."""
         if kind == "Pod":
-            labels = (obj.get("metadata") or {}).get("labels") or {}
-            given, problems = with_label_keys(obj.get("spec") or {}, labels)
-            spec, more = self.priorities.resolve(default_pod(given))
-            return obj | {"spec": spec}, problems + more
+            spec, problems = self._pod_spec(obj)
+            return {**obj, "spec": spec}, problems
         if kind == "Node":
             return default_node(obj), []
         if kind == "PersistentVolumeClaim":
             return default_claim(obj, self.default_storage_class), []
         return default_object(kind, obj), []
+
+    def _pod_spec(self, pod: Mapping[str, Any]) -> tuple[Json, list[FieldProblem]]:
+        """Equal pods share it, as stored objects are never changed in place."""
+        labels = (pod.get("metadata") or {}).get("labels") or {}
+        given = pod.get("spec") or {}
+        try:
+            key = marshal.dumps((given, labels), _EXACT), self.priorities.version
+        except ValueError:
+            key = None  # not of JSON alone
+        known = None if key is None else self._specs.get(key)
+        if known is not None:
+            return known, []
+        written, problems = with_label_keys(given, labels)
+        spec, more = self.priorities.resolve(default_pod(written))
+        problems += more
+        if key is not None and not problems:
+            # A copy: who gave it may change its own in place.
+            spec = self._specs[key] = marshal.loads(marshal.dumps(spec, _EXACT))
+            if len(self._specs) > _MAX_SPECS:
+                self._specs.popitem(last=False)
+        return spec, problems

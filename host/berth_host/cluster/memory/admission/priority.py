@@ -26,9 +26,12 @@ class PriorityClasses:
             name: (value, DEFAULT_PREEMPTION_POLICY) for name, value in _SYSTEM.items()
         }
         self._global_defaults: set[str] = set()
+        self.version = 0
+        """Moves with every change: what `resolve` answers stands still as long as it does."""
 
     def keep(self, obj: KubeObject) -> None:
         """A class was added or changed."""
+        self.version += 1
         name = obj.ref.name
         policy = obj.get("preemptionPolicy") or DEFAULT_PREEMPTION_POLICY
         self._classes[name] = (int(obj.get("value", 0)), policy)
@@ -39,6 +42,7 @@ class PriorityClasses:
 
     def drop(self, name: str) -> None:
         """A class was deleted."""
+        self.version += 1
         self._classes.pop(name, None)
         self._global_defaults.discard(name)
         if name in _SYSTEM:

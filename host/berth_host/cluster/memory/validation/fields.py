@@ -118,7 +118,8 @@ def check_labels(problems: Problems, labels: Mapping[str, str] | None, path: str
 
 def check_metadata(problems: Problems, metadata: Mapping[str, Any], path: str = "metadata") -> None:
     """Labels and annotation keys; names are checked where the kind is known."""
-    check_labels(problems, metadata.get("labels"), join(path, "labels"))
+    if labels := metadata.get("labels"):
+        check_labels(problems, labels, join(path, "labels"))
     for key in metadata.get("annotations") or ():
         if (problem := label_key_problem(key.lower())) is not None:
             problems.add(f"{join(path, 'annotations')}.{key}", problem.replace("label key", "annotation key"))

@@ -41,6 +41,13 @@ def _table() -> Mapping[str, Mapping[str, str]]:
     return table
 
 
+@cache
+def _plain_fields(struct: str) -> Mapping[str, type]:
+    """The fields of a struct whose values are right as soon as their Python type is this one."""
+    plain: dict[str, type] = {"string": str, "boolean": bool}
+    return {name: plain[kind] for name, kind in _table()[struct].items() if kind in plain}
+
+
 def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
     """Everything in `obj` that is unknown or of the wrong type; empty when all is well."""
     problems: list[FieldProblem] = []
@@ -78,8 +85,10 @@ def _struct(problems: list[FieldProblem], struct: str, value: Any, path: str, *,
     if not isinstance(value, dict):
         problems.append(FieldProblem(path, f"must be a map, not {_shown(value)}"))
         return
-    fields = _table()[struct]
+    fields, plain = _table()[struct], _plain_fields(struct)
     for name, item in value.items():
+        if plain.get(name) is type(item):
+            continue
         here = f"{path}.{name}" if path else name
         field_type = fields.get(name)
         if field_type is None:
