@@ -7,7 +7,7 @@ events and traces. Node sets are kept as packed bits over the snapshot's slots: 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -52,6 +52,29 @@ class NodeScore:
     plugins: dict[str, tuple[int, int, int]]
 
 
+@dataclass(slots=True, eq=False)
+class TopScores:
+    """The best nodes of an attempt as lists of equal length, which cost least to write: nearly all of them
+    are never read. `plugins`: (name, weight, raw, normalized).
+    """
+
+    node_names: list[str]
+    totals: list[int]
+    plugins: list[tuple[str, int, list[int], list[int]]]
+
+    def nodes(self) -> list[NodeScore]:
+        """Node by node, the best one first."""
+        found = [
+            NodeScore(
+                name,
+                self.totals[i],
+                {plugin: (raw[i], normalized[i], weight) for plugin, weight, raw, normalized in self.plugins},
+            )
+            for i, name in enumerate(self.node_names)
+        ]
+        return sorted(found, key=lambda item: -item.total)
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Diagnosis:
     """What one attempt found out. Times: Unix seconds, durations in milliseconds.
@@ -79,12 +102,17 @@ class Diagnosis:
     pending_plugins: set[str] = field(default_factory=set)
     rejections: list[Rejection] = field(default_factory=list)
     absent: Status | None = None
-    top_scores: list[NodeScore] = field(default_factory=list)
-    skipped_scores: list[str] = field(default_factory=list)
+    scores: TopScores | None = None
+    skipped_scores: Sequence[str] = ()
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cycle_ms: float = 0.0
     duration_ms: float = 0.0
+
+    @property
+    def top_scores(self) -> list[NodeScore]:
+        """The best nodes with what each plugin gave them; none where nobody scored."""
+        return [] if self.scores is None else self.scores.nodes()
 
     def record_rejections(self, statuses: NodeStatuses) -> None:
         """Keep the node set of every explicit rejection."""

@@ -9,7 +9,7 @@ from berth_sdk.cycle_state import PODS_TO_ACTIVATE, read_pods_to_activate
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
-from berth_host.explain.diagnosis import Diagnosis, NodeScore
+from berth_host.explain.diagnosis import Diagnosis, TopScores
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -85,17 +85,13 @@ def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
     table = result.scores
     if table is None:
         return
-    diagnosis.skipped_scores = list(table.skipped)
+    diagnosis.skipped_scores = table.skipped
     best = table.top(_TOP_SCORES)
-    for row in best.tolist():
-        diagnosis.top_scores.append(
-            NodeScore(
-                table.nodes.name(row),
-                table.total.item(row),
-                {
-                    item.plugin: (item.raw.item(row), item.normalized.item(row), item.weight)
-                    for item in table.plugins
-                },
-            )
-        )
-    diagnosis.top_scores.sort(key=lambda item: -item.total)
+    diagnosis.scores = TopScores(
+        [table.nodes.name(row) for row in best.tolist()],
+        table.total[best].tolist(),
+        [
+            (item.plugin, item.weight, item.raw[best].tolist(), item.normalized[best].tolist())
+            for item in table.plugins
+        ],
+    )
