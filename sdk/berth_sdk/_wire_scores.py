@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 M = TypeVar("M")
+# What one or two bytes can hold, 14 bits: looked up, as arithmetic on 5000 scores takes several times longer.
+_UNZIGZAG: Final = (np.arange(1 << 14) >> 1) ^ -(np.arange(1 << 14) & 1)
 _DENSE_TAG: Final = 0x0A  # field 1, length-delimited
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST: Final = 10  # bytes of a varint
@@ -78,12 +80,12 @@ def decode_dense(raw: bytes) -> NDArray[np.int64]:
     if not size:
         return np.zeros(0, dtype=np.int64)
     if data[0] < 0x80:
-        if not (data.view(np.int8) < 0).any():
-            return _unzigzag(data.view(np.int8))
+        if data.max() < 0x80:
+            return _UNZIGZAG.take(data)
     elif not size % 2:
         pairs = data.view("<u2")
         if bool(((pairs & 0x8080) == 0x0080).all()):
-            return _unzigzag(((pairs & 0x7F) | ((pairs >> 1) & 0x3F80)).view("<i2"))
+            return _UNZIGZAG.take((pairs & 0x7F) | ((pairs >> 1) & 0x3F80))
     return _decode_varints(data)
 
 
@@ -142,12 +144,6 @@ def _decode_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _zigzag(scores: NDArray[Any]) -> NDArray[Any]:
     """In the integers' own width; all but int64 must have a bit to spare."""
     return (scores << 1) ^ (scores >> (8 * scores.itemsize - 1))
-
-
-def _unzigzag(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Of integers whose highest bit is 0."""
-    scores: NDArray[np.int64] = ((values >> 1) ^ -(values & 1)).astype(np.int64)
-    return scores
 
 
 def varint(number: int) -> bytes:
