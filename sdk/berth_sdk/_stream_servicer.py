@@ -75,6 +75,9 @@ class OpenStreams:
         """A stream begins, between two calls."""
         with self._lock:
             self._open.add(stream)
+            late = self._stopping
+        if late:
+            stream.cancel()
 
     def discard(self, stream: _Stream) -> None:
         """A stream has ended."""

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from berth_sdk import CycleState, Plugin, Pod, Status
+from berth_sdk._stream_servicer import OpenStreams, _Stream
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -156,3 +157,25 @@ def test_the_end_of_the_server_lets_the_call_of_a_stream_end(serving: Serving, c
         assert stopped.result(WAIT_S)
     with pytest.raises(StopIteration):
         next(calls.stream)
+
+
+class Cancelled:
+    """As much of a context as a stream needs that comes too late."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def add_callback(self, _callback: Any) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
+    streams, context = OpenStreams(), Cancelled()
+    streams.stop()
+    stream = _Stream(cast(grpc.ServicerContext, context))
+    streams.add(stream)
+    assert context.cancelled
+    assert not streams.take_up(stream)
