@@ -88,6 +88,8 @@ class PreBindRunner:
         return SUCCESS
 
     async def _run_group(self, group: list[PluginClient], cycle: Cycle, node_name: str) -> Status:
+        if len(group) == 1:
+            return await self._one(group[0], cycle, node_name)  # tasks are for those beside each other
         tasks = [asyncio.ensure_future(self._one(client, cycle, node_name)) for client in group]
         try:
             for done in asyncio.as_completed(tasks):
