@@ -14,7 +14,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import Lasting, Plugin, PodNeed, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import StateNeed
@@ -147,7 +147,7 @@ class DynamicResources(Plugin):
         """What device classes stand for may change; a pod without any such resource is left out."""
         if pod.spec.get("resourceClaims") or any(map(may_be_served, pod.requests)):
             return None
-        return ()
+        return Lasting.FOR_GOOD
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """What the search finds on each node is kept for Score and Reserve."""

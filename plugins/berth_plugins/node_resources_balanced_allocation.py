@@ -68,8 +68,9 @@ class NodeResourcesBalancedAllocation(Plugin):
             allocatable = np.where(offered, allocatable, 1)
         # Without the pod and with it, float64[2, k, n].
         fractions = np.minimum((nodes.requested_of(names) + amounts) / allocatable, 1.0)
-        balance = _balance(fractions, offered)
-        scores: NDArray[np.int64] = _HALF + ((_HALF + balance[1] - balance[0]) >> 1)
+        without, filled = _balance(fractions, offered)
+        # HALF + (HALF + filled - without) / 2, rounded down.
+        scores: NDArray[np.int64] = (filled - without + 3 * _HALF) >> 1
         return scores
 
     def _counted(self, pod: Pod) -> tuple[tuple[str, ...], NDArray[np.int64]]:

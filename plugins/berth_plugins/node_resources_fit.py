@@ -71,11 +71,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """What Score looks at: k resources; int64[k, 1] each what the pod asks of them, and their weights."""
+    """What Score looks at: k resources; what the pod asks of them (int64[k, 1]); their weights."""
 
     names: tuple[str, ...]
     amounts: NDArray[np.int64]
-    weights: NDArray[np.int64]
+    weights: tuple[int, ...]
 
 
 class NodeResourcesFit(Plugin):
@@ -118,7 +118,7 @@ class NodeResourcesFit(Plugin):
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """All reasons of each node; unresolvable where a request exceeds the node's whole allocatable."""
-        demand = state.get_or_make(_DEMAND, lambda: self._demand(pod))
+        demand: Demand = state.get(_DEMAND) or state.get_or_make(_DEMAND, lambda: self._demand(pod))
         full = nodes.pod_count >= nodes.allocatable("pods")
         allocatable = nodes.allocatable_of(demand.names)
         lacking = allocatable - nodes.requested_of(demand.names) < demand.column
@@ -147,7 +147,7 @@ class NodeResourcesFit(Plugin):
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """int64[n], 0..100."""
-        scored = state.get_or_make(_SCORED, lambda: self._scored(pod))
+        scored: Scored = state.get(_SCORED) or state.get_or_make(_SCORED, lambda: self._scored(pod))
         if scored.names == PLAIN[:2]:
             used = nodes.non_zero_requested_of_both
         else:
@@ -195,7 +195,7 @@ class NodeResourcesFit(Plugin):
                 names.append(name)
                 amounts.append(amount)
                 weights.append(weight)
-        return Scored(tuple(names), _column(amounts), _column(weights))
+        return Scored(tuple(names), _column(amounts), tuple(weights))
 
 
 def _column(numbers: Sequence[int]) -> NDArray[np.int64]:

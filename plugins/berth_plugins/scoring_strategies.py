@@ -41,30 +41,39 @@ class Strategy:
     per_resource: PerResource
     only_positive: bool = False
 
-    def combine(self, requested: Column, allocatable: Column, weights: Column, count: int) -> Column:
-        """int64[count] out of int64[k, count] requested and allocatable, int64[k, 1] weights: the weighted
-        mean.
+    def combine(self, requested: Column, allocatable: Column, weights: tuple[int, ...], count: int) -> Column:
+        """int64[count] out of int64[k, count] requested and allocatable, and k weights: the weighted mean.
 
         A node that does not offer a resource leaves it out; one that offers none scores 0.
         """
-        if not len(weights):
+        if not weights:
             return np.zeros(count, dtype=np.int64)
+        result: Column
         if np.count_nonzero(allocatable) == allocatable.size:
             scores = self.per_resource(requested, allocatable)
-            counted = weights
+            if not self.only_positive:
+                result = _weighted(scores, weights) // sum(weights)
+                return result
+            counted = np.greater(scores, 0)
         else:
             offered = np.not_equal(allocatable, 0)
             scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
-            counted = offered * weights
-        if self.only_positive:
-            counted = np.greater(scores, 0) * weights
-        total = np.add.reduce(scores * weights, axis=0)
+            counted = np.greater(scores, 0) if self.only_positive else offered
+        total = _weighted(scores, weights)
         # Where nothing counted the total is 0, whatever it is divided by.
-        divisor = np.maximum(np.add.reduce(counted, axis=0), 1)
+        divisor = np.maximum(_weighted(counted.astype(np.int64), weights), 1)
         if self.only_positive:
             total, divisor = 2 * total + divisor, 2 * divisor
-        result: Column = total // divisor
+        result = total // divisor
         return result
+
+
+def _weighted(columns: Column, weights: tuple[int, ...]) -> Column:
+    """int64[n] out of int64[k, n] and k weights: the sum."""
+    total: Column = columns[0] if weights[0] == 1 else columns[0] * weights[0]
+    for column, weight in zip(columns[1:], weights[1:], strict=True):
+        total = total + (column if weight == 1 else column * weight)
+    return total
 
 
 def least_allocated(requested: Column, allocatable: Column) -> Column:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Lasting, Plugin, PodNeed, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
@@ -144,8 +144,9 @@ class VolumeRestrictions(Plugin):
     def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
         """Without disks and claims nothing can come in the way."""
         if not pod.volumes:
-            return ()
-        return None if any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False)) else ()
+            return Lasting.FOR_GOOD
+        has_any = any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))
+        return None if has_any else Lasting.FOR_GOOD
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Rejected where a disk conflicts; and everywhere while a claim is in use."""

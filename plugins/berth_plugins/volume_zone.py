@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Lasting, Plugin, PodNeed, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
@@ -84,7 +84,8 @@ class VolumeZone(Plugin):
 
     def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
         """Without claims there is nothing to compare."""
-        return None if pod.volumes and any(claim_volumes(pod, ephemeral=False)) else ()
+        has_any = pod.volumes and any(claim_volumes(pod, ephemeral=False))
+        return None if has_any else Lasting.FOR_GOOD
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Unresolvable where a label of a volume has no counterpart, or another value, on a node that has

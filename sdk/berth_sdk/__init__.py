@@ -22,6 +22,7 @@ from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
+    Lasting,
     NodeMode,
     Plugin,
     PodNeed,
@@ -77,6 +78,7 @@ __all__ = [
     "Hint",
     "HostPort",
     "KubeObject",
+    "Lasting",
     "LiveReservation",
     "Node",
     "NodeImage",

@@ -76,6 +76,11 @@ class KnownSlots:
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
         """These are known now. `in_use`: how many slots have a node, and may be asked about."""
+        if self._unknown is not None and len(slots) <= _FEW:
+            for slot in slots.tolist():
+                self._mask[slot] = True
+                self._unknown.discard(slot)
+            return
         self._mask[slots] = True
         if self._unknown is not None:
             self._unknown.difference_update(slots.tolist())

@@ -247,7 +247,7 @@ class SharedAnswers:
             return ()
         if self._readers is None:
             self._readers = [self._handle.objects(resource) for resource in self._resources]
-        return tuple(reader.version for reader in self._readers)
+        return tuple([reader.version for reader in self._readers])
 
 
 @lru_cache(maxsize=8)

@@ -276,12 +276,20 @@ class PreFilterPlugin(Protocol):
         ...
 
 
+class Lasting(Enum):
+    """How long a SKIP holds, beside any other value that `skip_version` answers."""
+
+    FOR_GOOD = "for good"
+    """It follows from what the pod asks for, and from nothing else."""
+
+
 class SkipVersionPlugin(Protocol):
     """In the host only, for a plugin that has nothing to do with most pods and sees that at a glance."""
 
     def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
         """As long as it stays equal, a pod equal to one that got SKIP at PreFilter, or at PreScore, would get
-        it again, and is not asked about. None: ask. Called in every cycle, so it must cost next to nothing.
+        it again, and is not asked about. None: ask. Called in every cycle, so it must cost next to nothing;
+        after `Lasting.FOR_GOOD` not again for equal pods.
         """
         ...
 

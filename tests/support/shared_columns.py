@@ -41,7 +41,7 @@ from berth_sdk import _wire as wire
 from berth_sdk._runtime import PluginRuntime, make_plugin
 from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, ExtensionPoint, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, Lasting, Plugin, ScoreNormalization
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind, StateNeed
@@ -154,6 +154,25 @@ class Licences(Plugin):
         return nodes.pod_count + len(nodes.whole.pods)
 
 
+class Porter(Plugin):
+    """Leaves most pods alone for good, and says so in a version; counts pods for the others."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+
+    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        return None if pod.priority else Lasting.FOR_GOOD
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        return Status.success() if pod.priority else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        return Verdicts.reject_where(nodes.pod_count > 1 + pod.priority, Status.unschedulable("full"))
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return nodes.pod_count + pod.priority
+
+
 class Landlord(Plugin):
     """Leaves most pods alone for good, and has no PreScore to say so."""
 
@@ -185,6 +204,7 @@ CLASSES: tuple[type, ...] = (
     Neighbours,
     Heights,
     Licences,
+    Porter,
     Landlord,
 )
 # What a row shows of images is what it saw when it was last copied, as in kube-scheduler: a snapshot built
@@ -319,7 +339,7 @@ def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str,
             found[name].append(table.total.item(row))
             for item in table.plugins:
                 found[name].append((item.plugin, item.raw.item(row), item.normalized.item(row)))
-        found[""] = table.skipped
+        found[""] = [*table.skipped, *(left.name(row) for row in table.best().tolist())]
     return found
 
 

@@ -113,20 +113,25 @@ class Snapshot:
         if target == self.generation:
             return
         columns = self.columns
-        columns.reclaim(None if self.confirmed_generation is None else self.confirmed_generation())
+        if columns.has_freed:
+            columns.reclaim(None if self.confirmed_generation is None else self.confirmed_generation())
         columns.begin_update()
-        changed = cache.changed_since(self.generation)
-        known = [info for info in changed if info.name in columns.index_of]
+        new: list[NodeInfo] = []
+        moved = False
+        for info in cache.changed_since(self.generation):
+            if info.name in columns.index_of:
+                moved = moved or info.node is None
+                self._copy(info, cache, target)
+            elif info.node is not None:
+                new.append(info)
         # New nodes in the order in which they came, so that slots do not depend on their pods.
-        new = [info for info in changed if info.node is not None and info.name not in columns.index_of]
-        new.sort(key=lambda info: info.born)
-        for info in (*known, *new):
+        for info in sorted(new, key=lambda info: info.born) if new else ():
             self._copy(info, cache, target)
-        moved = bool(new)
+            moved = True
         if len(columns) != cache.node_count:
             self._drop_vanished(cache, target)
             moved = True
-        if moved or any(info.node is None for info in known):
+        if moved:
             self._names = cache.node_tree.names()
             self._order = None
         if len(columns) != cache.node_count or len(self._names) != len(columns):

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from berth_sdk._shared_columns import pod_key
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, Lasting, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
@@ -25,6 +25,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.shared_nominated import SharedNominated
 from berth_host.framework.shared_scores import SharedScores
 from berth_host.framework.shared_verdicts import SharedVerdicts
@@ -69,9 +70,13 @@ class KnownPods:
         self.pre_filtered: tuple[tuple[PluginClient, ...], frozenset[str], frozenset[str]] | None = None
         """Once all of these have an answer that is kept: who skips Filter, and who the whole cycle."""
         self.pre_scores: dict[str, Status] = {}
+        self.pre_scored: tuple[tuple[PluginClient, ...], frozenset[str]] | None = None
+        """Once all of these have an answer that is kept: who skips Score."""
+        self.roles: ScoreRoles | None = None
         self.states: dict[str, CycleState] = {}
         self.skip_versions: dict[str, Hashable] = {}
         """By plugin, in the current cycle; None: its SKIP holds for this pod alone."""
+        self._compared: dict[str, SkipVersion] | None = None
         self.verdicts = SharedVerdicts()
         self.scores = SharedScores()
         self._crowded: SharedNominated | None = None
@@ -110,14 +115,16 @@ class KnownPods:
                 one.forget_about_all_nodes()
             # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
             self.pre_filters.clear()
-            self.pre_filtered = None
             self.pre_scores.clear()
+            self.pre_filtered = self.pre_scored = None
             self.states.clear()
 
     def compare_skips(self, versions: Mapping[str, SkipVersion], pod: Pod, nodes: NodeTable) -> None:
         """Forget the SKIPs whose version is another one by now."""
         seen = self.skip_versions
-        for plugin, version_of in versions.items():
+        if self._compared is None:
+            self._compared = dict(versions)
+        for plugin, version_of in list(self._compared.items()):
             try:
                 version = version_of(pod, nodes)
             except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
@@ -125,14 +132,18 @@ class KnownPods:
             if version is None or seen.get(plugin) != version:
                 if self.pre_filters.pop(plugin, None) is not None:
                     self.pre_filtered = None
-                self.pre_scores.pop(plugin, None)
+                if self.pre_scores.pop(plugin, None) is not None:
+                    self.pre_scored = None
                 self.states.pop(plugin, None)
                 seen[plugin] = version
+            if version is Lasting.FOR_GOOD:
+                del self._compared[plugin]
 
     def keep_pre_score(self, client: PluginClient, cycle: Cycle, status: Status, *, by_row: bool) -> None:
         """What `client` answered, if it holds for equal pods."""
         if client.is_failing:
             return
+        self.pre_scored = None
         if by_row:
             if status.code in (Code.SUCCESS, Code.SKIP) and self.keep_state(client.name, cycle):
                 self.pre_scores[client.name] = status

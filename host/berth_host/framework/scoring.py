@@ -8,7 +8,7 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
@@ -17,6 +17,7 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.rpc.client import PluginClient, ScoreOutcome
 
@@ -24,11 +25,11 @@ T = TypeVar("T")
 
 
 async def score_nodes(
-    pre_score: Sequence[PluginClient],
+    pre_score: tuple[PluginClient, ...],
     score: tuple[WeightedPlugin, ...],
     cycle: Cycle,
     nodes: NodeTable,
-    by_row: Collection[str] = (),
+    by_row: frozenset[str] = frozenset(),
 ) -> ScoreTable | Status:
     """Score all rows of `nodes`; a Status is an error that ends the cycle.
 
@@ -37,55 +38,55 @@ async def score_nodes(
     failed = await _run_pre_score(pre_score, cycle, nodes, by_row)
     if failed is not None:
         return failed
-    asked = [
-        plugin
-        for plugin in score
-        if plugin.client.name not in cycle.skip_score and plugin.client.name not in cycle.skip
-    ]
     known = cycle.known
-    table = None
-    if known is not None:
-        sharing = tuple([plugin for plugin in asked if plugin.client.name in by_row])
+    roles = None if known is None else known.roles
+    if roles is None or not roles.fit(score, cycle):
+        roles = ScoreRoles.of(score, cycle, by_row)
+        if known is not None:
+            known.roles = roles
+    shared: Sequence[PluginScores] = ()
+    table, rest = ScoreTable(nodes, _zeros(0)), roles.asked
+    if known is not None and roles.sharing:
+        scores = known.scores
         # What fails there is asked again below, where every failure has its place and its policy.
-        if sharing and await known.scores.ask(sharing, cycle, nodes) is None and known.scores.is_in_range:
-            table = known.scores.read(nodes)
-    if table is None:
-        table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
-    if len(table.plugins) == len(score):
-        return table
-    return await _add_others(table, score, asked, cycle)
-
-
-async def _add_others(
-    table: ScoreTable, score: Sequence[WeightedPlugin], asked: Sequence[WeightedPlugin], cycle: Cycle
-) -> ScoreTable | Status:
-    """Ask those who are not in `table` yet, and put all into the configured order."""
-    nodes = table.nodes
-    shared = {item.plugin: item for item in table.plugins}
-    rest = [plugin for plugin in asked if plugin.client.name not in shared]
-    outcomes = {}
+        if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
+            shared, table.total, table.leaders = scores.read()
+            rest = roles.others
+    if not shared:
+        table.total = np.zeros(len(nodes), dtype=np.int64)
+    outcomes: dict[str, ScoreOutcome] = {}
     if rest:
         table.leaders = None
         outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
-    table.plugins = []
-    for plugin in score:
+    return _put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+
+
+def _put_together(
+    table: ScoreTable,
+    roles: ScoreRoles,
+    shared: Mapping[str, PluginScores],
+    outcomes: Mapping[str, ScoreOutcome],
+) -> ScoreTable | Status:
+    """All in the configured order; the first error in it ends the cycle."""
+    for plugin in roles.score:
         name = plugin.client.name
-        if name in shared:
-            table.plugins.append(shared[name])
-            continue
-        if name in cycle.skip and name not in cycle.skip_score:
-            # None of its business, and it has no PreScore to say so: every node is worth as much to it.
-            zeros = _zeros(len(nodes))
-            table.plugins.append(PluginScores(name, plugin.weight, zeros, zeros))
-            continue
-        outcome = outcomes.get(name)
-        if outcome is None or outcome.skipped:
+        scores = shared.get(name)
+        if scores is not None:
+            table.plugins.append(scores)
+        elif name in roles.skip_score:
             table.skipped.append(name)
-            continue
-        if not outcome.status.is_success:
-            return outcome.status
-        table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
-        table.total += outcome.normalized * plugin.weight
+        elif name not in outcomes:
+            # None of its business, and it has no PreScore to say so: every node is worth as much to it.
+            zeros = _zeros(len(table.nodes))
+            table.plugins.append(PluginScores(name, plugin.weight, zeros, zeros))
+        elif outcomes[name].skipped:
+            table.skipped.append(name)
+        elif not outcomes[name].status.is_success:
+            return outcomes[name].status
+        else:
+            outcome = outcomes[name]
+            table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
+            table.total += outcome.normalized * plugin.weight
     return table
 
 
@@ -97,19 +98,24 @@ def _zeros(count: int) -> Scores:
 
 
 async def _run_pre_score(
-    clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable, by_row: Collection[str]
+    clients: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable, by_row: Collection[str]
 ) -> Status | None:
     """Note who skips; a Status is an error that ends the cycle."""
     known = cycle.known
+    unknown: Sequence[PluginClient] = clients
     if known is not None:
-        for client in clients:
-            status = known.pre_scores.get(client.name)
-            if status is not None and status.code is Code.SKIP:
-                cycle.skip_score.add(client.name)
-        clients = [client for client in clients if client.name not in known.pre_scores]
-    if not clients:
+        if known.pre_scored is not None and known.pre_scored[0] is clients:
+            cycle.skip_score |= known.pre_scored[1]
+            return None
+        answers = known.pre_scores
+        skips = frozenset(name for name, status in answers.items() if status.code is Code.SKIP)
+        cycle.skip_score.update(client.name for client in clients if client.name in skips)
+        unknown = [client for client in clients if client.name not in answers]
+        if not unknown:
+            known.pre_scored = clients, frozenset(client.name for client in clients) & skips
+    if not unknown:
         return None
-    for client, status in zip(clients, await _pre_score(clients, cycle, nodes), strict=False):
+    for client, status in zip(unknown, await _pre_score(unknown, cycle, nodes), strict=False):
         if known is not None:
             known.keep_pre_score(client, cycle, status, by_row=client.name in by_row)
         if status.code is Code.SKIP:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.leaders import Leaders, Rows
-from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
+from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
 from berth_host.framework.shared_verdicts import within
 from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
@@ -49,17 +49,19 @@ class _Column:
         """Of these candidates from now on."""
         self._normalize(nodes.take_of(self.raw).copy())
 
-    def change(self, positions: Rows, slots: Rows, total: Scores) -> bool:
-        """These candidates were scored anew: put final scores and `total` right; whether those of others may
-        have changed as well.
+    def change(self, rows: Sequence[tuple[int, int]], total: Scores) -> bool:
+        """These few candidates, by position and slot, were scored anew: put final scores and `total` right;
+        whether those of others may have changed as well.
         """
-        raw = self.by_row.raw
-        difference = self.raw.take(slots) - raw.take(positions)
-        if not np.count_nonzero(difference):
-            return False
-        raw[positions] += difference
-        if self.as_they_come:
-            total[positions] += difference * self.weight
+        raw, changed = self.by_row.raw, False
+        for row, slot in rows:
+            new = self.raw.item(slot)
+            difference = new - raw.item(row)
+            if difference:
+                raw[row], changed = new, True
+                if self.as_they_come:
+                    total[row] += difference * self.weight
+        if self.as_they_come or not changed:
             return False
         # One row may have been the highest, by which all others are measured.
         final = self.by_row.normalized
@@ -132,12 +134,11 @@ class SharedScores:
         self._add_up(nodes, missing, columns)
         return None
 
-    def read(self, nodes: NodeTable) -> ScoreTable:
+    def read(self) -> tuple[list[PluginScores], Scores, Rows]:
         """The scores of the candidates that were asked about: per plugin, read-only until the next pod comes;
         their weighted sum, a copy; the rows where it is highest.
         """
-        plugins = [column.by_row for column in self._columns]
-        return ScoreTable(nodes, self._total.copy(), plugins, leaders=self._leaders.of(self._total))
+        return [column.by_row for column in self._columns], self._total.copy(), self._leaders.of(self._total)
 
     @property
     def is_in_range(self) -> bool:
@@ -149,7 +150,7 @@ class SharedScores:
         rows = nodes.rows
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
-        if not same or len(changed) == len(rows):
+        if not same or len(changed) > _FEW:
             self._total = np.zeros(len(rows), dtype=np.int64)
             for column in self._columns:
                 column.read(nodes)
@@ -158,12 +159,13 @@ class SharedScores:
             return
         if not len(changed):
             return
-        slots = rows.take(changed)
-        others = [column.change(changed, slots, self._total) for column in columns]
-        if any(others) or len(changed) > _FEW:
+        positions = changed.tolist()
+        moved = list(zip(positions, rows.take(changed).tolist(), strict=True))
+        elsewhere = [column.change(moved, self._total) for column in columns]
+        if any(elsewhere):
             self._leaders.forget()
         else:
-            self._leaders.change(changed.tolist(), self._total)
+            self._leaders.change(positions, self._total)
 
     def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
         if plugins is not self._plugins and plugins != self._plugins:

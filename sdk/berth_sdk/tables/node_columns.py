@@ -186,9 +186,10 @@ class NodeColumns:
         Columns whose dictionary outgrew the nodes are let go, to be built anew when asked for.
         """
         self.images.begin_update()
-        most = 4 * len(self) + 4096
-        for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
-            del self.labels[key]
+        if self.labels:
+            most = 4 * len(self) + 4096
+            for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
+                del self.labels[key]
         if self.pods is not None:
             self.pods.begin_update()
 
@@ -238,6 +239,11 @@ class NodeColumns:
         self._rows = None
         self.version += 1
 
+    @property
+    def has_freed(self) -> bool:
+        """Whether slots wait for `reclaim`."""
+        return bool(self._freed)
+
     def reclaim(self, confirmed: int | None = None) -> None:
         """Let freed slots be given out again, lowest first: every copy has confirmed their removal.
 
@@ -274,10 +280,12 @@ class NodeColumns:
         old = self.usages[slot]
         self.usages[slot] = usage
         self.pod_count[slot] = usage.pod_count
-        for name in usage.requested:
-            self.resource_row(name)
-        for name, row in self.resources.items():
-            self.requested[row, slot] = usage.requested.get(name, 0)
+        requested, resources = usage.requested, self.resources
+        for name in requested:
+            if name not in resources:
+                self.resource_row(name)
+        for name, row in resources.items():
+            self.requested[row, slot] = requested.get(name, 0)
         for row, name in enumerate(NON_ZERO):
             self.non_zero[row, slot] = usage.non_zero_requested.get(name, 0)
         if old.host_ports != usage.host_ports:

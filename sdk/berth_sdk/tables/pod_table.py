@@ -218,6 +218,8 @@ class PodTable:
         """An update starts. Columns whose dictionary outgrew the pods are let go, to be built anew."""
         most = 4 * len(self) + 4096
         for columns in (self._labels, self._readings):
+            if not columns:
+                continue
             for key in [key for key, column in columns.items() if len(column.values) > most]:
                 del columns[key]
 

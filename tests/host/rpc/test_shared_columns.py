@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from berth_host.framework import equal_pods, shared_scores, shared_verdicts
+from berth_host.framework.leaders import Leaders
 from berth_sdk import _known_slots, _shared_columns, signature
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -155,7 +156,12 @@ def counts_of_images_are_not_copied_anew(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_keeps_its_sums(patch: pytest.MonkeyPatch) -> None:
     """A total is not put right for the rows that were scored anew."""
-    patch.setattr(shared_scores._Column, "change", lambda self, positions, slots, total: None)
+    patch.setattr(shared_scores._Column, "change", lambda self, rows, total: False)
+
+
+def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
+    """The rows with the highest total are not put right."""
+    patch.setattr(Leaders, "change", lambda self, positions, total: None)
 
 
 def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
@@ -225,6 +231,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
         _cycle(0),
     ),
     the_host_keeps_its_sums: (_cycle(0), _placed(0, "a"), _cycle(0)),
+    the_host_keeps_the_best: (_cycle(5), _placed(2, "a"), _cycle(5)),
     the_host_mixes_up_pods: (_cycle(0), _cycle(4)),
 }
 
