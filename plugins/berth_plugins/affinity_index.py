@@ -107,8 +107,7 @@ class CarriedTerms:
 
     def catch_up(self, pods: PodTable) -> None:
         """Take in the stanzas that have appeared in the table since the last time."""
-        _, values = pods.encoded(READING, terms_of)
-        self._follow(values)
+        self._follow(pods.readings(READING, terms_of))
 
     def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
         """The codes of the stanzas that have one of `terms`; all codes of a table that is not followed."""

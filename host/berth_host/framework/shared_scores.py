@@ -114,7 +114,8 @@ class SharedScores:
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
             slots = asked.rows
-            if np.count_nonzero(self._node_known.take(slots)) == len(slots):
+            by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
+            if by_node:
                 columns = [column for column in columns if not column.node_only]
             sound = True
             for column in columns:
@@ -130,7 +131,8 @@ class SharedScores:
                 self._known.learn(slots, in_use=nodes.snapshot_size)
             else:
                 self._known.forget(slots.tolist())
-            self._node_known[slots] = sound
+            if not (by_node and sound):
+                self._node_known[slots] = sound
         self._add_up(nodes, missing, columns)
         return None
 

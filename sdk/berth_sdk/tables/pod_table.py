@@ -171,6 +171,11 @@ class PodTable:
         """
         return self._encoded(self._readings, name, read)
 
+    def readings(self, name: str, read: Callable[[Pod], V | None]) -> Dictionary[V]:
+        """The dictionary of `encoded` alone, for whoever asks in every cycle whether anything is in it."""
+        column = self._readings.get(name)
+        return self.encoded(name, read)[1] if column is None else column.values
+
     # --- writing ---------------------------------------------------------------------------------
 
     def set_node_pods(
