@@ -19,7 +19,7 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 _MAX_SPECS: Final = 256
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
-_OF_RESIZES: Final = ("containerStatuses", "initContainerStatuses", "resources")
+_OF_RESIZES: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PodSpec:
         The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
         Raises ObjectError, AttributeError, TypeError or KeyError for what is malformed.
         """
-        if status is not None and any(status.get(key) is not None for key in _OF_RESIZES):
+        if status and not _OF_RESIZES.isdisjoint(status):
             return _read(spec, status)
         if "nodeName" in spec:
             spec = {key: value for key, value in spec.items() if key != "nodeName"}

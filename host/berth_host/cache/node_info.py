@@ -27,6 +27,7 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_usage",
         "born",
         "generation",
         "host_ports",
@@ -48,6 +49,7 @@ class NodeInfo:
         self.non_zero_requested: dict[str, int] = {}
         self.host_ports: set[HostPort] = set()
         self.pvc_refs: dict[str, int] = {}
+        self._usage: NodeUsage | None = None
         self.generation = 0
         self.node_generation = 0
         self.usage_generation = 0
@@ -59,6 +61,7 @@ class NodeInfo:
         self._count(pod)
 
     def _count(self, pod: Pod) -> None:
+        self._usage = None
         _add(self.requested, pod.requests, 1)
         _add(self.non_zero_requested, pod.non_zero_requests, 1)
         for port in pod.host_ports:
@@ -101,6 +104,7 @@ class NodeInfo:
         return None
 
     def _uncount(self, pod: Pod) -> None:
+        self._usage = None
         _add(self.requested, pod.requests, -1)
         _add(self.non_zero_requested, pod.non_zero_requests, -1)
         for port in pod.host_ports:
@@ -114,13 +118,17 @@ class NodeInfo:
                 self.pvc_refs.pop(key, None)
 
     def usage(self) -> NodeUsage:
-        """A frozen copy of the totals, each capped at int64: columns and messages hold no more."""
-        return NodeUsage(
-            requested=_capped(self.requested),
-            non_zero_requested=_capped(self.non_zero_requested),
-            pod_count=len(self.pods),
-            host_ports=frozenset(self.host_ports),
-        )
+        """A frozen copy of the totals, each capped at int64: columns and messages hold no more. The same
+        object until a pod is counted.
+        """
+        if self._usage is None:
+            self._usage = NodeUsage(
+                requested=_capped(self.requested),
+                non_zero_requested=_capped(self.non_zero_requested),
+                pod_count=len(self.pods),
+                host_ports=frozenset(self.host_ports),
+            )
+        return self._usage
 
     def __repr__(self) -> str:
         return f"NodeInfo({self.name}, {len(self.pods)} pods, generation {self.generation})"

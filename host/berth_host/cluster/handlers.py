@@ -237,7 +237,7 @@ def _log_refusal(name: str, err: CacheError) -> None:
 
 
 def _is_finished(pod: Pod) -> bool:
-    return pod.object is not None and pod.object.get("status.phase") in _FINISHED
+    return pod.object is not None and (pod.object.parsed.get("status") or {}).get("phase") in _FINISHED
 
 
 def _is_same(item: KubeObject, uid: str) -> bool:
