@@ -336,6 +336,7 @@ def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[st
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes + ENVELOPE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # In spite of its name the time that one attempt to connect may take; busy cores need more than 0.1 s.
+        ("grpc.min_reconnect_backoff_ms", 5000),
         ("grpc.max_reconnect_backoff_ms", 1000),
     ]
