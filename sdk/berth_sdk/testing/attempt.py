@@ -39,7 +39,8 @@ T = TypeVar("T")
 
 
 class Attempt:
-    """One cycle. Call the points in any order; each asks the plugin anew.
+    """One cycle. Call the points in any order; each asks the plugin anew, but for what `reserve` has answered
+    already of PreBind.
 
     `state`: the plugin's store of this cycle. `shared`: what other plugins published, by
     `<plugin>/<key>`. `pod`: the pod, as patched. `patched`: what became of PreBind's patches.
@@ -54,6 +55,7 @@ class Attempt:
         self.state = CycleState(cycle_id, plugin=host.runtime.descriptor.name, shared=self.shared)
         self.patched: list[PatchResult] = []
         self._reserved: ReserveResult | None = None
+        self._early: PreBindResult | None = None
 
     # --- the scheduling cycle ------------------------------------------------------------------
 
@@ -115,10 +117,10 @@ class Attempt:
 
     def reserve(self, node_name: str) -> Status:
         """The pod gets the node. What comes along of PreBind is kept: the plugin is not asked for it then."""
-        self._reserved = None
+        self._reserved = self._early = None
         result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
         if result.status.is_success:
-            self._reserved = result
+            self._reserved, self._early = result, result.pre_bind
         return result.status
 
     def unreserve(self, node_name: str) -> None:
@@ -146,7 +148,7 @@ class Attempt:
         Ends with a result that fails, is satisfied, or asks to be called later.
         """
         patched: tuple[PatchResult, ...] = ()
-        early = None if self._reserved is None else self._reserved.pre_bind
+        early, self._early = self._early, None
         for _ in range(MAX_ROUNDS):
             result: PreBindResult = early or self._host.decided(
                 "pre_bind", self._runtime.pre_bind(self.state, self.pod, node_name, patched)

@@ -206,6 +206,20 @@ def test_pre_bind_applies_patches_until_the_plugin_is_satisfied(host: PluginHost
     assert (claim.get("metadata.annotations.node"), claim.get("metadata.resourceVersion")) == ("n2", "5")
 
 
+def test_what_reserve_answers_of_pre_bind_is_taken_once() -> None:
+    class AsksToWait(Plugin):
+        def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
+            return ReserveResult(Status.success(), PreBindResult(Status.success(), ask_again_after_s=1.0))
+
+        def pre_bind(self, state: Any, pod: Pod, node_name: str, patched: Any) -> Status:
+            return Status.success()
+
+    attempt = PluginHost(AsksToWait).attempt(make_pod("web"))
+    attempt.reserve("n1")
+    assert attempt.pre_bind("n1").ask_again_after_s == 1.0
+    assert attempt.pre_bind("n1") == PreBindResult(Status.success())
+
+
 def test_what_reserve_answers_of_pre_bind_is_not_asked() -> None:
     class Knows(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:

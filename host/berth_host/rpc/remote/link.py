@@ -167,7 +167,7 @@ class InstanceLink:
         self.calls_made += 1
         received = 0
         try:
-            answer = await self._send(method, plugin, raw, deadline_s)
+            answer = await self._send(method, raw, asked, deadline_s)
             received = len(answer)
             return method.read(answer)
         except DecodeError as err:
@@ -189,8 +189,11 @@ class InstanceLink:
             if not self.calls_open:
                 self._quiet.set()
 
-    async def _send(self, method: Method[Any], plugin: str, raw: bytes, deadline_s: float) -> bytes:
+    async def _send(
+        self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float
+    ) -> bytes:
         """On the plugin's stream, if the call may travel there and the stream is free."""
+        plugin, call = asked
         number = method.number
         if self._streams is not None and number is not None and len(raw) <= LARGEST_BYTES:
             stream = self._streams.free(plugin)
@@ -199,6 +202,8 @@ class InstanceLink:
                 answer = await stream.ask(number, raw, deadline_s)
                 if answer is not None:
                     return answer
+                if not self.is_open:  # the attachment ended meanwhile, and the channel with it
+                    raise PluginUnavailableError(plugin, call, "lost its instance")
                 deadline_s = max(ends_s - time.monotonic(), 0.0)
         return await self._sender(method.path)(raw, timeout=deadline_s)
 

@@ -182,3 +182,36 @@ async def test_a_link_that_is_closed_is_not_asked_for_a_synchronisation() -> Non
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
         await link.delta_for_call(ASKED, time.monotonic() + 60.0)
     assert channel.streams == 0
+
+
+class Ending(Answering):
+    """Its streams end in the place of an answer, and the attachment with them."""
+
+    link: InstanceLink
+
+    def stream_stream(self, path: str) -> Callable[[], Any]:
+        return lambda: self
+
+    def done(self) -> bool:
+        return False
+
+    def cancel(self) -> None:
+        pass
+
+    async def write(self, message: bytes) -> None:
+        pass
+
+    async def read(self) -> Any:
+        self.link.close()
+        return grpc.aio.EOF
+
+
+async def test_a_call_whose_stream_ends_with_the_attachment_is_not_made_again() -> None:
+    channel = Ending(b"")
+    identity = LinkIdentity(instance_id="i", attachment_id="a", endpoint="nowhere:")
+    link = channel.link = InstanceLink(
+        cast(grpc.aio.Channel, channel), identity, None, lambda: None, streams=True
+    )
+    with pytest.raises(PluginUnavailableError, match="lost its instance"):
+        await link.ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+    assert not channel.received
