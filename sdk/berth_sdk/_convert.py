@@ -104,11 +104,23 @@ class Answers:
     def reserve(self, answer: Any, *, pre_binds: bool) -> ReserveResult | None:
         """None stays None. `pre_binds`: the plugin has the point that the result may answer early."""
         result = self.due("reserve", ReserveResult)(answer)
-        if result is not None and not pre_binds and (result.pre_bind or result.pre_flight):
+        if result is None or (result.pre_bind is None and result.pre_flight is None):
+            return result
+        if not pre_binds:
             raise PluginAnswerError(
                 f"{self._plugin}.reserve answered PreBind as well and has no method `pre_bind`:"
                 " write it, it is called for further rounds and by older hosts"
             )
+        early: tuple[tuple[str, Any, type], ...] = (
+            ("pre_bind", result.pre_bind, PreBindResult),
+            ("pre_flight", result.pre_flight, PreFlightResult),
+        )
+        for name, told, due in early:
+            if told is not None and not isinstance(told, due):
+                raise PluginAnswerError(
+                    f"{self._plugin}.reserve answered a ReserveResult whose {name} is {told!r:.80}:"
+                    f" answer a {due.__name__} there, or None"
+                )
         return result
 
     def refused(self, answer: Any, live: Sequence[LiveReservation]) -> frozenset[str]:

@@ -220,6 +220,20 @@ def test_what_reserve_answers_of_pre_bind_is_taken_once() -> None:
     assert attempt.pre_bind("n1") == PreBindResult(Status.success())
 
 
+@pytest.mark.parametrize(("name", "due"), [("pre_bind", "PreBindResult"), ("pre_flight", "PreFlightResult")])
+def test_an_early_answer_that_is_none_is_said_at_reserve(name: str, due: str) -> None:
+    class Slips(Plugin):
+        def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
+            early: dict[str, Any] = {name: Status.success()}
+            return ReserveResult(Status.success(), **early)
+
+        def pre_bind(self, state: Any, pod: Pod, node_name: str, patched: Any) -> Status:
+            return Status.success()
+
+    with pytest.raises(PluginAnswerError, match=f"whose {name} is Status.*: answer a {due} there"):
+        PluginHost(Slips).attempt(make_pod("web")).reserve("n1")
+
+
 def test_what_reserve_answers_of_pre_bind_is_not_asked() -> None:
     class Knows(Plugin):
         def reserve(self, state: Any, pod: Pod, node_name: str) -> ReserveResult:
