@@ -2,8 +2,8 @@
 
 With the event engine, gRPC's default on Linux, every message wakes a thread of the core, which wakes the
 one that waits for it. Without it that thread polls by itself: a call on a stream took two thirds of the time
-and half of the CPU time (docs/performance.md). Called by the commands `berth` and `berth-sdk` before they
-import gRPC, which reads its settings while it is imported.
+and half of the CPU time. Called by the commands `berth` and `berth-sdk` before they import gRPC, which reads
+its settings while it is imported.
 """
 
 from __future__ import annotations

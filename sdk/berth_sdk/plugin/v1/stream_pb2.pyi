@@ -21,7 +21,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class StreamCallsRequest(_message.Message):
-    """One call. An answer has the number of its request."""
+    """One call. The answer to it is in the field that has the same number. ConfigureRequest.max_message_bytes
+    is about the messages inside: the envelope may make one of them 16 bytes longer.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
