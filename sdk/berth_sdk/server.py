@@ -42,7 +42,9 @@ from berth_sdk.errors import BerthError
 LOG: Final = logging.getLogger("berth_sdk.server")
 DEFAULT_GRACE_S: Final = 5.0
 _THREADS: Final = 256
-"""Made when calls need them; three quarters at most are for calls of the binding cycle (`_served`)."""
+"""Made when calls need them; three quarters at most are for calls of the binding cycle (`_served`). Each
+plugin has one more, for its stream.
+"""
 _RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007
 
@@ -57,7 +59,7 @@ class PluginServer:
     def __init__(self, classes: Mapping[str, type]) -> None:
         """`classes`: plugin classes by the name they are served under. Raises PluginDefinitionError."""
         self.instance = Instance(classes)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="berth-call")
+        self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
             options=[

@@ -8,6 +8,7 @@ contract's stream.proto.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +24,7 @@ LARGEST_BYTES: Final = 1024 * 1024
 """A larger request goes as a call of its own: with its envelope it could be over a limit that it keeps."""
 ENVELOPE_BYTES: Final = 16
 """By so much an answer on a stream may be longer than one of its own, at most."""
+_END_S: Final = 0.5
 _SERVICE: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
 _PATH: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
 _Open: TypeAlias = Callable[[], Any]
@@ -67,6 +69,15 @@ class CallStream:
             if not answered:
                 self.close()
 
+    async def end(self) -> None:
+        """Let the instance end a stream between two calls, so that nothing of it is under way any more."""
+        stream = self._stream
+        if stream is None or self.busy or stream.done():
+            return
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.done_writing()
+            await stream.read()
+
     def close(self) -> None:
         """End the stream, and with it a call that is open."""
         stream, self._stream = self._stream, None
@@ -96,6 +107,12 @@ class CallStreams:
         if stream is None:
             stream = self._streams[plugin] = CallStream(self._open)
         return None if stream.busy else stream
+
+    async def end(self) -> None:
+        """Let the instance end those between two calls; one that does not is left to `close`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await asyncio.gather(*(stream.end() for stream in self._streams.values()))
 
     def close(self) -> None:
         """No call will be answered any more."""

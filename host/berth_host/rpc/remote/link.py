@@ -139,10 +139,12 @@ class InstanceLink:
             self._catching_up.cancel()
 
     async def quiet(self, timeout_s: float) -> None:
-        """Wait until no call is open, or for so long."""
+        """Wait until no call is open and the streams have ended, or for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._quiet.wait()
+                if self._streams is not None:
+                    await self._streams.end()
 
     # --- calls ---------------------------------------------------------------------------------------
 

@@ -24,12 +24,13 @@ class Streaming(ScriptedPlugin):
     """Counts the streams that it is asked to open."""
 
     features = (FEATURE,)
-    opened = 0
+    opened = ended = 0
 
     async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
         self.opened += 1
         async for answer in super()._calls(requests, context):
             yield answer
+        self.ended += 1
 
 
 class Leaving(Streaming):
@@ -68,6 +69,15 @@ async def test_calls_of_the_scheduling_cycle_share_one_stream(tmp_path: Path) ->
             assert (await host.client.pre_bind(cycle, "n0")).status.is_success
     assert (plugin.opened, plugin.streamed) == (1, 9)
     assert len(plugin.requests("PreBind")) == 3
+
+
+async def test_a_stream_ends_with_the_attachment_and_is_not_cut_off(tmp_path: Path) -> None:
+    plugin = Streaming(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        await host.client.filter(host.cycle(), host.nodes)
+        assert plugin.ended == 0
+        await host.attachments.stop()
+        assert plugin.ended == 1
 
 
 async def test_an_instance_without_the_feature_gets_calls_of_their_own(tmp_path: Path) -> None:
