@@ -37,6 +37,7 @@ class CallStream:
         self.busy = False
         self._open = open_stream
         self._stream: Any = None
+        self._patience: asyncio.Timeout | None = None
 
     async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes | None:
         """One call; None: the stream was closed and the call not executed. Raises what a call of its own
@@ -48,7 +49,7 @@ class CallStream:
         self.busy = True
         answered = False
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as self._patience:
                 if not await _written(stream, wrap(number, raw)):
                     return None
                 answer = await stream.read()
@@ -63,9 +64,12 @@ class CallStream:
             answered = True
             return reply
         except TimeoutError as err:
+            if self._stream is not stream:
+                raise rpc_error(StatusCode.CANCELLED, "the stream was closed") from err
             raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
         finally:
             self.busy = False
+            self._patience = None
             if not answered:
                 self.close()
 
@@ -83,6 +87,10 @@ class CallStream:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
+        patience = self._patience
+        if patience is not None and not patience.expired():
+            # gRPC wakes nobody who waits to write on a stream that is cancelled before it has begun.
+            patience.reschedule(asyncio.get_running_loop().time())
 
 
 async def _written(stream: Any, message: bytes) -> bool:

@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
 from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.remote.call_stream import LARGEST_BYTES
-from berth_sdk._wire_stream import FEATURE
+from berth_host.rpc.remote.call_stream import LARGEST_BYTES, CallStreams
+from berth_sdk._wire_stream import FEATURE, NUMBERS
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.status import Code
-from support.attached import AttachedHost, at_socket, attached_host
+from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever
 
 POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
@@ -157,3 +159,23 @@ async def test_a_large_request_goes_by_itself(tmp_path: Path) -> None:
         await host.client.filter(cycle, host.nodes)
     assert plugin.streamed == 0
     assert len(plugin.requests("Filter")) == 1
+
+
+async def test_a_call_on_a_stream_that_never_began_ends_when_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "mute.sock"
+    server = await asyncio.start_unix_server(lambda _reader, _writer: asyncio.sleep(PATIENCE_S), path)
+    channel = grpc.aio.insecure_channel(f"unix://{path}")
+    try:
+        streams = CallStreams(channel)
+        stream = streams.free("Demo")
+        assert stream is not None
+        call = asyncio.ensure_future(stream.ask(NUMBERS["Filter"], b"", 10 * PATIENCE_S))
+        await until(lambda: stream.busy)
+        streams.close()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(call, PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.CANCELLED
+        assert not stream.busy
+    finally:
+        await channel.close()
+        server.close()
