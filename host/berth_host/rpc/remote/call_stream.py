@@ -90,7 +90,8 @@ class CallStream:
         patience = self._patience
         if patience is not None and not patience.expired():
             # gRPC wakes nobody who waits to write on a stream that is cancelled before it has begun.
-            patience.reschedule(asyncio.get_running_loop().time())
+            loop = asyncio.get_running_loop()
+            patience.reschedule(loop.time())
 
 
 async def _written(stream: Any, message: bytes) -> bool:

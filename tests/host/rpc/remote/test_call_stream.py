@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -163,7 +164,9 @@ async def test_a_large_request_goes_by_itself(tmp_path: Path) -> None:
 
 async def test_a_call_on_a_stream_that_never_began_ends_when_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "mute.sock"
-    server = await asyncio.start_unix_server(lambda _reader, _writer: asyncio.sleep(PATIENCE_S), path)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()  # and nobody takes the connections
     channel = grpc.aio.insecure_channel(f"unix://{path}")
     try:
         streams = CallStreams(channel)
@@ -178,4 +181,4 @@ async def test_a_call_on_a_stream_that_never_began_ends_when_it_is_closed(tmp_pa
         assert not stream.busy
     finally:
         await channel.close()
-        server.close()
+        listening.close()
