@@ -92,9 +92,9 @@ async def run(text: str, log: Path) -> tuple[dict[str, Any], Counter[str]]:
     async with World(nodes, configuration=text) as world:
         # Which pod comes first shows in all that follows, and outside it depends on whose answers of the
         # queue's questions are back first: one pod after the other.
-        for item in workload():
-            world.server.create(item)
-            if item["metadata"]["name"] == WAITS:
+        for manifest in workload():
+            world.server.create(manifest)
+            if manifest["metadata"]["name"] == WAITS:
                 await world.until_waiting(1)
             else:
                 await world.settle()
