@@ -134,6 +134,26 @@ class Pod:
         bound.__class__ = Pod
         return cast("Pod", bound)
 
+    def sibling(
+        self,
+        ref: tuple[str, str, str],
+        node_name: str,
+        created_at_s: float | None,
+        started_at_s: float | None,
+        item: KubeObject | None,
+    ) -> Pod:
+        """Another pod in whose record all else stands as in this one, which has no object. `ref`: its name,
+        uid and resource version.
+        """
+        pod = _copied(self)
+        pod.name, pod.uid, pod.resource_version = ref
+        pod.node_name = node_name
+        pod.created_at_s = created_at_s
+        pod.started_at_s = started_at_s
+        pod.object = item
+        pod.__class__ = Pod
+        return cast("Pod", pod)
+
     @staticmethod
     def from_object(source: KubeObject | Mapping[str, Any]) -> Pod:
         """Read a core/v1 Pod. Raises ObjectError with the path of what is malformed.

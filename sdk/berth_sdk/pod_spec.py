@@ -48,7 +48,9 @@ class HostPort:
 
 @dataclass(slots=True, eq=False)
 class PodSpec:
-    """Fields as in `Pod`. `wishes`: what `berth_sdk.signature` writes of the spec, once asked."""
+    """Fields as in `Pod`. `wishes`: what `berth_sdk.signature` writes of the spec, once asked. `summary`:
+    the spec's part of a `PodSummary`, serialised, once one was made.
+    """
 
     priority: int
     requests: PodRequests
@@ -60,6 +62,7 @@ class PodSpec:
     images: tuple[str, ...]
     never_preempts: bool
     wishes: str | None = None
+    summary: bytes | None = None
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:

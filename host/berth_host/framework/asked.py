@@ -24,11 +24,10 @@ class Asked:
         self._clients = {
             point: tuple(plugin.client for plugin in plugins.get(point, ())) for point in ExtensionPoint
         }
-        # Where all are asked about every pod, whatever the pod; the others may come and go.
-        self._always = {
-            point: found
+        # All others are asked about every pod, whatever the pod.
+        self._sometimes = {
+            point: tuple(client for client in found if not client.always_asked_at(point))
             for point, found in self._clients.items()
-            if all(client.always_asked_at(point) for client in found)
         }
         self._without: dict[tuple[ExtensionPoint, frozenset[str]], tuple[PluginClient, ...]] = {}
 
@@ -39,22 +38,22 @@ class Asked:
     def about(
         self, pod: Pod, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
-        """Those that are asked about `pod`, without those in `skip`. The very tuple of the last time where
-        that does not depend on the pod.
+        """Those that are asked about `pod`, without those in `skip`. Always the very same tuple for the same
+        plugins.
         """
-        always = self._always.get(point)
-        if always is None:
-            return tuple(
-                client
-                for client in self._clients[point]
-                if client.name not in skip and point in client.points and client.in_scope(pod)
-            )
+        absent = [
+            client.name
+            for client in self._sometimes[point]
+            if point not in client.points or not client.in_scope(pod)
+        ]
+        if absent:
+            skip = skip.union(absent)
         if not skip:
-            return always
+            return self._clients[point]
         left = self._without.get((point, skip))
         if left is None:
             if len(self._without) >= _MOST:
                 self._without.clear()
-            left = tuple(client for client in always if client.name not in skip)
+            left = tuple(client for client in self._clients[point] if client.name not in skip)
             self._without[point, skip] = left
         return left

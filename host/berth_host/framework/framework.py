@@ -150,7 +150,9 @@ class Framework:
         """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
         score = self._score
         if not self._scores_all:
-            score = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
+            inside = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
+            # The same tuple as for the last pod, by which what is known of its roles is recognised.
+            score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
         return await score_nodes(pre_score, score, cycle, nodes, self.equal_pods.by_row)

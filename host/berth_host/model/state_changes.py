@@ -1,7 +1,8 @@
 """What moved between two versions of the snapshot, and what of it an instance wants to know.
 
 Made by the cache's change log, turned into messages by `rpc.state_codec`. Holds records that never
-change, so it may be encoded piece by piece while the snapshot moves on.
+change, so it may be encoded piece by piece while the snapshot moves on. Made for every remote call, they are
+not frozen: that would triple what it costs to make them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Lazy(Sequence[T_co], Generic[T_co]):
         return self._make(self._items[index])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class NodeChange:
     """One row. `summary`, `object`: that part changed. `usage`: None: it did not change.
 
@@ -62,7 +63,7 @@ class NodeChange:
     pods_complete: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ObjectChange:
     """One object of a declared resource; `object` None: it is gone."""
 
@@ -72,7 +73,7 @@ class ObjectChange:
     object: KubeObject | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class StateChanges:
     """From `base` (None: from nothing, so this is everything) to `target`, with the target's digests.
 

@@ -91,9 +91,9 @@ class StateEncoder:
 
     def versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
         """Base and target."""
-        delta.target.CopyFrom(wire.encode_version(changes.target))
+        delta.target.epoch, delta.target.generation = changes.target
         if changes.base is not None:
-            delta.base.CopyFrom(wire.encode_version(changes.base))
+            delta.base.epoch, delta.base.generation = changes.base
 
     def digests(self, delta: pb.StateDelta, changes: StateChanges) -> None:
         """Counts and sum."""
@@ -104,14 +104,14 @@ class StateEncoder:
     def bare_node(self, change: NodeChange) -> pb.NodeState:
         """A node without its pods."""
         wanted = self._selection
-        state = pb.NodeState(
-            index=change.index,
-            generation=change.generation,
-            name=change.node.name if change.is_new else "",
-            removed_pod_uids=change.removed_pods,
-            pods_complete=change.pods_complete,
-        )
+        state = pb.NodeState(index=change.index, generation=change.generation)
         node = change.node
+        if change.is_new:
+            state.name = node.name
+        if change.removed_pods:
+            state.removed_pod_uids.extend(change.removed_pods)
+        if change.pods_complete:
+            state.pods_complete = True
         if change.summary and wanted.node_summary:
             state.summary.CopyFrom(
                 wire.encode_node(

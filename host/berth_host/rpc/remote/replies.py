@@ -39,7 +39,7 @@ from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.remote.statuses import decode_status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ReplyReader:
     """Reads one reply of one call. `nodes`: the candidates of the request, where it had some."""
 
