@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,24 @@ def test_pod_in_state_takes_its_node_from_what_carries_it(pod: Pod) -> None:
     message = wire.encode_pod(pod, in_state=True)
     assert message.required_node == ""
     assert wire.decode_pod(message, node_name="n7") == replace(pod, node_name="n7")
+
+
+@given(first=pods(), name=st.text("ab", min_size=1), labels=st.dictionaries(st.text("xy"), st.text("z")))
+def test_siblings_share_their_spec_and_nothing_else(first: Pod, name: str, labels: dict[str, str]) -> None:
+    manifest: dict[str, Any] = {
+        "metadata": {"name": first.name, "uid": "u-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "containers": [{"image": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "priority": first.priority,
+        },
+    }
+    sibling = {"metadata": {"name": name, "namespace": "other", "labels": labels}, "spec": manifest["spec"]}
+    bound = {**sibling, "spec": {**manifest["spec"], "nodeName": "n1"}}
+    for pod in map(Pod.from_object, (manifest, sibling, bound)):
+        sent = pb.PodSummary.FromString(wire.encode_pod(pod).SerializeToString())
+        assert wire.decode_pod(sent) == replace(pod, object=None)
+        assert wire.decode_pod(sent, node_name="n7", item=pod.object) == replace(pod, node_name="n7")
 
 
 @given(node=nodes())

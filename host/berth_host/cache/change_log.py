@@ -172,7 +172,9 @@ class ChangeLog:
     ) -> StateChanges:
         snapshot = self._snapshot
         stores = [snapshot.objects_of_kind(kind_of(resource)) for resource, _ in selection.resources]
-        total = int(np.add.reduce(snapshot.columns.generation)) + sum(store.generation_sum for store in stores)
+        total = int(np.add.reduce(snapshot.columns.generation)) + sum(
+            store.generation_sum for store in stores
+        )
         return StateChanges(
             base=base,
             target=snapshot.version,

@@ -1,0 +1,55 @@
+"""Who is asked at a point. The same plugins are the same tuple, by which what is known of them is found."""
+
+from __future__ import annotations
+
+from berth_host.framework.asked import Asked
+from berth_host.framework.score_table import WeightedPlugin
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Status
+from support.relays import local_client
+
+FILTER = ExtensionPoint.FILTER
+GPU, PLAIN = Pod(name="g", labels={"gpu": "1"}), Pod(name="p")
+
+
+class Always:
+    """About every pod."""
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status:
+        return SUCCESS
+
+
+class OnGpus(Always):
+    """In the scope of its own pods alone."""
+
+
+ALWAYS = local_client(Always())
+ON_GPUS = local_client(OnGpus(), scope=lambda pod: "gpu" in pod.labels)
+
+
+def asked() -> Asked:
+    return Asked({FILTER: [WeightedPlugin(ON_GPUS), WeightedPlugin(ALWAYS)]})
+
+
+def test_a_plugin_is_asked_about_the_pods_in_its_scope_in_order() -> None:
+    some = asked()
+    assert some.about(GPU, FILTER) == (ON_GPUS, ALWAYS)
+    assert some.about(PLAIN, FILTER) == (ALWAYS,)
+    assert some.about(PLAIN, ExtensionPoint.SCORE) == ()
+
+
+def test_who_skips_is_left_out() -> None:
+    some = asked()
+    assert some.about(GPU, FILTER, frozenset({"Always", "Elsewhere"})) == (ON_GPUS,)
+    assert some.about(PLAIN, FILTER, frozenset({"Always"})) == ()
+
+
+def test_the_same_plugins_are_the_same_tuple() -> None:
+    some = asked()
+    for skip in (frozenset[str](), frozenset({"Always"})):
+        for pod in (GPU, PLAIN):
+            assert some.about(pod, FILTER, skip) is some.about(pod, FILTER, frozenset(skip))
+    assert some.about(GPU, FILTER) is some.at(FILTER)
