@@ -107,9 +107,7 @@ class Actions:
                 self._server.create(_csi_node(name, strategy))
             if index % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
-        await self._delivered()
-        # Clusters do not grow by thousands of nodes at once: what that costs is no part of the figures.
-        await self._host.synchronise()
+        await self._settled()
 
     def _fresh_name(self, template: Mapping[str, Any]) -> str:
         # Short and in order, so that a seed gives the same placements in every run.
@@ -144,7 +142,7 @@ class Actions:
     async def _create_objects(self, op: ops.CreateObjects) -> None:
         pods = [obj for obj in op.manifests if obj["kind"] == "Pod"]
         await self._create_all(obj for obj in op.manifests if obj["kind"] != "Pod")
-        await self._delivered()
+        await self._settled()
         if not pods:
             return
         namespaces = {str(pod["metadata"].get("namespace") or "default") for pod in pods}
@@ -334,6 +332,12 @@ class Actions:
             if not self._host.cluster.undelivered_count:
                 return
             await asyncio.sleep(0)
+
+    async def _settled(self) -> None:
+        """Until the copies in other processes have what was made as well."""
+        await self._delivered()
+        # Clusters do not grow by thousands of nodes at once: what that costs is no part of the figures.
+        await self._host.synchronise()
 
     def _start_collecting(self, op: ops.StartCollecting) -> None:
         self._open(set(op.namespaces), op.labels)
