@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from berth_host.app.host import Host
 from berth_host.cli.bench import running
 from berth_host.cli.bench.openb import NODES, TASKS, node_manifest, nodes_of, pod_manifest, workload_of
 from berth_host.cli.bench.running import Settings
@@ -62,6 +63,21 @@ async def test_tasks_are_placed_in_order_and_whole_gpus_run_out(data: Path, tmp_
     assert lines[0].startswith("openb/t0,n1,")
     assert lines[3].startswith("openb/t3,,")
     assert result.gpu_share == 1460 / 2000
+
+
+async def test_copies_of_the_nodes_are_whole_before_the_tasks_come(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    synchronise = Host.synchronise
+
+    async def noted(host: Host) -> None:
+        await synchronise(host)
+        seen.append((len(host.snapshot.nodes), len(host.diagnoses)))
+
+    monkeypatch.setattr(Host, "synchronise", noted)
+    await running.run(workload_of(data), Settings())
+    assert set(seen[1:]) == {(2, 0)}
 
 
 def test_other_sizes_are_taken_evenly_and_repeat_lines(data: Path) -> None:
