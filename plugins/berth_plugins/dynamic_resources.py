@@ -145,8 +145,10 @@ class DynamicResources(Plugin):
 
     def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
         """What device classes stand for may change; a pod without any such resource is left out."""
-        if pod.spec.get("resourceClaims") or any(map(may_be_served, pod.requests)):
+        if pod.spec.get("resourceClaims"):
             return None
+        if any(map(may_be_served, pod.requests)):
+            return self._allocator.classes.version
         return Lasting.FOR_GOOD
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:

@@ -10,11 +10,14 @@ from berth_plugins.dynamic_resources import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Lasting
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_node, make_table
+from berth_sdk.testing.handle import RecordingHandle
 from support.asking import NO_HANDLE, Ask, Plug, filter_now
 from support.device_objects import (
     DRIVER,
@@ -57,6 +60,24 @@ async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
     assert (await ask.pre_filter(plug([]), web(), NODES)).status.code is Code.SKIP
     plain = web(requests={"example.com/gpu": "1"})
     assert (await ask.pre_filter(plug([]), plain, NODES)).status.code is Code.SKIP
+
+
+def test_the_skip_of_a_pod_that_a_class_may_serve_holds_until_a_class_changes() -> None:
+    store = ObjectStore()
+    empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
+    stores = {**empty, "resource.k8s.io/deviceclasses": store}
+    plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
+    pod = web(requests={"example.com/gpu": "1"})
+    before = plugin.skip_version(pod, NODES)
+    assert before is not None
+    assert plugin.skip_version(pod, NODES) == before
+    assert plugin.pre_filter(CycleState("a"), pod, NODES).code is Code.SKIP
+    served = KubeObject.of(device_class(extendedResourceName="example.com/gpu"))
+    store.put(served.ref, served, 1)
+    assert plugin.skip_version(pod, NODES) not in (before, None)
+    assert plugin.pre_filter(CycleState("b"), pod, NODES) == SUCCESS
+    assert plugin.skip_version(web("c"), NODES) is None
+    assert plugin.skip_version(web(), NODES) is Lasting.FOR_GOOD
 
 
 DELETED = claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
