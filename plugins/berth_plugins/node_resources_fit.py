@@ -39,7 +39,10 @@ from berth_plugins.scoring_strategies import read_strategy
 TOO_MANY_PODS: Final = "Too many pods"
 _DEMAND: Final = "demand"
 _SCORED: Final = "score requests"
-_TABLE_BITS: Final = 12
+_TABLE_BITS: Final = 10
+_MAX_BITS: Final = 60
+_BITS: Final = 2 << np.arange(_MAX_BITS, dtype=np.int64)
+_FEW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Demand:
     names: tuple[str, ...] = field(init=False)
     column: NDArray[np.int64] = field(init=False, compare=False)
     """int64[k, 1]: the k amounts."""
+    _statuses: dict[int, Status] = field(init=False, compare=False, default_factory=dict)
+    """By pattern, see `grouped`: made once for all who share the demand."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(name for name, _ in self.amounts))
@@ -67,6 +72,47 @@ class Demand:
         plain = [(name, pod.requests.get(name, 0)) for name in PLAIN]
         scalar = sorted((name, value) for name, value in pod.requests.items() if is_scalar(name))
         return Demand(tuple((name, value) for name, value in (*plain, *scalar) if value > 0))
+
+    def grouped(
+        self, full: NDArray[np.bool_], lacking: NDArray[np.bool_], never: NDArray[np.bool_]
+    ) -> Verdicts:
+        """bool[n]: no room for one more pod; bool[k, n]: too little of each resource; bool[n]: more than the
+        whole node has -> one group per combination of reasons.
+
+        A row's pattern: bit 0 the pods, bit i + 1 the resource i, the bit above them: unresolvable.
+        """
+        count = len(self.amounts)
+        if count > _MAX_BITS:
+            rows = zip(full.tolist(), *lacking.tolist(), never.tolist(), strict=True)
+            return Verdicts.of(self._status(sum(bit << i for i, bit in enumerate(row))) for row in rows)
+        pattern = _BITS[:count].dot(lacking)
+        pattern += full
+        pattern += never * (2 << count)
+        if len(pattern) <= _FEW:
+            patterns = pattern.tolist()
+            found = sorted({0, *patterns})
+            code_of = {value: code for code, value in enumerate(found)}
+            groups = np.array([code_of[value] for value in patterns], dtype=np.int32)
+        elif count <= _TABLE_BITS:
+            # A table over all patterns costs less than sorting the rows.
+            seen = np.bincount(pattern) > 0
+            seen[0] = True
+            groups = (np.cumsum(seen, dtype=np.int32) - np.int32(1)).take(pattern)
+            found = np.flatnonzero(seen).tolist()
+        else:
+            unique, inverse = np.unique(np.append(0, pattern), return_inverse=True)
+            groups = inverse[1:].astype(np.int32)
+            found = unique.tolist()
+        return Verdicts(groups, tuple([self._status(value) for value in found]))
+
+    def _status(self, pattern: int) -> Status:
+        status = self._statuses.get(pattern)
+        if status is None:
+            names = (TOO_MANY_PODS, *(f"Insufficient {name}" for name in self.names))
+            reasons = tuple(reason for bit, reason in enumerate(names) if pattern >> bit & 1)
+            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if pattern >> len(names) else Code.UNSCHEDULABLE
+            status = self._statuses[pattern] = Status(code, reasons) if pattern else SUCCESS
+        return status
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,21 +170,12 @@ class NodeResourcesFit(Plugin):
         lacking = allocatable - nodes.requested_of(demand.names) < demand.column
         if not (np.count_nonzero(full) or np.count_nonzero(lacking)):
             return Verdicts.feasible(len(nodes))
-        reasons: list[str] = []
-        short: list[NDArray[np.bool_]] = []
-        never: list[NDArray[np.bool_]] = []
-        if np.count_nonzero(full):
-            reasons.append(TOO_MANY_PODS)
-            short.append(full)
-        for i, (name, amount) in enumerate(demand.amounts):
+        for i, name in enumerate(demand.names):
             if name in demand.served:
                 # Where the node offers none, devices take its place.
                 lacking[i] &= allocatable[i] > 0
-            if np.count_nonzero(lacking[i]):
-                reasons.append(f"Insufficient {name}")
-                short.append(lacking[i])
-                never.append(lacking[i] & (allocatable[i] < amount))
-        return _grouped(reasons, short, never, len(nodes))
+        never: NDArray[np.bool_] = np.logical_or.reduce(lacking & (allocatable < demand.column), axis=0)
+        return demand.grouped(full, lacking, never)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Look up what the strategy adds for this pod. Never skips."""
@@ -200,38 +237,6 @@ class NodeResourcesFit(Plugin):
 
 def _column(numbers: Sequence[int]) -> NDArray[np.int64]:
     return np.array(numbers, dtype=np.int64).reshape(-1, 1)
-
-
-def _grouped(
-    reasons: Sequence[str],
-    short: Sequence[NDArray[np.bool_]],
-    never: Sequence[NDArray[np.bool_]],
-    count: int,
-) -> Verdicts:
-    """One group per combination of reasons. Bit i of a row's pattern: reason i; the next: unresolvable."""
-    if not reasons:
-        return Verdicts.feasible(count)
-    pattern = np.zeros(count, dtype=np.int64)
-    for bit, mask in enumerate(short):
-        pattern |= mask.astype(np.int64) << bit
-    for mask in never:
-        pattern |= mask.astype(np.int64) << len(reasons)
-    if len(reasons) < _TABLE_BITS:
-        # A table over all patterns costs less than sorting the rows.
-        present = np.flatnonzero(np.bincount(pattern))
-        group_of = np.zeros(int(present[-1]) + 1, dtype=np.int32)
-        found = present[present > 0]
-        group_of[found] = np.arange(1, len(found) + 1, dtype=np.int32)
-        groups = group_of.take(pattern)
-    else:
-        found, inverse = np.unique(np.append(0, pattern), return_inverse=True)
-        groups = inverse[1:].astype(np.int32)
-        found = found[1:]
-    statuses = [SUCCESS]
-    for value in found.tolist():
-        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if value >> len(reasons) else Code.UNSCHEDULABLE
-        statuses.append(Status(code, tuple(r for bit, r in enumerate(reasons) if value >> bit & 1)))
-    return Verdicts(groups, tuple(statuses))
 
 
 def _check_ignored(args: Mapping[str, Any], findings: Findings) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from berth_plugins.node_resources_fit import NodeResourcesFit
+from berth_plugins.node_resources_fit import Demand, NodeResourcesFit
 from berth_plugins.resource_names import is_extended, is_scalar
 from berth_sdk.events import ClusterEvent
 from berth_sdk.kube_object import KubeObject
@@ -47,6 +48,29 @@ async def test_every_missing_resource_is_named(ask: Ask) -> None:
 
 def _short(*resources: str) -> Status:
     return Status.unschedulable(*(f"Insufficient {name}" for name in resources))
+
+
+@pytest.mark.parametrize("nodes", [1, 7, 200])
+@pytest.mark.parametrize("resources", [0, 1, 4, 12, 70])
+def test_each_combination_of_reasons_is_one_group(nodes: int, resources: int) -> None:
+    random = np.random.default_rng(nodes + resources)
+    names = [f"example.com/r{i}" for i in range(resources)]
+    full, never = random.random(nodes) < 0.3, random.random(nodes) < 0.3
+    lacking = random.random((resources, nodes)) < 0.2
+    never &= lacking.any(axis=0)
+    got = Demand(tuple((name, 1) for name in names)).grouped(full, lacking, never)
+    want = []
+    for row in range(nodes):
+        reasons = ["Too many pods"] if full[row] else []
+        reasons += [
+            f"Insufficient {name}" for name, short in zip(names, lacking[:, row], strict=True) if short
+        ]
+        rejected = Status.unresolvable(*reasons) if never[row] else Status.unschedulable(*reasons)
+        want.append(rejected if reasons else OK)
+    assert got.to_list() == want
+    assert got.statuses[0] == OK
+    assert set(got.statuses) == {OK, *want}
+    assert len(set(got.statuses)) == len(got.statuses)
 
 
 async def test_request_above_the_whole_node_cannot_be_resolved(ask: Ask) -> None:
