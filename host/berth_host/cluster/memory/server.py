@@ -23,8 +23,7 @@ from berth_host.cluster.memory.event_log import EventLog
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
 from berth_host.cluster.memory.merge_patch import merged
 from berth_host.cluster.memory.store import ObjectStore
-from berth_host.cluster.memory.validation import problems_of, status_problems
-from berth_host.cluster.memory.validation.updates import update_problems
+from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock
 
@@ -192,9 +191,9 @@ class ApiServer:
         if new == old:
             return current
         if subresource == "status":
-            problems = status_problems(kind, new)
+            problems = status_problems(kind, old, new)
         else:
-            problems = problems_of(kind, new) or update_problems(kind, old, new)
+            problems = own_problems(kind, old, new)
         if problems:
             raise InvalidError(kind.resource, current.ref.key, problems)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):

@@ -16,9 +16,10 @@ from berth_host.cluster.memory.kinds import Kind
 from berth_host.cluster.memory.validation.fields import Problems, check_metadata, check_object_name
 from berth_host.cluster.memory.validation.kinds import KIND_CHECKS
 from berth_host.cluster.memory.validation.schema import field_problems
+from berth_host.cluster.memory.validation.updates import update_problems
 from berth_host.errors.cluster import FieldProblem
 
-__all__ = ["problems_of", "status_problems"]
+__all__ = ["own_problems", "problems_of", "status_problems"]
 _MAX_GOOD_SPECS: Final = 512
 # Only what JSON has itself: a time, say, must not look like the string that it is written as.
 _EXACT: Final = (
@@ -50,14 +51,27 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
     return problems.found
 
 
-def status_problems(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
-    """What is wrong with the status. Who writes it answers for nothing else: the rest may be older than a
+def own_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
+    """What is wrong with `new` in place of `old`, whose status it keeps: who wrote that answered for it."""
+    if kind.kind != "Pod":
+        return problems_of(kind, new) or update_problems(kind, old, new)
+    problems = problems_of(kind, {key: value for key, value in new.items() if key != "status"})
+    if not problems and new.get("spec") is not old.get("spec"):
+        problems = update_problems(kind, old, new)
+    return problems
+
+
+def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
+    """What is wrong with the new status. Who writes it answers for nothing else: the rest may be older than a
     check.
     """
     if kind.kind == "Pod":
-        # A pod's own checks are about its spec.
-        return field_problems(kind.kind, {"status": obj["status"]})
-    return [problem for problem in problems_of(kind, obj) if problem.path.startswith("status")]
+        # A pod's own checks are about its spec; and each field of its status stands for itself.
+        before, status = old.get("status") or {}, new["status"]
+        if isinstance(status, Mapping):
+            status = {key: value for key, value in status.items() if before.get(key) is not value}
+        return field_problems(kind.kind, {"status": status})
+    return [problem for problem in problems_of(kind, new) if problem.path.startswith("status")]
 
 
 def _spec_as_json(kind: Kind, obj: Mapping[str, Any]) -> bytes | None:
