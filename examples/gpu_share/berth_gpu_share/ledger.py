@@ -116,7 +116,7 @@ class Ledger:
             # Reserved only: an annotation that it has already may be that of an earlier attempt.
             return self._reserved.get(pod.uid) or Placement(everywhere, request.milli)
         self._reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
-        indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request, gpu_count)
+        indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
         return Placement(everywhere if indices is None else indices, request.milli)
 
     # --- choosing ----------------------------------------------------------------------------------
@@ -175,13 +175,13 @@ class Ledger:
             self.free = np.pad(self.free, ((0, more), (0, 0)))
         self.gpu_count[node.index] = gpu_count
         self._moved.append(node.index)
-        free = self.free[:, node.index]
-        free[:] = 0
-        free[:gpu_count] = WHOLE
+        free = [WHOLE] * gpu_count + [0] * (len(self.free) - gpu_count)
         for pod in node.pods if gpu_count else ():
             placement = self.placement(pod, gpu_count)
             if placement is not None:
-                free[list(placement.indices)] -= placement.milli
+                for index in placement.indices:
+                    free[index] -= placement.milli
+        self.free[:, node.index] = free
 
     def _sweep(self, pods: PodTable) -> None:
         """Forget pods that are no reservations any more; seldom, so that a call costs what changed."""

@@ -71,13 +71,14 @@ def _request(
     return GpuRequest(count, milli, models)
 
 
-def read_indices(text: str, request: GpuRequest, gpu_count: int) -> tuple[int, ...] | None:
-    """The GPUs in `text` ("0,3"); None where it does not name as many GPUs of the node as were asked for."""
+@lru_cache(maxsize=4096)
+def read_indices(text: str, count: int, gpu_count: int) -> tuple[int, ...] | None:
+    """The GPUs in `text` ("0,3"); None where it does not name `count` of the `gpu_count` GPUs of a node."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdecimal() for part in parts):
         return None
     indices = tuple(sorted({int(part) for part in parts}))
-    return indices if len(indices) == len(parts) == request.count and indices[-1] < gpu_count else None
+    return indices if len(indices) == len(parts) == count and indices[-1] < gpu_count else None
 
 
 def write_indices(indices: tuple[int, ...]) -> str:
