@@ -11,7 +11,7 @@ Called by `Framework`. A plugin in a process of its own keeps its answers there 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from berth_sdk._shared_columns import pod_key
@@ -20,6 +20,7 @@ from berth_sdk.extension_points import DependsOn, ExtensionPoint, Lasting, Score
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
+from berth_sdk.signature import signature
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
@@ -119,6 +120,23 @@ class KnownPods:
             self.pre_filtered = self.pre_scored = None
             self.states.clear()
 
+    def take_for_good(self, other: KnownPods, plugins: Collection[str]) -> None:
+        """Take over the SKIPs that follow from wishes alone from `other`, of pods with the same wishes: those
+        of `plugins`, and of those that said so themselves.
+        """
+        if other._nodes_version != self._nodes_version:
+            return
+        said = [name for name, version in other.skip_versions.items() if version is Lasting.FOR_GOOD]
+        for plugin in (*plugins, *said):
+            answer, scored = other.pre_filters.get(plugin), other.pre_scores.get(plugin)
+            if answer is not None and answer.status.code is Code.SKIP:
+                self.pre_filters[plugin] = answer
+                self.states[plugin] = other.states[plugin]
+            if scored is not None and scored.code is Code.SKIP:
+                self.pre_scores[plugin] = scored
+        self.skip_versions.update(dict.fromkeys(said, Lasting.FOR_GOOD))
+        self._compared = None if other._compared is None else dict(other._compared)
+
     def compare_skips(self, versions: Mapping[str, SkipVersion], pod: Pod, nodes: NodeTable) -> None:
         """Forget the SKIPs whose version is another one by now."""
         seen = self.skip_versions
@@ -210,6 +228,11 @@ class EqualPods:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = KnownPods(nodes)
+            wishes = signature(cycle.pod)
+            plain = self._known.get(wishes) if wishes != key else None
+            if plain is not None:
+                # The first attempt of a pod that is promised a node by now.
+                known.take_for_good(plain, self._skips_for_good)
             if len(self._known) > self._max:
                 self._known.popitem(last=False)
         else:

@@ -39,9 +39,10 @@ class NominatedPods:
         marks: NDArray[np.int64] | None = None,
     ) -> NominatedPods:
         """The pods in `rows` of `table`; each is nominated to the node in its position, of `count` nodes."""
-        order = np.argsort(positions, kind="stable")
-        starts = positions[order].searchsorted(np.arange(count + 1))
-        return cls(PodChanges(table, rows[order], starts), marks)
+        order = positions.argsort(kind="stable")
+        starts = np.zeros(count + 1, dtype=np.intp)
+        np.bincount(positions, minlength=count).cumsum(out=starts[1:])
+        return cls(PodChanges(table, rows.take(order), starts), marks)
 
     @classmethod
     def of(cls, nodes: NodeTable, by_node: Mapping[str, Sequence[Pod]]) -> NominatedPods:

@@ -46,16 +46,16 @@ class SharedNominated(SharedVerdicts):
         self._marks = extended(self._marks, len(self._known) - len(self._marks))
         slots, marks = nodes.rows.take(crowded), nominated.marks.take(crowded)
         stale = ~(self._known.hold(slots) & (self._marks.take(slots) == marks))
-        if stale.any():
+        if np.count_nonzero(stale):
             found, asked = NodeStatuses(nodes), crowded[stale]
             about_pods, light = second.left_to_ask(clients, slots[stale])
             for some, which in ((about_pods, light), (clients, ~light)):
-                if which.any():
+                if np.count_nonzero(which):
                     await nominated_pass(some, cycle, found, asked[which], nominated)
             self._keep(clients, slots[stale], found, asked)
             self._marks[slots[stale]] = marks[stale]
         codes = self._codes.take(slots)
-        if not codes.any():
+        if not np.count_nonzero(codes):
             return rows
         statuses.reject(crowded, Verdicts(codes, tuple(self._statuses)), "")
         failed = np.zeros(len(nodes), dtype=np.bool_)

@@ -40,11 +40,11 @@ class Nominations:
         codes = pods.node_index.take(rows)
         slots = self._slots(nodes).take(codes)
         known = slots >= 0
-        if not known.all():
+        if np.count_nonzero(known) < len(known):
             rows, codes, slots = rows[known], codes[known], slots[known]
         if not len(rows):
             return NOBODY
-        positions = nodes.rows.searchsorted(slots)
+        positions = nodes.positions_of_slots(slots)
         versions = self._columns.versions.take(codes)
         if own is not None:
             # Others beside the pod itself: not the same as all of them.

@@ -123,6 +123,10 @@ class NodeTable:
         found = np.flatnonzero(self.rows == slot)
         return int(found[0]) if len(found) else None
 
+    def positions_of_slots(self, slots: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The rows of the nodes in some slots, which must be among the candidates; these must ascend."""
+        return slots if self._all else self.rows.searchsorted(slots)
+
     @property
     def is_ascending(self) -> bool:
         """Whether the rows are in the order of their slots, as everywhere on the wire."""
@@ -200,15 +204,23 @@ class NodeTable:
         column = self._resource(self._columns.requested, resource)
         if self._changes is None:
             return column
-        removed, added = self._changes
-        gone = removed.total(removed.table.requests(resource))
-        return read_only(column - gone + added.total(added.table.requests(resource)))
+        for changes, sign in zip(self._changes, (-1, 1), strict=True):
+            if len(changes):
+                column = column + sign * changes.total(changes.table.requests(resource))
+        return read_only(column)
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """int64[k, n]: `requested` of k resources."""
-        if self._changes is not None:
+        if self._changes is None:
+            return self._several("requested", resources)
+        lines = self._columns.resource_rows(resources)
+        if lines is None:
             return self._stacked(self.requested, resources)
-        return self._several("requested", resources)
+        sums = self._lines(self._columns.requested, lines)
+        for changes, sign in zip(self._changes, (-1, 1), strict=True):
+            if len(changes):
+                sums = sums + sign * changes.requested_of(resources)
+        return read_only(sums)
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
         """int64[n], for cpu and memory: with the defaults for containers that request nothing."""
@@ -235,8 +247,10 @@ class NodeTable:
         column = self._take(self._columns.pod_count)
         if self._changes is None:
             return column
-        removed, added = self._changes
-        return read_only(column - removed.counts() + added.counts())
+        for changes, sign in zip(self._changes, (-1, 1), strict=True):
+            if len(changes):
+                column = column + sign * changes.counts()
+        return read_only(column)
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
         """bool[n]: where `port` conflicts with one in use."""
@@ -336,7 +350,13 @@ class NodeTable:
 
     def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
         """The same rows as they would be if pods left them and others came."""
-        return NodeTable(self._columns, self.rows, (removed, added))
+        changed = NodeTable.__new__(NodeTable)
+        changed._columns, changed.rows = self._columns, self.rows
+        changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
+        changed._changes = (removed, added)
+        # No pod changes what is kept there.
+        changed._several_of = self._several_of if self._changes is None else {}
+        return changed
 
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
@@ -385,6 +405,10 @@ class NodeTable:
         lines = self._columns.resource_rows(resources)
         if lines is None:
             return self._stacked(getattr(self, kind), resources)
+        return self._lines(matrix, lines)
+
+    def _lines(self, matrix: NDArray[np.int64], lines: slice | NDArray[np.intp]) -> NDArray[np.int64]:
+        """Some lines of a matrix of the columns, for the slots of the rows."""
         if self._all:
             return matrix[lines, : len(self.rows)]
         if isinstance(lines, slice):

@@ -56,16 +56,18 @@ class DryRun:
 
     async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """(places in `candidates` where it works, bool[v]: who must leave). Others are in `statuses`."""
-        potential = self._potential
-        alive = np.flatnonzero(potential.counts)
-        without = np.flatnonzero(potential.counts == 0)
-        self._statuses.groups[self._candidates[without]] = self._statuses.group_of(NO_VICTIMS)
+        potential, counts = self._potential, self._potential.counts
+        alive = np.flatnonzero(counts)
+        if len(alive) < len(counts):
+            without = np.flatnonzero(counts == 0)
+            self._statuses.groups[self._candidates[without]] = self._statuses.group_of(NO_VICTIMS)
         alive = await self._judge(alive, self._clients, record=True)
+        if not len(alive):
+            return alive, self._away
         # What other pods cannot change is known of these nodes.
         clients = sensitive(self._clients)
-        most = int(potential.counts[alive].max()) if len(alive) else 0
-        for step in range(most):
-            asked = alive[potential.counts[alive] > step]
+        for step in range(int(counts[alive].max())):
+            asked = alive[counts[alive] > step]
             back = potential.starts[asked] + step
             self._away[back] = False
             fits = await self._judge(asked, clients, record=False)
@@ -89,7 +91,7 @@ class DryRun:
             first = verdicts.groups[: len(crowded)]
             groups[at] = np.where(first != 0, first, groups[at])
         if record:
-            for group in np.unique(groups).tolist():
+            for group in np.flatnonzero(np.bincount(groups)).tolist():
                 if group:
                     rows = self._candidates[asked[groups == group]]
                     self._statuses.groups[rows] = self._statuses.group_of(verdicts.statuses[group])

@@ -187,15 +187,20 @@ class _Search:
         self._slots = cycle.nodes.rows.take(found.potential)
 
     def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
-        """Where a search from the `offset`-th node surely ends by what is known; else the next `part`."""
-        outcomes = self._outcomes
+        """Where a search from the `offset`-th node surely ends by what is known; else the next `part`.
+        `wanted`: at least one.
+        """
         count = len(self._slots)
-        turned = (offset + np.arange(count)) % count
-        slots = self._slots[turned]
-        works = outcomes.work(slots)
-        enough = (np.cumsum(works) >= wanted) & (np.cumsum(works & outcomes.harmless(slots)) > 0)
-        end = int(np.argmax(enough)) + 1 if enough.any() else part
-        return np.sort(turned[:end])
+        working = np.flatnonzero(self._outcomes.work(self._slots))
+        first = int(working.searchsorted(offset))
+        working = np.concatenate([working[first:] - offset, working[:first] + (count - offset)])
+        end = part
+        if len(working) >= wanted:
+            harmless = self._outcomes.harmless(self._slots.take((working + offset) % count))
+            if harmless.any():
+                end = 1 + max(working.item(wanted - 1), working.item(harmless.argmax()))
+        behind = np.arange(offset, min(offset + end, count))
+        return behind if offset + end <= count else np.concatenate([np.arange(offset + end - count), behind])
 
     async def among(self, places: NDArray[np.intp]) -> Candidates:
         """Those at `places` (ascending); why the others are none is in the evaluation's statuses."""

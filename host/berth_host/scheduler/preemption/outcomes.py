@@ -54,9 +54,10 @@ class Outcomes:
         self._passing.clear()
         if len(self._statuses) > _MAX_STATUSES:
             self.clear()
-        live = self.known & (self._codes == 0)
-        if len(self._pods) > _SPARE_PODS + 2 * int(self._criteria["counts"][live].sum()):
-            self._compact(np.flatnonzero(live))
+        if len(self._pods) > _SPARE_PODS:
+            live = self.known & (self._codes == 0)
+            if len(self._pods) > _SPARE_PODS + 2 * int(self._criteria["counts"][live].sum()):
+                self._compact(np.flatnonzero(live))
 
     def clear(self) -> None:
         """Nothing holds any more."""

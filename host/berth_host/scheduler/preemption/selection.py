@@ -14,7 +14,7 @@ import numpy as np
 from berth_sdk.pod import Pod
 from numpy.typing import NDArray
 
-from berth_host.scheduler.preemption.victims import PotentialVictims
+from berth_host.scheduler.preemption.victims import PotentialVictims, started_s
 
 _PRIORITY_OFFSET: Final = 2**31
 """Makes every priority positive, so that one victim more always adds to the sum."""
@@ -78,8 +78,7 @@ def candidates_of(
     violations = np.bincount(owners, weights=potential.breaks_budget[chosen], minlength=len(is_candidate))
     priority = table.priority.take(rows)
     highest = priority[starts]
-    started_s = np.nan_to_num(table.start_time_s.take(rows), nan=np.inf)
-    counted = np.where(priority == np.repeat(highest, counts), started_s, np.inf)
+    counted = np.where(priority == np.repeat(highest, counts), started_s(table, rows), np.inf)
     return Candidates(
         works,
         table.several(rows),
@@ -104,11 +103,14 @@ def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tu
     """
     if not len(candidates):
         return np.zeros(0, dtype=np.intp), False
-    turned = np.argsort((candidates.places - offset) % count, kind="stable")
+    # The places ascend: who comes first is at or behind the offset, and the order goes round.
+    first = int(candidates.places.searchsorted(offset % count))
+    turned = np.concatenate([np.arange(first, len(candidates)), np.arange(first)])
     harmless = candidates.violations[turned] == 0
-    enough = (np.cumsum(harmless) > 0) & (np.arange(1, len(turned) + 1) >= wanted)
-    ended = bool(enough.any())
-    end = int(np.argmax(enough)) + 1 if ended else len(turned)
+    end = max(wanted, int(harmless.argmax()) + 1)
+    ended = end <= len(turned) and bool(harmless.any())
+    if not ended:
+        end = len(turned)
     found, harmless = turned[:end], harmless[:end]
     return np.concatenate([found[harmless][:wanted], found[~harmless][:wanted]]), ended
 

@@ -39,7 +39,8 @@ class PotentialVictims:
     @property
     def counts(self) -> NDArray[np.intp]:
         """intp[c]: potential victims of each node."""
-        return np.diff(self.starts)
+        counts: NDArray[np.intp] = self.starts[1:] - self.starts[:-1]
+        return counts
 
 
 def potential_victims(
@@ -62,13 +63,20 @@ def potential_victims(
         there = owner >= 0
         rows, owner = lower[there], owner[there]
     # A pod that has not started counts as starting now: later than all others.
-    start_s = np.nan_to_num(pods.start_time_s.take(rows), nan=np.inf)
+    start_s = started_s(pods, rows)
     order = np.lexsort((start_s, -pods.priority.take(rows), owner))
     rows, owner = rows[order], owner[order]
     starts = owner.searchsorted(np.arange(len(candidates) + 1))
-    breaks = violating(budgets, pods, rows, starts)
+    breaks = violating(budgets, pods, rows, starts) if budgets else np.zeros(len(rows), dtype=np.bool_)
     importance = np.arange(len(rows))
     if breaks.any():
         order = np.lexsort((importance, ~breaks, owner))
         rows, breaks, importance = rows[order], breaks[order], order
     return PotentialVictims(pods, rows, starts, breaks, importance)
+
+
+def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """float64[v]: when the pods in `rows` started; infinite for those that have not."""
+    start_s: NDArray[np.float64] = pods.start_time_s.take(rows)
+    start_s[np.isnan(start_s)] = np.inf
+    return start_s
