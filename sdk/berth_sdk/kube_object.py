@@ -91,9 +91,13 @@ class KubeObject:
     @property
     def parsed(self) -> JsonObject:
         """The object as parsed JSON; treat it as read-only. Raises ObjectError for broken bytes."""
+        return self._parsed if self._parsed is not None else self.parse(json.loads)
+
+    def parse(self, decode: Callable[[bytes], Any]) -> JsonObject:
+        """`parsed`, made if need be by `decode`, which raises ValueError for what is not JSON."""
         if self._parsed is None:
             try:
-                parsed = json.loads(self._raw or b"")
+                parsed = decode(self._raw or b"")
             except ValueError as err:
                 raise ObjectError(self.kind, f"not JSON: {err}") from err
             if not isinstance(parsed, dict):

@@ -78,6 +78,10 @@ class Pod:
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
     _volumes: tuple[PodVolume, ...] | None = field(default=None, init=False, repr=False, compare=False)
     """See `volumes`: made at ingest, or of an object that came over the wire once asked."""
+    _claims_made: tuple[tuple[str, str], ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """See `generated_claims`; likewise."""
 
     @property
     def key(self) -> str:
@@ -125,6 +129,18 @@ class Pod:
             object.__setattr__(self, "_volumes", known)
             if self.node_name and self.object is not None and not was_parsed:
                 self.object.release()
+        return known
+
+    @property
+    def generated_claims(self) -> tuple[tuple[str, str], ...]:
+        """(name in the spec, ResourceClaim made for it) of `status.resourceClaimStatuses`, in order; empty
+        where the object is not known.
+        """
+        known = self._claims_made
+        if known is None:
+            status = {} if self.object is None else self.object.parsed.get("status") or {}
+            known = _claims_made(status.get("resourceClaimStatuses"))
+            object.__setattr__(self, "_claims_made", known)
         return known
 
     def on_node(self, node_name: str) -> Pod:
@@ -201,6 +217,7 @@ class Pod:
             # Now, while the object is parsed: of a pod on a node the host keeps the bytes alone.
             pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
             pod._volumes = volumes_of(spec, name) if volumes else ()
+            pod._claims_made = _claims_made(status.get("resourceClaimStatuses"))
             pod.__class__ = Pod
             return cast("Pod", pod)
         except (AttributeError, TypeError, KeyError) as err:
@@ -249,3 +266,7 @@ def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:
         elif volume.get("ephemeral"):
             names.append(f"{pod_name}-{volume.get('name') or ''}")
     return tuple(names)
+
+
+def _claims_made(statuses: list[Mapping[str, Any]] | None) -> tuple[tuple[str, str], ...]:
+    return tuple((one.get("name") or "", one.get("resourceClaimName") or "") for one in statuses or ())

@@ -46,7 +46,7 @@ def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
             ),
             # Tolerations can only be added, so their number tells.
             (ActionType.UPDATE_POD_TOLERATION, len(old.tolerations) != len(new.tolerations)),
-            (ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _claims(old) != _claims(new)),
+            (ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, old.generated_claims != new.generated_claims),
         )
         if changed
     ]
@@ -92,14 +92,6 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
     return any(
         name not in new.requests or amount > new.requests[name] for name, amount in old.requests.items()
     )
-
-
-def _claims(pod: Pod) -> list[tuple[Any, Any]]:
-    """The claims that were generated for the pod: (name in the spec, claim)."""
-    if pod.object is None:
-        return []
-    statuses = pod.object.get("status.resourceClaimStatuses") or ()
-    return [(item.get("name"), item.get("resourceClaimName")) for item in statuses]
 
 
 def _raw(item: KubeObject | None) -> Mapping[str, Any]:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -37,6 +40,16 @@ class Clock(Protocol):
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once the monotonic reading reaches `when_s`."""
         ...
+
+
+def rfc3339(moment_s: float) -> str:
+    """Unix seconds -> as Kubernetes objects have it: `2026-01-01T00:00:00Z`, fractions cut off."""
+    return _rfc3339(math.floor(moment_s))
+
+
+@lru_cache(maxsize=16)
+def _rfc3339(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def sleep(clock: Clock, duration_s: float) -> None:

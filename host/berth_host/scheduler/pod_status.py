@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock
+from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure
 
@@ -122,8 +121,7 @@ class PodStatusWriter:
         if old is not None and old.get("status") == "False":
             new["lastTransitionTime"] = old.get("lastTransitionTime")
         else:
-            moment = datetime.fromtimestamp(self._clock.now_s(), UTC)
-            new["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            new["lastTransitionTime"] = rfc3339(self._clock.now_s())
         generation = pod.object.get("metadata.generation") if pod.object else None
         if generation is not None:
             new["observedGeneration"] = generation

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final
 
+import orjson
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ConflictError, NotFoundError
-from berth_host.model.clock import Clock
+from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.preemption.eligibility import DISRUPTION_TARGET, PREEMPTED, preemption_mark
 
@@ -60,17 +60,18 @@ class VictimCalls:
             await self._cluster.delete("pods", victim.ref)
 
     def _conditions(self, victim: KubeObject, preemptor: Pod) -> list[Mapping[str, Any]]:
+        # A bound pod is known by its bytes, which were written by the same library.
+        victim.parse(orjson.loads)
         conditions = [
             item for item in victim.get("status.conditions", []) if item.get("type") != DISRUPTION_TARGET
         ]
-        moment = datetime.fromtimestamp(self._clock.now_s(), UTC)
         conditions.append(
             {
                 "type": DISRUPTION_TARGET,
                 "status": "True",
                 "reason": PREEMPTED,
                 "message": mark_message(preemptor.scheduler_name),
-                "lastTransitionTime": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "lastTransitionTime": rfc3339(self._clock.now_s()),
             }
         )
         return conditions

@@ -10,7 +10,6 @@ unless finalizers hold it; there are no controllers, but for `volume_controller`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRef
@@ -25,7 +24,7 @@ from berth_host.cluster.memory.merge_patch import merged
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
-from berth_host.model.clock import Clock
+from berth_host.model.clock import Clock, rfc3339
 
 _SERVER_FIELDS: Final = (
     "name",
@@ -45,7 +44,7 @@ class ApiServer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._admission = Admission()
-        self._second, self._second_text = -1, ""
+        self._finalized: set[tuple[str, str]] = set()
         self.store = ObjectStore()
         self.events = EventLog()
 
@@ -137,7 +136,7 @@ class ApiServer:
         kind = _kind(resource)
         current = self._current(kind, ref)
         key = current.ref.key
-        if not current.get("metadata.finalizers"):
+        if (kind.resource, key) not in self._finalized:
             self._gone(kind, current)
         elif current.get("metadata.deletionTimestamp") is None:
             metadata = dict(current.parsed["metadata"])
@@ -221,6 +220,11 @@ class ApiServer:
 
     def _stored(self, kind: Kind, key: str, obj: Object) -> KubeObject:
         stored = self.store.put(kind, key, obj)
+        # Noted here: the object may be known by its bytes alone when it is deleted.
+        if obj["metadata"].get("finalizers"):
+            self._finalized.add((kind.resource, key))
+        else:
+            self._finalized.discard((kind.resource, key))
         if kind is POD:
             return stored
         if kind.kind == "PriorityClass":
@@ -232,6 +236,7 @@ class ApiServer:
     def _gone(self, kind: Kind, current: KubeObject) -> None:
         key = current.ref.key
         self.store.remove(kind, key)
+        self._finalized.discard((kind.resource, key))
         if kind.kind == "PriorityClass":
             self._admission.priorities.drop(key)
         elif kind.kind == "StorageClass" and self._admission.default_storage_class == key:
@@ -258,11 +263,7 @@ class ApiServer:
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def _now(self) -> str:
-        second = int(self._clock.now_s())
-        if second != self._second:
-            self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return self._second_text
+        return rfc3339(self._clock.now_s())
 
 
 def _kind(resource: str) -> Kind:
