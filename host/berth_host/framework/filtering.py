@@ -123,6 +123,7 @@ def _signed(client: PluginClient, verdicts: Verdicts) -> tuple[Status, ...]:
     )
 
 
+@lru_cache(maxsize=1024)
 def _filter_status(plugin: str, status: Status) -> Status:
     if status.is_rejected:
         return status.with_plugin(plugin)

@@ -47,8 +47,8 @@ class NodeStatuses:
         for group, status in enumerate(verdicts.statuses):
             if group:
                 lookup[group] = self.group_of(status.with_plugin(plugin) if plugin else status)
-        rejected = np.flatnonzero(verdicts.groups)
-        self.groups[positions[rejected]] = lookup[verdicts.groups[rejected]]
+        rejected = verdicts.groups.nonzero()[0]
+        self.groups[positions.take(rejected)] = lookup.take(verdicts.groups.take(rejected))
 
     @property
     def is_empty(self) -> bool:

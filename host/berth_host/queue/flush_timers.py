@@ -72,6 +72,8 @@ class FlushTimers:
         started_us = self._started_us
         if started_us is None:
             return
+        if None not in (self._timer, self._backoff_due_us, self._leftover_due_us):
+            return  # both jobs are planned
         if self._timer is None and not (self._queue.has_backing_off or self._queue.has_unschedulable):
             return
         if self._backoff_due_us is None and self._queue.has_backing_off:

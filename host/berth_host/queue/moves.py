@@ -49,7 +49,8 @@ class Moves:
                 leaving.extend((info, self._hints.judge(info, event)) for info in chosen)
             elif strategy is not Strategy.SKIP and not self._places.stay_gated(alike, strategy, event.label):
                 leaving.extend((info, strategy) for info in alike.infos)
-        leaving.sort(key=lambda item: pool.place_of(item[0]))
+        if len(leaving) > 1:
+            leaving.sort(key=lambda item: pool.place_of(item[0]))
         self._requeue(leaving, event)
 
     def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
@@ -69,6 +70,7 @@ def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
 
 def _is_about(event: QueueEvent, alike: Alike) -> bool:
     """Whether one of the pods is the event's own, of which plugins may say something else."""
-    return any(
-        isinstance(subject, Pod) and alike.find(subject) is not None for subject in (event.old, event.new)
-    )
+    old, new = event.old, event.new
+    if isinstance(old, Pod) and alike.find(old) is not None:
+        return True
+    return new is not old and isinstance(new, Pod) and alike.find(new) is not None

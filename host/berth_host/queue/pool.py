@@ -140,10 +140,12 @@ class UnschedulablePool:
 
     def rejected_by(self, plugins: Iterable[str]) -> list[Alike]:
         """Pods that one of `plugins` rejected, and those that nobody did: any event may help these."""
-        found: dict[_Likeness, Alike] = {}
-        for plugin in (_NOBODY, *plugins):
-            found.update(self._by_plugin.get(plugin, {}))
-        return list(found.values())
+        by_plugin = self._by_plugin
+        kinds = [by_plugin[plugin] for plugin in (_NOBODY, *plugins) if plugin in by_plugin]
+        if len(kinds) == 1:
+            return list(kinds[0].values())
+        # Whoever several plugins rejected comes once, in the place of the first of these.
+        return list({id(alike): alike for kind in kinds for alike in kind.values()}.values())
 
     def place_of(self, info: QueuedPodInfo) -> int:
         """Pods that are here, sorted by it, are in the order of their coming."""

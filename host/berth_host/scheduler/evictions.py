@@ -204,8 +204,8 @@ class Evictions:
 
 async def _together(steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Run them side by side and raise the first error when all are over."""
-    if len(steps) == 1:
-        return [await steps[0]]
+    if len(steps) < 2:
+        return [await step for step in steps]
     answers: list[T] = []
     for answer in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(answer, BaseException):

@@ -36,7 +36,7 @@ class Nominations:
         own = pods.position(pod.uid)
         if own is not None:
             counted[own] = False
-        rows = np.flatnonzero(counted)
+        rows = counted.nonzero()[0]
         codes = pods.node_index.take(rows)
         slots = self._slots(nodes).take(codes)
         known = slots >= 0
