@@ -64,6 +64,7 @@ class DynamicResources(Plugin):
     # A pod that leaves gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
+    ignores_nomination: ClassVar[bool] = True
     skip_is_lasting: ClassVar[bool] = True
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}

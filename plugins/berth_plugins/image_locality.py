@@ -35,6 +35,7 @@ class ImageLocality(Plugin):
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
     events: ClassVar[Sequence[EventInterest] | None] = ()
 

@@ -23,6 +23,7 @@ class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
 

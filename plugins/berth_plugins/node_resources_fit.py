@@ -138,6 +138,7 @@ class NodeResourcesFit(Plugin):
     )
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     equal_in_queue: ClassVar[bool] = True
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),

@@ -55,6 +55,7 @@ class NodeVolumeLimits(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     equal_in_queue: ClassVar[bool] = True
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     skip_is_lasting: ClassVar[bool] = True
     state_needs: ClassVar[Sequence[StateNeed]] = (

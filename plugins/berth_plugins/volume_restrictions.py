@@ -106,6 +106,7 @@ class VolumeRestrictions(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
     equal_in_queue: ClassVar[bool] = True
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     state_needs: ClassVar[Sequence[StateNeed]] = (
         StateNeed.nodes(),

@@ -69,6 +69,7 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
     "skip_is_lasting": (bool, "True or False"),
     "equal_in_queue": (bool, "True or False"),
+    "ignores_nomination": (bool, "True or False"),
     "depends_on": ((DependsOn, type(None)), "a DependsOn or None"),
     "max_concurrency": (int, "a number of calls"),
     "pure": (bool, "True or False"),

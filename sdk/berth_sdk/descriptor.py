@@ -47,10 +47,10 @@ class Descriptor:
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
     scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
-    plugin is not told, nor of `skip_is_lasting` and `equal_in_queue`. `has_hint`: `queueing_hint` can be
-    asked; `has_pre_flight`: so can `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are
-    answered; `less_only`: it orders the queue by comparison alone, so it cannot be served. `handle_client`:
-    it wants the way back.
+    plugin is not told, nor of `skip_is_lasting`, `equal_in_queue` and `ignores_nomination`. `has_hint`:
+    `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`; `has_add_remove`,
+    `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by comparison alone, so it
+    cannot be served. `handle_client`: it wants the way back.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Descriptor:
     depends_on: DependsOn = DependsOn.OTHER
     skip_is_lasting: bool = False
     equal_in_queue: bool = False
+    ignores_nomination: bool = False
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -124,6 +125,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         depends_on=_depends_on(title, cls, normalization),
         skip_is_lasting=_attribute(cls, "skip_is_lasting"),
         equal_in_queue=_attribute(cls, "equal_in_queue"),
+        ignores_nomination=_attribute(cls, "ignores_nomination"),
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")

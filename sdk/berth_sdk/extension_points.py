@@ -210,6 +210,10 @@ class Plugin:
     also by `victims_pending`, the second also by whether the event is about the pod itself: while nothing
     else happens, one answer holds for all equal pods.
     """
+    ignores_nomination: ClassVar[bool] = False
+    """A pod that is promised a node (`Pod.nominated_node`) is judged as one that is not. Where every class in
+    the host that shares its answers says so, a pod's next attempt begins with what its first one found.
+    """
     pure: ClassVar[bool] = False
     """Short for `depends_on = DependsOn.ROW`."""
 

@@ -11,7 +11,7 @@ Called by `Framework`. A plugin in a process of its own keeps its answers there 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from berth_sdk._shared_columns import pod_key
@@ -120,23 +120,6 @@ class KnownPods:
             self.pre_filtered = self.pre_scored = None
             self.states.clear()
 
-    def take_for_good(self, other: KnownPods, plugins: Collection[str]) -> None:
-        """Take over the SKIPs that follow from wishes alone from `other`, of pods with the same wishes: those
-        of `plugins`, and of those that said so themselves.
-        """
-        if other._nodes_version != self._nodes_version:
-            return
-        said = [name for name, version in other.skip_versions.items() if version is Lasting.FOR_GOOD]
-        for plugin in (*plugins, *said):
-            answer, scored = other.pre_filters.get(plugin), other.pre_scores.get(plugin)
-            if answer is not None and answer.status.code is Code.SKIP:
-                self.pre_filters[plugin] = answer
-                self.states[plugin] = other.states[plugin]
-            if scored is not None and scored.code is Code.SKIP:
-                self.pre_scores[plugin] = scored
-        self.skip_versions.update(dict.fromkeys(said, Lasting.FOR_GOOD))
-        self._compared = None if other._compared is None else dict(other._compared)
-
     def compare_skips(self, versions: Mapping[str, SkipVersion], pod: Pod, nodes: NodeTable) -> None:
         """Forget the SKIPs whose version is another one by now."""
         seen = self.skip_versions
@@ -195,6 +178,12 @@ class EqualPods:
             if runtime.skip_version is not None and client.name not in self.by_row
         }
         self._skips_for_good = self.lasting - self._skip_versions.keys()
+        # Who is promised a node is equal to who is not, where nobody who shares looks at that.
+        self._by_wishes = all(
+            client.descriptor.ignores_nomination
+            for client, _ in here
+            if client.name in self.by_row or client.name in self.lasting or client.name in self._skip_versions
+        )
         # Objects that such plugins read are watched as well: what changes in them is not known row by row.
         self._readers = [
             runtime.object_versions
@@ -224,21 +213,17 @@ class EqualPods:
             # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
             self._known.clear()
             self._table, self._versions = columns, versions
-        key = pod_key(cycle.pod)
+        pod = cycle.pod
+        key = signature(pod) if self._by_wishes and not pod.node_name else pod_key(pod)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = KnownPods(nodes)
-            wishes = signature(cycle.pod)
-            plain = self._known.get(wishes) if wishes != key else None
-            if plain is not None:
-                # The first attempt of a pod that is promised a node by now.
-                known.take_for_good(plain, self._skips_for_good)
             if len(self._known) > self._max:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)
             known.catch_up(columns)
-        known.compare_skips(self._skip_versions, cycle.pod, nodes)
+        known.compare_skips(self._skip_versions, pod, nodes)
         cycle.context.inherited = known.states
         return known
 

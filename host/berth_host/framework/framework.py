@@ -100,9 +100,14 @@ class Framework:
                     shared, cycle, statuses, rows, nominated, known.verdicts
                 )
             rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
-        if known is not None and (len(rows) == len(statuses.table) or (nominated and several)):
-            rows = await known.verdicts.ask(shared, cycle, statuses, rows)
-            clients = others
+        if known is not None:
+            if len(rows) == len(statuses.table) or (nominated and several):
+                rows = await known.verdicts.ask(shared, cycle, statuses, rows)
+                clients = others
+            elif not several and known.verdicts.has_asked(shared):
+                # The node that an equal pod's attempt, or this one's last, has judged already.
+                rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
+                clients = others
         return await filter_rows(clients, cycle, statuses, rows) if clients else rows
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:

@@ -78,16 +78,7 @@ class SharedVerdicts:
         self._prepare(clients, nodes._columns.capacity)
         missing = self._known.missing(nodes)
         if len(missing):
-            asked = nodes.take(missing)
-            light = self._node_passed.take(asked.rows)
-            light_count = np.count_nonzero(light)
-            if light_count == len(light):
-                await self._ask(self._about_pods, cycle, asked)
-            elif not light_count:
-                await self._ask(self._clients, cycle, asked)
-            else:
-                await self._ask(self._clients, cycle, nodes.take(missing[~light]))
-                await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+            await self._learn(cycle, nodes, missing)
         if len(self._statuses) == 1:
             return rows
         outcome = self._put_together(nodes)
@@ -97,6 +88,39 @@ class SharedVerdicts:
         codes = outcome.groups.take(rows)
         statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
         return rows[np.equal(codes, 0)]
+
+    def has_asked(self, clients: Sequence[PluginClient]) -> bool:
+        """Whether `ask` was last about these."""
+        return clients is self._clients
+
+    async def ask_about(
+        self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
+    ) -> Rows:
+        """As `ask`; nobody is asked about other rows than `rows`, which are few."""
+        nodes = statuses.table
+        self._prepare(clients, nodes._columns.capacity)
+        slots = nodes.rows.take(rows)
+        known = self._known.hold(slots)
+        if np.count_nonzero(known) < len(known):
+            await self._learn(cycle, nodes, rows[~known])
+        codes = self._codes.take(slots)
+        if not np.count_nonzero(codes):
+            return rows
+        statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
+        return rows[np.equal(codes, 0)]
+
+    async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
+        """Ask about rows that are not known."""
+        asked = nodes.take(missing)
+        light = self._node_passed.take(asked.rows)
+        light_count = np.count_nonzero(light)
+        if light_count == len(light):
+            await self._ask(self._about_pods, cycle, asked)
+        elif not light_count:
+            await self._ask(self._clients, cycle, asked)
+        else:
+            await self._ask(self._clients, cycle, nodes.take(missing[~light]))
+            await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
 
     def _put_together(self, nodes: NodeTable) -> _Outcome:
         """The verdicts on all rows, put together anew only where one of them is another one by now."""

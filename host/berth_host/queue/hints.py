@@ -43,12 +43,7 @@ class Hints:
 
     def is_of_interest(self, event: QueueEvent) -> bool:
         """Whether some profile has a plugin that registered for such events."""
-        if event.is_wildcard:
-            return True
-        for index in self._registrations.values():
-            if index.matching(event):
-                return True
-        return False
+        return event.is_wildcard or any(index.matching(event) for index in self._registrations.values())
 
     def interested(self, event: QueueEvent) -> list[str]:
         """The plugins of all profiles that registered for such events, in an order that every run has."""

@@ -61,6 +61,7 @@ class VolumeBinding(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
+    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     skip_is_lasting: ClassVar[bool] = True
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE

@@ -1,0 +1,122 @@
+"""A pod that comes back with a node promised to it: what was found about equal pods holds for it, too, where
+every class that shares says that it ignores nominations, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from berth_host.framework.filtering import Rows
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.nominated import NOBODY
+from berth_host.model.node_statuses import NodeStatuses
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.tables.node_columns import NodeUsage
+from support.frameworks import cycle_of, framework_of
+
+FULL = Status.unschedulable("full")
+NOT_PROMISED = Status.unschedulable("another node is promised")
+
+
+class AtMostOnePod(Plugin):
+    """A node takes one pod. Counts how often it is asked, and about how many nodes."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    ignores_nomination: ClassVar[bool] = True
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.pre_filtered = 0
+        self.asked: list[int] = []
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Nothing to prepare."""
+        self.pre_filtered += 1
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """By the number of pods."""
+        self.asked.append(len(nodes))
+        return Verdicts.reject_where(nodes.pod_count > 0, FULL)
+
+
+class KeepsPromises(Plugin):
+    """A pod that is promised a node goes nowhere else: it does not ignore nominations."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """By the name of the node."""
+        others = np.array([bool(pod.nominated_node) and name != pod.nominated_node for name in nodes.names])
+        return Verdicts.reject_where(others, NOT_PROMISED)
+
+
+def at_most_one_pod() -> AtMostOnePod:
+    return AtMostOnePod({}, None)  # type: ignore[arg-type]
+
+
+def columns_of(count: int) -> NodeColumns:
+    columns = NodeColumns()
+    for i in range(count):
+        columns.add(Node(name=f"n{i}"))
+    return columns
+
+
+async def judged(
+    framework: Framework, columns: NodeColumns, nominated_node: str, rows: Rows | None = None
+) -> list[str]:
+    """Per row the message of its verdict, "" where it passed."""
+    pod = Pod(name="p", uid="p", nominated_node=nominated_node)
+    cycle = cycle_of(pod, NodeTable(columns), f"cycle of {nominated_node}")
+    assert (await framework.run_pre_filter(cycle)).status.is_success
+    statuses = NodeStatuses(cycle.nodes)
+    rows = all_rows(cycle.nodes) if rows is None else rows
+    passed = set((await framework.run_filter(cycle, statuses, rows, NOBODY)).tolist())
+    texts = [statuses.statuses[group].message for group in statuses.groups.tolist()]
+    assert passed == {row for row in rows.tolist() if not texts[row]}
+    return [texts[row] for row in rows.tolist()]
+
+
+async def test_the_next_attempt_begins_with_what_the_first_one_found() -> None:
+    plugin, columns = at_most_one_pod(), columns_of(3)
+    framework = framework_of([plugin])
+    assert await judged(framework, columns, "") == ["", "", ""]
+    assert await judged(framework, columns, "n1", np.array([1])) == [""]
+    assert (plugin.pre_filtered, plugin.asked) == (1, [3])
+
+
+@pytest.mark.parametrize("pod_count", [0, 2])
+async def test_a_promised_node_that_moved_is_judged_anew_alone(pod_count: int) -> None:
+    plugin, columns = at_most_one_pod(), columns_of(3)
+    framework = framework_of([plugin])
+    for slot in range(3):
+        columns.set_usage(slot, NodeUsage(pod_count=1))
+    assert await judged(framework, columns, "") == ["full", "full", "full"]
+    for slot in (0, 1):
+        columns.set_usage(slot, NodeUsage(pod_count=pod_count))
+        columns.touch(slot, 1 + slot)
+    wanted = "full" if pod_count else ""
+    assert await judged(framework, columns, "n1", np.array([1])) == [wanted]
+    assert await judged(framework, columns, "n1") == [wanted, wanted, "full"]
+    # Of the two that moved the one behind the promise was asked about when all were.
+    assert (plugin.pre_filtered, plugin.asked) == (1, [3, 1, 1])
+
+
+async def test_a_class_that_looks_at_nominations_is_asked_anew() -> None:
+    plugin, columns = at_most_one_pod(), columns_of(3)
+    framework = framework_of([plugin, KeepsPromises({}, None)])  # type: ignore[arg-type]
+    away = NOT_PROMISED.message
+    assert await judged(framework, columns, "") == ["", "", ""]
+    assert await judged(framework, columns, "n1") == [away, "", away]
+    assert await judged(framework, columns, "n2") == [away, away, ""]
+    assert await judged(framework, columns, "") == ["", "", ""]
+    assert plugin.pre_filtered == 3
