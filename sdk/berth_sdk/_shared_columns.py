@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk._known_slots import KnownSlots
+from berth_sdk._status_codes import StatusCodes
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.handle import Handle, ObjectReader
@@ -29,7 +30,7 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.signature import signature
-from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.read_only import extended
@@ -44,14 +45,13 @@ class RowColumn:
     """One number per slot for one pod signature: a score, or the code of a status (0: success)."""
 
     __slots__ = (
-        "_codes",
         "_known",
         "_nodes_version",
         "_numbers",
         "_position",
         "_read",
         "_read_rows",
-        "statuses",
+        "codes",
     )
 
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
@@ -61,8 +61,7 @@ class RowColumn:
         self._nodes_version = -1
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
-        self._codes: dict[Status, int] = {SUCCESS: 0}
-        self.statuses: list[Status] = [SUCCESS]
+        self.codes = StatusCodes()
 
     def catch_up(self, columns: NodeColumns, by: DependsOn) -> None:
         """Forget the rows that moved since the last time; with NODES all of them when a Node did."""
@@ -112,22 +111,14 @@ class RowColumn:
         if len(verdicts.statuses) == 1:
             self.keep(nodes, positions, np.zeros(len(positions), dtype=np.int32))
             return
-        codes = np.asarray([self._encode(status) for status in verdicts.statuses], dtype=np.int32)
+        codes = np.asarray([self.codes.encode(status) for status in verdicts.statuses], dtype=np.int32)
         self.keep(nodes, positions, codes.take(verdicts.groups))
 
     def verdicts(self, nodes: NodeTable) -> Verdicts:
         """The verdict of each row."""
-        if len(self.statuses) == 1:
+        if len(self.codes) == 1:
             return _feasible(len(nodes))
-        return Verdicts(self.read(nodes), tuple(self.statuses))
-
-    def _encode(self, status: Status) -> int:
-        """The code of a status; its position in `statuses`."""
-        code = self._codes.get(status)
-        if code is None:
-            code = self._codes[status] = len(self.statuses)
-            self.statuses.append(status)
-        return code
+        return Verdicts(self.read(nodes), tuple(self.codes.statuses))
 
 
 class RowColumns:
@@ -165,7 +156,7 @@ class RowColumns:
             self._table, self._version = table, version
         key = pod_key(pod)
         column = self._columns.get(key)
-        if column is None or len(column.statuses) > _MAX_STATUSES:
+        if column is None or len(column.codes) > _MAX_STATUSES:
             column = self._columns[key] = RowColumn(self._dtype)
             if len(self._columns) > self._max:
                 self._columns.popitem(last=False)

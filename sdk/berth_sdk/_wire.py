@@ -206,7 +206,7 @@ def decode_pod(
     for field in _OF_ITS_OWN:
         common.ClearField(field)
     ref = message.ref
-    return _decode_common(ref.namespace, common.SerializeToString()).sibling(
+    return _decode_common(ref.namespace, common.SerializeToString())._sibling(
         (ref.name, ref.uid, ref.resource_version),
         message.required_node if node_name is None else node_name,
         decode_time(message.created_at) if message.HasField("created_at") else None,

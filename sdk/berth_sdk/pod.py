@@ -150,7 +150,7 @@ class Pod:
         bound.__class__ = Pod
         return cast("Pod", bound)
 
-    def sibling(
+    def _sibling(
         self,
         ref: tuple[str, str, str],
         node_name: str,

@@ -57,7 +57,7 @@ class SharedNominated(SharedVerdicts):
         codes = self._codes.take(slots)
         if not np.count_nonzero(codes):
             return rows
-        statuses.reject(crowded, Verdicts(codes, tuple(self._statuses)), "")
+        statuses.reject(crowded, Verdicts(codes, tuple(self._seen.statuses)), "")
         failed = np.zeros(len(nodes), dtype=np.bool_)
         failed[crowded] = codes != 0
         return rows[~failed[rows]]

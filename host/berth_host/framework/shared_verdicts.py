@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 from berth_sdk._known_slots import KnownSlots
+from berth_sdk._status_codes import StatusCodes
 from berth_sdk.extension_points import DependsOn
-from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
@@ -47,8 +48,7 @@ class SharedVerdicts:
         self._known = KnownSlots()
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        self._code_of: dict[Status, int] = {SUCCESS: 0}
-        self._statuses: list[Status] = [SUCCESS]
+        self._seen = StatusCodes()
         self._outcome: _Outcome | None = None
 
     def clear(self) -> None:
@@ -79,14 +79,14 @@ class SharedVerdicts:
         missing = self._known.missing(nodes)
         if len(missing):
             await self._learn(cycle, nodes, missing)
-        if len(self._statuses) == 1:
+        if len(self._seen) == 1:
             return rows
         outcome = self._put_together(nodes)
         if len(rows) == len(nodes) and statuses.is_empty:
-            statuses.take_over(outcome.groups, self._statuses)
+            statuses.take_over(outcome.groups, self._seen)
             return outcome.passed
         codes = outcome.groups.take(rows)
-        statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
+        statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
         return rows[np.equal(codes, 0)]
 
     def has_asked(self, clients: Sequence[PluginClient]) -> bool:
@@ -106,7 +106,7 @@ class SharedVerdicts:
         codes = self._codes.take(slots)
         if not np.count_nonzero(codes):
             return rows
-        statuses.reject(rows, Verdicts(codes, tuple(self._statuses)), "")
+        statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
         return rows[np.equal(codes, 0)]
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
@@ -167,8 +167,8 @@ class SharedVerdicts:
         """
         # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
         sound = not [client for client in clients if client.is_failing]
-        if not found.is_empty or len(self._statuses) > 1:
-            codes = np.asarray([self._code(status) for status in found.statuses], dtype=np.int32)
+        if not found.is_empty or len(self._seen) > 1:
+            codes = np.asarray([self._seen.encode(status) for status in found.statuses], dtype=np.int32)
             new = codes.take(found.groups if asked is None else found.groups.take(asked))
             if self._codes.take(slots).tolist() != new.tolist():
                 self._codes[slots] = new
@@ -182,7 +182,7 @@ class SharedVerdicts:
 
     def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
         changed = clients is not self._clients and tuple(clients) != self._clients
-        if changed or len(self._statuses) > _MAX_STATUSES:
+        if changed or len(self._seen) > _MAX_STATUSES:
             # PreFilter left other plugins in than the last time.
             self._clients = tuple(clients)
             self._about_pods = tuple(
@@ -191,7 +191,7 @@ class SharedVerdicts:
             last = max((i for i, one in enumerate(self._clients) if one not in self._about_pods), default=-1)
             self._behind_nodes = frozenset(client.name for client in self._clients[last + 1 :])
             self._has_whole = any(client.descriptor.depends_on is DependsOn.NODES for client in self._clients)
-            self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
+            self._seen = StatusCodes()
             self.clear()
             self._codes[:] = 0
             self._outcome = None
@@ -200,13 +200,6 @@ class SharedVerdicts:
             more = capacity - len(self._codes)
             self._node_passed = extended(self._node_passed, more)
             self._codes = extended(self._codes, more)
-
-    def _code(self, status: Status) -> int:
-        code = self._code_of.get(status)
-        if code is None:
-            code = self._code_of[status] = len(self._statuses)
-            self._statuses.append(status)
-        return code
 
 
 def within(slots: Collection[int], length: int) -> list[int]:

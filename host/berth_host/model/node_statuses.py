@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from berth_sdk._status_codes import StatusCodes
 from berth_sdk.results import NodeRejections
-from berth_sdk.status import SUCCESS, UNRESOLVABLE, Status, Verdicts
+from berth_sdk.status import UNRESOLVABLE, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -23,14 +24,18 @@ class NodeStatuses:
     are not rejected explicitly, and are not feasible either, have the status `absent`.
     """
 
-    __slots__ = ("_group_of", "_groups", "absent", "statuses", "table")
+    __slots__ = ("_codes", "_groups", "absent", "table")
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self._groups: NDArray[np.int32] | None = None
-        self.statuses: list[Status] = [SUCCESS]
         self.absent: Status = UNRESOLVABLE
-        self._group_of: dict[Status, int] = {}
+        self._codes = StatusCodes()
+
+    @property
+    def statuses(self) -> Sequence[Status]:
+        """Signed, by group; SUCCESS first."""
+        return self._codes.statuses
 
     @property
     def groups(self) -> NDArray[np.int32]:
@@ -53,21 +58,16 @@ class NodeStatuses:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was rejected yet."""
-        return len(self.statuses) == 1
+        return len(self._codes) == 1
 
-    def take_over(self, groups: NDArray[np.int32], statuses: Sequence[Status]) -> None:
-        """What was put together elsewhere: signed `statuses`, SUCCESS first, and one of them for each row."""
+    def take_over(self, groups: NDArray[np.int32], codes: StatusCodes) -> None:
+        """What was put together elsewhere: signed statuses, and the code of one of them for each row."""
         self._groups = groups.copy()
-        self.statuses = list(statuses)
-        self._group_of = {status: group for group, status in enumerate(statuses) if group}
+        self._codes = codes.copy()
 
     def group_of(self, status: Status) -> int:
         """The group of a signed status, made at its first appearance."""
-        group = self._group_of.get(status)
-        if group is None:
-            group = self._group_of[status] = len(self.statuses)
-            self.statuses.append(status)
-        return group
+        return self._codes.encode(status)
 
     def forget(self, positions: NDArray[np.intp]) -> None:
         """Make rows unvisited again: they were looked at beyond what sampling asks for."""
@@ -80,7 +80,7 @@ class NodeStatuses:
 
     def group_counts(self) -> list[tuple[Status, int]]:
         """Each explicit status with the number of its rows, empty groups left out."""
-        if len(self.statuses) == 1:
+        if self.is_empty:
             return []
         counts = np.bincount(self.groups, minlength=len(self.statuses)).tolist()
         return [

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from berth_sdk._status_codes import StatusCodes
 from berth_sdk.pod import Pod
-from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ class Outcomes:
             name: np.zeros(capacity, dtype=kind) for name, kind in CRITERIA.items()
         }
         self._pods: list[Pod] = []
-        self._statuses: list[Status] = [SUCCESS]
-        self._code_of: dict[Status, int] = {SUCCESS: 0}
+        self._seen = StatusCodes()
         self._passing: list[NDArray[np.intp]] = []
 
     def grow(self, capacity: int) -> None:
@@ -52,7 +51,7 @@ class Outcomes:
         for slots in self._passing:
             self.known[slots] = False
         self._passing.clear()
-        if len(self._statuses) > _MAX_STATUSES:
+        if len(self._seen) > _MAX_STATUSES:
             self.clear()
         if len(self._pods) > _SPARE_PODS:
             live = self.known & (self._codes == 0)
@@ -63,7 +62,7 @@ class Outcomes:
         """Nothing holds any more."""
         self.known[:] = False
         self._pods = []
-        self._statuses, self._code_of = [SUCCESS], {SUCCESS: 0}
+        self._seen = StatusCodes()
 
     def put(
         self, slots: NDArray[np.intp], found: Candidates, rows: NDArray[np.intp], statuses: NodeStatuses
@@ -76,7 +75,7 @@ class Outcomes:
         sound = np.ones(len(statuses.statuses), dtype=np.bool_)
         for group in np.flatnonzero(np.bincount(groups)).tolist():
             if group:
-                codes[group] = self._code(statuses.statuses[group])
+                codes[group] = self._seen.encode(statuses.statuses[group])
                 sound[group] = statuses.statuses[group].is_rejected
         self._codes[slots] = codes.take(groups)
         self.known[slots] = True
@@ -112,22 +111,15 @@ class Outcomes:
 
     def tell(self, slots: NDArray[np.intp], rows: NDArray[np.intp], statuses: NodeStatuses) -> None:
         """Write to `statuses` why nodes, `rows` of its table, do not work. All of them must be known."""
-        if len(self._statuses) == 1:
+        if len(self._seen) == 1:
             return
         codes = self._codes.take(slots)
-        groups = np.zeros(len(self._statuses), dtype=np.int32)
+        groups = np.zeros(len(self._seen), dtype=np.int32)
         for code in np.flatnonzero(np.bincount(codes)).tolist():
             if code:
-                groups[code] = statuses.group_of(self._statuses[code])
+                groups[code] = statuses.group_of(self._seen.statuses[code])
         fails = codes != 0
         statuses.groups[rows[fails]] = groups.take(codes[fails])
-
-    def _code(self, status: Status) -> int:
-        code = self._code_of.get(status)
-        if code is None:
-            code = self._code_of[status] = len(self._statuses)
-            self._statuses.append(status)
-        return code
 
     def _compact(self, live: NDArray[np.intp]) -> None:
         """Drop the victims of nodes that were judged anew since."""

@@ -1,0 +1,36 @@
+"""Statuses as small integers: what a column of verdicts holds. Used by the SDK and the host alike."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth_sdk.status import SUCCESS, Status
+
+_FIRST: Final = {SUCCESS: 0}
+
+
+class StatusCodes:
+    """SUCCESS is 0; any other status gets the next number when it first appears. `statuses`: by number."""
+
+    __slots__ = ("_codes", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: list[Status] = [SUCCESS]
+        self._codes: dict[Status, int] = _FIRST.copy()  # which hashes nothing anew
+
+    def __len__(self) -> int:
+        return len(self.statuses)
+
+    def copy(self) -> StatusCodes:
+        """Another one with the same numbers."""
+        copied = StatusCodes()
+        copied.statuses, copied._codes = self.statuses.copy(), self._codes.copy()
+        return copied
+
+    def encode(self, status: Status) -> int:
+        """The number of a status."""
+        code = self._codes.get(status)
+        if code is None:
+            code = self._codes[status] = len(self.statuses)
+            self.statuses.append(status)
+        return code
