@@ -269,4 +269,6 @@ def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _claims_made(statuses: list[Mapping[str, Any]] | None) -> tuple[tuple[str, str], ...]:
-    return tuple((one.get("name") or "", one.get("resourceClaimName") or "") for one in statuses or ())
+    if not statuses:
+        return ()
+    return tuple((one.get("name") or "", one.get("resourceClaimName") or "") for one in statuses)
