@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from berth_sdk.quantity import nano_value
@@ -77,6 +78,7 @@ def check_object_name(problems: Problems, name: Any, path: str, *, label: bool =
         )
 
 
+@lru_cache(maxsize=1024)
 def label_key_problem(key: str) -> str | None:
     """What is wrong with a label key (`[prefix/]name`), if anything."""
     prefix, slash, name = key.rpartition("/")
@@ -90,6 +92,7 @@ def label_key_problem(key: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def label_value_problem(value: str) -> str | None:
     """What is wrong with a label value, if anything."""
     if not value or _LABEL_NAME.fullmatch(value):
