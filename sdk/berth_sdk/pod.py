@@ -163,6 +163,8 @@ class Pod:
         """
         pod = _copied(self)
         pod.name, pod.uid, pod.resource_version = ref
+        # Copies: a plugin that writes to them, which it must not, spoils its own pod alone.
+        pod.labels, pod.annotations = dict(self.labels), dict(self.annotations)
         pod.node_name = node_name
         pod.created_at_s = created_at_s
         pod.started_at_s = started_at_s
@@ -268,7 +270,12 @@ def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _claims_made(statuses: list[Mapping[str, Any]] | None) -> tuple[tuple[str, str], ...]:
-    if not statuses:
+def _claims_made(statuses: Any) -> tuple[tuple[str, str], ...]:
+    """What is no such status is left out: a pod is not lost for what only its own claims are about."""
+    if not statuses or not isinstance(statuses, list):
         return ()
-    return tuple((one.get("name") or "", one.get("resourceClaimName") or "") for one in statuses)
+    return tuple(
+        (one.get("name") or "", one.get("resourceClaimName") or "")
+        for one in statuses
+        if isinstance(one, Mapping)
+    )

@@ -21,7 +21,7 @@ from berth_gpu_share.requests import (
 )
 from berth_sdk import CycleState, LiveReservation, PluginArgsError, Pod, Status, Verdicts
 from berth_sdk.status import Code
-from berth_sdk.testing import PluginHost, make_node, make_pod
+from berth_sdk.testing import PluginHost, make_node, make_pod, make_table
 from hypothesis import given
 from hypothesis import strategies as st
 from support.attached import ClusterState
@@ -325,6 +325,13 @@ def test_an_unreserve_of_an_older_attempt_does_not_touch_a_newer_one() -> None:
     assert ledger._reserved.keys() == {"u"}
     ledger.release("u", "new")
     assert not ledger._reserved
+
+
+def test_a_node_that_claims_less_than_no_gpu_has_none() -> None:
+    ledger = Ledger()
+    ledger.update(make_table([gpu_node("a", 2), gpu_node("b", -1), gpu_node("c", 0)]))
+    assert ledger.gpu_count.tolist() == [2, 0, 0]
+    assert ledger.free.tolist() == [[1000, 0, 0], [1000, 0, 0]]
 
 
 @given(text=st.text(max_size=12), count=st.integers(1, 4), gpus=st.integers(0, 8))

@@ -142,3 +142,21 @@ def test_malformed_node_is_refused_with_its_path(raw: dict[str, Any], problem: s
     with pytest.raises(ObjectError) as caught:
         Node.from_object({"metadata": {"name": "a"}, **raw})
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "claims"),
+    [
+        (None, ()),
+        (
+            [{"name": "gpu", "resourceClaimName": "web-gpu-1"}, {"name": "nic"}],
+            (("gpu", "web-gpu-1"), ("nic", "")),
+        ),
+        (["x", None, {"name": "gpu", "resourceClaimName": None}], (("gpu", ""),)),
+        ({"name": "gpu"}, ()),
+        (7, ()),
+    ],
+)
+def test_claims_made_for_a_pod_are_read_and_what_is_none_is_left_out(statuses: Any, claims: Any) -> None:
+    pod = Pod.from_object({"metadata": {"name": "web"}, "status": {"resourceClaimStatuses": statuses}})
+    assert pod.generated_claims == claims

@@ -50,7 +50,13 @@ def test_siblings_share_their_spec_and_nothing_else(first: Pod, name: str, label
     for pod in map(Pod.from_object, (manifest, sibling, bound)):
         sent = pb.PodSummary.FromString(wire.encode_pod(pod).SerializeToString())
         assert wire.decode_pod(sent) == replace(pod, object=None)
-        assert wire.decode_pod(sent, node_name="n7", item=pod.object) == replace(pod, node_name="n7")
+        other = wire.decode_pod(sent, node_name="n7", item=pod.object)
+        assert other == replace(pod, node_name="n7")
+        # Who writes to what is read-only spoils no other pod.
+        for values in (other.labels, other.annotations):
+            assert isinstance(values, dict)
+            values["spoiled"] = "yes"
+        assert wire.decode_pod(sent) == replace(pod, object=None)
 
 
 @given(node=nodes())

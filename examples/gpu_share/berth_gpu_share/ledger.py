@@ -169,7 +169,7 @@ class Ledger:
 
     def _read(self, whole: NodeTable, position: int) -> None:
         node = whole.node(position)
-        gpu_count = min(node.allocatable.get(GPU, 0), MAX_GPUS)
+        gpu_count = max(min(node.allocatable.get(GPU, 0), MAX_GPUS), 0)
         more = gpu_count - len(self.free)
         if more > 0:
             self.free = np.pad(self.free, ((0, more), (0, 0)))
