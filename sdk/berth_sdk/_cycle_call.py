@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
-import numpy as np
 
 from berth_sdk import _wire
 from berth_sdk._calls import CallRefusedError, ask
@@ -102,7 +101,7 @@ class CycleCall:
         except _wire.UnknownNodeError as err:
             text = f"node {err.node} is not in the snapshot"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
-        return nodes.take(np.searchsorted(nodes.rows, rows))
+        return nodes.take(nodes.positions_of_slots(rows))
 
 
 def cycle_call(

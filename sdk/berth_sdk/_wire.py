@@ -23,6 +23,8 @@ from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toler
 from berth_sdk.tables import NodeUsage, StateVersion
 
 _NANOS: Final = 10**9
+_OF_ITS_OWN: Final = ("ref", "required_node", "created_at", "started_at")
+"""Fields of a `PodSummary` in which siblings differ."""
 K = TypeVar("K")
 V = TypeVar("V")
 Rows = NDArray[np.intp]
@@ -213,9 +215,6 @@ def decode_pod(
         decode_time(message.started_at) if message.HasField("started_at") else None,
         item,
     )
-
-
-_OF_ITS_OWN: Final = ("ref", "required_node", "created_at", "started_at")
 
 
 @lru_cache(maxsize=256)

@@ -131,7 +131,7 @@ def decode_names(message: pb.NodeSet, nodes: NodeTable) -> list[str]:
         return list(message.names)
     index_of = dict(zip(nodes.names, nodes.rows.tolist(), strict=True)) if message.names else {}
     chosen = _wire.decode_rows(message, nodes.rows, index_of)
-    return nodes.take(np.searchsorted(nodes.rows, chosen)).names
+    return nodes.take(nodes.positions_of_slots(chosen)).names
 
 
 def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[np.int64]:

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 M = TypeVar("M")
-# What two bytes can hold, 14 bits: looked up, as arithmetic on 5000 scores takes several times longer.
-_UNZIGZAG: Final = (np.arange(1 << 14) >> 1) ^ -(np.arange(1 << 14) & 1)
 _DENSE_TAG: Final = 0x0A  # field 1, length-delimited
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST: Final = 10  # bytes of a varint
@@ -85,7 +83,8 @@ def decode_dense(raw: bytes) -> NDArray[np.int64]:
     elif not size % 2:
         pairs = data.view("<u2")
         if np.bitwise_and.reduce(pairs) & 0x0080 and not np.bitwise_or.reduce(pairs) & 0x8000:
-            return _UNZIGZAG.take((pairs & 0x7F) | ((pairs >> 1) & 0x3F80))
+            short = (pairs & 0x7F) | ((pairs >> 1) & 0x3F80)
+            return _unzigzag(short.view("<i2")).astype(np.int64)
     return _decode_varints(data)
 
 

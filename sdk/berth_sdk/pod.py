@@ -133,8 +133,8 @@ class Pod:
 
     @property
     def generated_claims(self) -> tuple[tuple[str, str], ...]:
-        """(name in the spec, ResourceClaim made for it) of `status.resourceClaimStatuses`, in order; empty
-        where the object is not known.
+        """(name in the spec, ResourceClaim made for it, "" where none is needed), in the order of
+        `status.resourceClaimStatuses`; empty where the object is not known.
         """
         known = self._claims_made
         if known is None:

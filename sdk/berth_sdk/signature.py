@@ -80,10 +80,7 @@ def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _own_claims(pod: Pod) -> tuple[Any, ...]:
     """Claims made for this pod alone: siblings have the same template in their spec, and a claim each."""
-    made = ()
-    if pod.spec.get("resourceClaims") and pod.object is not None:
-        made = (pod.object.parsed.get("status") or {}).get("resourceClaimStatuses") or ()
-    return pod.claims, made
+    return pod.claims, pod.generated_claims if pod.spec.get("resourceClaims") else ()
 
 
 def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -35,11 +35,11 @@ def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
                     f'pod "{pod.key}", spec.resourceClaim "{entry.get("name") or ""}":'
                     " pod and claim name must be set"
                 )
-            status = _status_of(pod, entry.get("name"))
-            if status is None:
-                raise ClaimError(f'pod "{pod.key}": ResourceClaim not created yet')
-            name = status.get("resourceClaimName")
+            wanted = entry.get("name") or ""
+            name = next((claim for one, claim in pod.generated_claims if one == wanted), None)
             if name is None:
+                raise ClaimError(f'pod "{pod.key}": ResourceClaim not created yet')
+            if not name:
                 continue
         claim = claims.get(name, pod.namespace)
         if claim is None:
@@ -77,12 +77,3 @@ def results_of(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """The devices of an allocation, as they stand in it."""
     results: Iterable[Mapping[str, Any]] = (allocation.get("devices") or {}).get("results") or ()
     return results
-
-
-def _status_of(pod: Pod, name: str | None) -> Mapping[str, Any] | None:
-    status = (pod.object.parsed.get("status") or {}) if pod.object is not None else {}
-    for one in status.get("resourceClaimStatuses") or ():
-        if one.get("name") == name:
-            entry: Mapping[str, Any] = one
-            return entry
-    return None

@@ -16,6 +16,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from numpy.typing import NDArray
+from support.asking import NO_HANDLE
 from support.frameworks import cycle_of, framework_of
 
 
@@ -46,7 +47,7 @@ async def scores_by_node(framework: Framework, columns: NodeColumns, cycle_id: s
 
 
 async def test_nodes_that_make_the_table_longer_are_judged_and_scored() -> None:
-    framework = framework_of([EvenOnly({}, None)])  # type: ignore[arg-type]
+    framework = framework_of([EvenOnly({}, NO_HANDLE)])
     columns = NodeColumns()
     capacities = set()
     for number in range(40):

@@ -16,6 +16,7 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import NodeUsage
 from numpy.typing import NDArray
+from support.asking import NO_HANDLE
 from support.frameworks import cycle_of, framework_of
 
 
@@ -51,7 +52,7 @@ async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -
 
 
 async def test_what_score_wrote_after_a_skip_is_not_taken_over() -> None:
-    framework = framework_of([CountsAtScore({}, None)])  # type: ignore[arg-type]
+    framework = framework_of([CountsAtScore({}, NO_HANDLE)])
     columns = NodeColumns()
     slot = columns.add(Node(name="n0"))
     assert await scores_of(framework, columns, "a") == [0]

@@ -13,6 +13,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
+from support.asking import NO_HANDLE
 from support.frameworks import cycle_of, framework_of
 
 
@@ -52,7 +53,7 @@ async def passed_in(framework: Framework, columns: NodeColumns, cycle_id: str) -
 
 
 async def test_what_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> None:
-    framework = framework_of([AtMostTwoNodes({}, None)])  # type: ignore[arg-type]
+    framework = framework_of([AtMostTwoNodes({}, NO_HANDLE)])
     columns = NodeColumns()
     for name in ("n0", "n1"):
         columns.add(Node(name=name))
@@ -64,7 +65,7 @@ async def test_what_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> Non
 
 
 async def test_a_node_that_changes_makes_verdicts_on_all_nodes_stale() -> None:
-    framework = framework_of([OnlySmallClusters({}, None)])  # type: ignore[arg-type]
+    framework = framework_of([OnlySmallClusters({}, NO_HANDLE)])
     columns = NodeColumns()
     for name in ("n0", "n1", "n2"):
         columns.add(Node(name=name))

@@ -21,6 +21,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import NodeUsage
+from support.asking import NO_HANDLE
 from support.frameworks import cycle_of, framework_of
 
 FULL = Status.unschedulable("full")
@@ -61,7 +62,7 @@ class KeepsPromises(Plugin):
 
 
 def at_most_one_pod() -> AtMostOnePod:
-    return AtMostOnePod({}, None)  # type: ignore[arg-type]
+    return AtMostOnePod({}, NO_HANDLE)
 
 
 def columns_of(count: int) -> NodeColumns:
@@ -113,7 +114,7 @@ async def test_a_promised_node_that_moved_is_judged_anew_alone(pod_count: int) -
 
 async def test_a_class_that_looks_at_nominations_is_asked_anew() -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
-    framework = framework_of([plugin, KeepsPromises({}, None)])  # type: ignore[arg-type]
+    framework = framework_of([plugin, KeepsPromises({}, NO_HANDLE)])
     away = NOT_PROMISED.message
     assert await judged(framework, columns, "") == ["", "", ""]
     assert await judged(framework, columns, "n1") == [away, "", away]

@@ -14,6 +14,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeColumns, NodeTable
 from numpy.typing import NDArray
+from support.asking import NO_HANDLE
 from support.frameworks import cycle_of, framework_of
 
 
@@ -49,6 +50,6 @@ async def test_a_score_out_of_range_counts_as_little_as_without_sharing(
     columns = NodeColumns()
     for name in ("n0", "n1"):
         columns.add(Node(name=name))
-    shared, alone = (framework_of([cls({}, None)]) for cls in (Scores, Alone))  # type: ignore[arg-type]
+    shared, alone = (framework_of([cls({}, NO_HANDLE)]) for cls in (Scores, Alone))
     for cycle_id in ("a", "b"):
         assert await scores_of(shared, columns, cycle_id) == await scores_of(alone, columns, cycle_id)
