@@ -38,7 +38,7 @@ async def filter_rows(
     Rejections and errors are left in `statuses`.
     """
     return await ask_in_order(
-        clients, statuses, rows, lambda client, left: client.filter(cycle.context, _table(statuses, left))
+        clients, statuses, rows, lambda client, left: client.filter(cycle.context, candidates(statuses, left))
     )
 
 
@@ -73,7 +73,7 @@ async def nominated_pass(
     def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
         # A plugin that other pods cannot influence gives its ordinary verdict.
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
-            return client.filter(cycle.context, _table(statuses, left))
+            return client.filter(cycle.context, candidates(statuses, left))
         come = added.take(left)
         asked = Scenarios.of_changes(cycle.nodes.take(left), PodChanges.none(len(left)), come)
         return client.filter_scenarios(cycle.context, asked)
@@ -140,7 +140,8 @@ def _adjacent_remote(clients: Sequence[PluginClient], start: int) -> Sequence[Pl
     return clients[start:end]
 
 
-def _table(statuses: NodeStatuses, rows: Rows) -> NodeTable:
+def candidates(statuses: NodeStatuses, rows: Rows) -> NodeTable:
+    """Some rows of the table, as plugins are asked about them."""
     return statuses.table if len(rows) == len(statuses.table) else statuses.table.take(rows)
 
 

@@ -19,13 +19,13 @@ from berth_host.framework import binding
 from berth_host.framework.asked import Asked
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.equal_pods import EqualPods
-from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows, candidates, filter_rows, nominated_pass
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
 from berth_host.framework.pre_filtering import pre_filter
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
-from berth_host.framework.scoring import score_nodes
+from berth_host.framework.scoring import score_nodes, scoring_ahead
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -108,7 +108,13 @@ class Framework:
                 # The node that an equal pod's attempt, or this one's last, has judged already.
                 rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
                 clients = others
-        return await filter_rows(clients, cycle, statuses, rows) if clients else rows
+        if not clients:
+            return rows
+        if not several or not any(client.is_remote for client in clients):
+            return await filter_rows(clients, cycle, statuses, rows)
+        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
+        async with scoring_ahead(pre_score, cycle, candidates(statuses, rows)):
+            return await filter_rows(clients, cycle, statuses, rows)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""

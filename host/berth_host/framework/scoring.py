@@ -8,7 +8,8 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
@@ -59,6 +60,36 @@ async def score_nodes(
         table.leaders = None
         outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
     return _put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+
+
+@asynccontextmanager
+async def scoring_ahead(
+    pre_score: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable
+) -> AsyncIterator[None]:
+    """While plugins elsewhere are asked in this block which of `nodes` fit, those here that share their
+    scores with equal pods score the rows that moved, if PreScore has nothing new to say.
+    """
+    known = cycle.known
+    roles = None if known is None else known.roles
+    if (
+        known is None
+        or roles is None
+        or roles.skip != cycle.skip
+        or known.pre_scored is None
+        or known.pre_scored[0] is not pre_score
+    ):
+        yield
+        return
+    # It starts when the block waits for the first time.
+    asking = asyncio.ensure_future(known.scores.ask_ahead(roles.sharing, cycle, nodes))
+    try:
+        yield
+    finally:
+        if not asking.done():
+            asking.cancel()
+            await asyncio.wait({asking})
+        if not asking.cancelled():
+            asking.result()
 
 
 def _put_together(

@@ -71,6 +71,8 @@ class _Column:
 
     def _normalize(self, raw: Scores) -> None:
         final = raw if self.as_they_come else normalize(self.how, raw)
+        if final is raw and not self.as_they_come:
+            final = raw.copy()  # `change` writes to the raw ones, and measures what it has done by the others
         self.by_row = PluginScores(self.by_row.plugin, self.weight, raw, final)
         self.is_in_range = self.as_they_come or in_range(final)
 
@@ -84,6 +86,8 @@ class SharedScores:
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
+        self._not_summed: list[tuple[Rows, Sequence[_Column]]] = []
+        """Slots that were asked about since the total was put together, and which columns."""
         self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
         self._leaders = Leaders()
@@ -110,30 +114,47 @@ class SharedScores:
         """Bring the scores of `nodes` (rows of the snapshot) up to date; not None: why that failed."""
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
-        columns = self._columns
         if len(missing):
-            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            slots = asked.rows
-            by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
-            if by_node:
-                columns = [column for column in columns if not column.node_only]
-            sound = True
-            for column in columns:
-                client = column.plugin.client
-                outcome = await client.score(cycle.context, asked, raw_only=True)
-                if not outcome.status.is_success:
-                    self._rows = None
-                    return outcome
-                column.raw[slots] = outcome.raw
-                # What a policy put in the place of an answer is not the plugin's; the next pod asks again.
-                sound = sound and not client.is_failing
-            if sound:
-                self._known.learn(slots, in_use=nodes.snapshot_size)
-            else:
-                self._known.forget(slots.tolist())
-            if not (by_node and sound):
-                self._node_known[slots] = sound
-        self._add_up(nodes, missing, columns)
+            failed = await self._learn(cycle, nodes, missing)
+            if failed is not None:
+                return failed
+        self._add_up(nodes)
+        return None
+
+    async def ask_ahead(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
+        """The same for some rows of which the candidates will be, if few of them moved: `ask` has then only
+        to sum up. What fails here fails there as well.
+        """
+        self._prepare(plugins, nodes._columns.capacity)
+        missing = self._known.missing(nodes)
+        if 0 < len(missing) <= _FEW:
+            await self._learn(cycle, nodes, missing)
+
+    async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
+        """Ask about the rows `missing` (positions in `nodes`); not None: why that failed."""
+        columns = self._columns
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        slots = asked.rows
+        by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
+        if by_node:
+            columns = [column for column in columns if not column.node_only]
+        sound = True
+        for column in columns:
+            client = column.plugin.client
+            outcome = await client.score(cycle.context, asked, raw_only=True)
+            if not outcome.status.is_success:
+                self._rows = None
+                return outcome
+            column.raw[slots] = outcome.raw
+            # What a policy put in the place of an answer is not the plugin's; the next pod asks again.
+            sound = sound and not client.is_failing
+        if sound:
+            self._known.learn(slots, in_use=nodes.snapshot_size)
+        else:
+            self._known.forget(slots.tolist())
+        if not (by_node and sound):
+            self._node_known[slots] = sound
+        self._not_summed.append((slots, columns))
         return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
@@ -147,27 +168,28 @@ class SharedScores:
         """Whether all final scores are in 0..100, as far as the plugins' own checks do not say so."""
         return not [column for column in self._columns if not column.is_in_range]
 
-    def _add_up(self, nodes: NodeTable, changed: Rows, columns: Sequence[_Column]) -> None:
-        """`changed`: the positions in `nodes` that `columns` were asked about."""
+    def _add_up(self, nodes: NodeTable) -> None:
+        """Put the total right for what was learnt since the last time."""
+        learnt, self._not_summed = self._not_summed, []
         rows = nodes.rows
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
-        if not same or len(changed) > _FEW:
+        if not same or sum(len(slots) for slots, _ in learnt) > _FEW:
             self._total = np.zeros(len(rows), dtype=np.int64)
             for column in self._columns:
                 column.read(nodes)
                 self._total += column.by_row.normalized * column.weight
             self._leaders.forget()
             return
-        if not len(changed):
-            return
-        positions = changed.tolist()
-        moved = list(zip(positions, rows.take(changed).tolist(), strict=True))
-        elsewhere = [column.change(moved, self._total) for column in columns]
-        if any(elsewhere):
-            self._leaders.forget()
-        else:
-            self._leaders.change(positions, self._total)
+        for slots, columns in learnt:
+            moved = [
+                (row, slot) for slot in slots.tolist() if (row := nodes.position_of_slot(slot)) is not None
+            ]
+            elsewhere = [column.change(moved, self._total) for column in columns]
+            if any(elsewhere):
+                self._leaders.forget()
+            elif moved:
+                self._leaders.change([row for row, _ in moved], self._total)
 
     def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
         if plugins is not self._plugins and plugins != self._plugins:

@@ -42,6 +42,7 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 class Attempt:
     """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short.
     `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone.
+    `task`: what `abort` cancels, if anything; `cancellations`: how often it did.
     """
 
     queued: QueuedPodInfo
@@ -53,7 +54,8 @@ class Attempt:
     assumed: bool = False
     aborted: str = ""
     in_pre_bind: bool = False
-    task: asyncio.Future[None] | None = None
+    task: asyncio.Task[None] | None = None
+    cancellations: int = 0
 
     @property
     def has_cycle(self) -> bool:
@@ -68,8 +70,8 @@ class Attempt:
     def abort(self, reason: str) -> None:
         """Cancel what is outstanding; the attempt then undoes itself."""
         self.aborted = reason
-        if self.task is not None:
-            self.task.cancel()
+        if self.task is not None and self.task.cancel():
+            self.cancellations += 1
 
     def take_pods_to_activate(self) -> list[str]:
         """Pods (`namespace/name`) that plugins want in activeQ now; each is handed out once."""

@@ -25,7 +25,7 @@ from berth_sdk.status import Code, Status
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
-from berth_host.errors.state import CacheError
+from berth_host.errors.state import CacheError, InvariantError
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.framework.cycle import Cycle
@@ -94,10 +94,10 @@ class Scheduler:
         while not self._stopping:
             await self.queue.ready()
             queued = self.queue.pop()
-            if queued is not None:
-                await self.schedule_one(queued)
-            # One turn of the loop per pod: watches, binding tasks and answers get their share.
-            await asyncio.sleep(0)
+            # Watches, binding tasks and answers get their share: while a plugin elsewhere was asked, so that
+            # their work costs no time of its own, or else one turn of the loop per pod.
+            if queued is None or not await self.schedule_one(queued):
+                await asyncio.sleep(0)
 
     @property
     def is_stopping(self) -> bool:
@@ -110,13 +110,16 @@ class Scheduler:
         if self.in_cycle is not None:
             self.in_cycle.aborted = HOST_STOPS
 
-    async def schedule_one(self, queued: QueuedPodInfo) -> None:
-        """One attempt for one popped pod; every end of it has put the pod somewhere."""
+    async def schedule_one(self, queued: QueuedPodInfo) -> bool:
+        """One attempt for one popped pod; every end of it has put the pod somewhere.
+
+        True: it waited for a plugin elsewhere.
+        """
         pod = queued.pod
         profile = self.profiles.get(pod.scheduler_name)
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
             self._drop(queued, profile)
-            return
+            return False
         attempt = Attempt(queued, profile.framework, self._diagnose(queued), time.perf_counter())
         self.in_cycle = attempt
         try:
@@ -124,11 +127,10 @@ class Scheduler:
         except Failed as failure:
             await self.binding.fail_cycle(attempt, failure)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             if attempt.aborted:
                 # The pod was deleted, or the host stops, while a plugin was asked: that call is cancelled.
                 await self.binding.abort(attempt)
-            elif task is not None and task.cancelling():
+            elif _current_task().cancelling():
                 raise
             else:
                 # Nobody cancelled the loop: a plugin let a cancellation of its own escape.
@@ -136,14 +138,17 @@ class Scheduler:
         finally:
             self.snapshot.release()
             self.in_cycle = None
+        return attempt.has_cycle and attempt.cycle.context.has_waited
 
     async def _scheduling_cycle(self, attempt: Attempt, profile: Profile) -> None:
-        if attempt.framework.has_remote:
-            # In a task of its own, so that the pod's deletion can cancel it and nothing else.
-            attempt.task = asyncio.ensure_future(self._choose_and_reserve(attempt, profile))
-            await attempt.task
-        else:
+        # The pod's deletion cancels what runs in these lines, and the loop goes on with the next pod.
+        task = attempt.task = _current_task()
+        try:
             await self._choose_and_reserve(attempt, profile)
+        finally:
+            attempt.task = None
+            for _ in range(attempt.cancellations):
+                task.uncancel()
         self.binding.start(attempt)
 
     async def _choose_and_reserve(self, attempt: Attempt, profile: Profile) -> None:
@@ -277,3 +282,10 @@ class Scheduler:
         if profile is not None and pod.terminating:
             self.binding.skip_deleting(pod)
         log.info("pod.dropped", pod=pod.key, known_profile=profile is not None, terminating=pod.terminating)
+
+
+def _current_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    if task is None:
+        raise InvariantError("a cycle runs in a task")
+    return task

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import ClassVar
 
+import pytest
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeTable
 from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_process
@@ -83,6 +89,48 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
             await world.settle()
             assert world.everything_is_accounted_for()
             assert world.host.cache.pod_count == 0
+            # It was this call that was cancelled, and not the loop that made it.
+            loop_task = world.host._loop_task
+            assert isinstance(loop_task, asyncio.Task)
+            assert not loop_task.cancelling()
+            world.server.create(pod("next"))
+            await world.settle()
+            assert world.node_of("next") == "n0"
+
+
+class Diary(Plugin):
+    """Notes in the host when a pod's cycle begins and when it is bound."""
+
+    pages: ClassVar[list[str]] = []
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        self.pages.append(f"begin {pod.name}")
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.pages.append(f"bound {pod.name}")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one(
+    tmp_path: Path, asked: bool
+) -> None:
+    Diary.pages.clear()
+    async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
+        text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
+        text = text.replace("[{name: Steady}]", "[{name: Diary}, {name: Steady}]")
+        if not asked:  # no pod of these is its business
+            text = text.replace("required: true", "required: true, scope: {resources: [example.com/gpu]}")
+        async with World(
+            [node("n0"), *(pod(f"p{i}") for i in range(10))], [Diary], configuration=text
+        ) as world:
+            await world.settle()
+    pages = Diary.pages
+    assert len(pages) == 20
+    for i in range(9):
+        if asked:
+            assert pages.index(f"begin p{i + 1}") < pages.index(f"bound p{i}")
+    # Whether anybody is asked or not, those before get their share of the loop.
+    assert pages.index("bound p0") < pages.index("begin p5")
 
 
 async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path: Path) -> None:

@@ -53,3 +53,23 @@ async def test_a_score_out_of_range_counts_as_little_as_without_sharing(
     shared, alone = (framework_of([cls({}, NO_HANDLE)]) for cls in (Scores, Alone))
     for cycle_id in ("a", "b"):
         assert await scores_of(shared, columns, cycle_id) == await scores_of(alone, columns, cycle_id)
+
+
+async def test_first_row_that_is_worth_something_counts_as_much_as_without_sharing() -> None:
+    class ByLabel(Plugin):
+        """As a preferred node affinity: nothing but for the nodes with the label."""
+
+        normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+        depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+
+        def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+            """1 where it is."""
+            return nodes.has_label("fast", "yes").astype(np.int64)
+
+    columns = NodeColumns()
+    for name in ("n0", "n1"):
+        columns.add(Node(name=name))
+    framework = framework_of([ByLabel({}, NO_HANDLE)])
+    assert await scores_of(framework, columns, "a") == [0, 0]
+    columns.set_node(1, Node(name="n1", labels={"fast": "yes"}))
+    assert await scores_of(framework, columns, "b") == [0, 100]

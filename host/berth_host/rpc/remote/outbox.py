@@ -84,6 +84,8 @@ class Outbox:
         self._backoff_s = 0.0
         self._timer: Timer | None = None
         self._end_timer: Timer | None = None
+        self._carried = False
+        """Whether a call has taken ends along since that timer was set."""
 
     # --- who sends -------------------------------------------------------------------------------------
 
@@ -208,12 +210,13 @@ class Outbox:
             del self._ended[oldest]
             self._bound.pop(oldest, None)
         if self._end_timer is None:
-            self._end_timer = self._clock.call_at(self._clock.monotonic_s() + IDLE_END_S, self._idle)
+            self._set_end_timer()
 
     def take_ended(self) -> list[tuple[str, Outcome]]:
         """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
         if not self._ended:
             return []
+        self._carried = True
         taken = list(self._ended.items())[:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
@@ -231,9 +234,15 @@ class Outbox:
 
     # --- sending -----------------------------------------------------------------------------------------
 
+    def _set_end_timer(self) -> None:
+        self._carried = False
+        self._end_timer = self._clock.call_at(self._clock.monotonic_s() + IDLE_END_S, self._idle)
+
     def _idle(self) -> None:
         self._end_timer = None
-        if self._ended:
+        if self._ended and self._carried:
+            self._set_end_timer()  # there are calls; the next one takes along what has ended since the last
+        elif self._ended:
             self._wake()
 
     def _wake(self) -> None:

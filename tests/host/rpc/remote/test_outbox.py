@@ -211,6 +211,21 @@ async def test_ends_go_by_themselves_after_an_idle_second(clock: ManualClock) ->
     assert receiver.ended == [["a"]]
 
 
+async def test_ends_wait_for_the_next_call_as_long_as_there_are_calls(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    for second in range(3):
+        box.end_cycle(f"taken-{second}", Outcome.BOUND)
+        box.ended_told(box.take_ended())
+        box.end_cycle(f"late-{second}", Outcome.BOUND)
+        clock.advance(1.0)
+        await turns()
+        assert receiver.ended == []
+    clock.advance(1.0)
+    await turns()
+    assert receiver.ended == [["late-2"]]
+
+
 async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualClock) -> None:
     box = outbox(clock)
     box.end_cycle("a", Outcome.BOUND)

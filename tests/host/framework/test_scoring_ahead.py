@@ -1,0 +1,211 @@
+"""Rows that moved are scored here while plugins elsewhere are asked which nodes fit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.score_table import WeightedPlugin
+from berth_host.framework.shared_scores import SharedScores
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.client import ClientSettings
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from berth_sdk.testing.builders import make_pod
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.asking import NO_HANDLE
+from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host
+from support.frameworks import cycle_of, framework_of, local_client
+from support.scripted_plugin import ScriptedPlugin, descriptor
+
+NODES = 12
+POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
+
+
+class ByPods(Plugin):
+    """A point per pod on the node; notes which rows it was asked about."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    asked: ClassVar[list[list[str]]] = []
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """More than 100 is out of range."""
+        self.asked.append(list(nodes.names))
+        return nodes.pod_count.astype(np.int64)
+
+
+class Fullest(ByPods):
+    """The fullest node is worth 100."""
+
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+
+
+class ByName(ByPods):
+    """By the Node alone."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Its number."""
+        return np.asarray([int(name[1:]) for name in nodes.names], dtype=np.int64)
+
+
+SOME_NODES = st.sets(st.integers(0, NODES - 1), min_size=1).map(sorted)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("move"), st.integers(0, NODES - 1), st.integers(0, 120)),
+        st.tuples(st.just("ahead"), SOME_NODES, st.just(0)),
+        st.tuples(st.just("ask"), SOME_NODES, st.just(0)),
+        st.tuples(st.just("ask"), st.just(list(range(NODES))), st.just(0)),
+    ),
+    max_size=20,
+)
+
+
+@given(steps=STEPS)
+async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
+    columns = NodeColumns()
+    slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
+    table = NodeTable(columns)
+    plugins = tuple(
+        WeightedPlugin(local_client(cls({}, NO_HANDLE)), weight)
+        for cls, weight in ((ByPods, 3), (Fullest, 2), (ByName, 1))
+    )
+    shared = SharedScores()
+    for number, (what, where, count) in enumerate(steps):
+        if what == "move":
+            assert isinstance(where, int)
+            columns.set_usage(slots[where], NodeUsage(pod_count=count))
+            shared.forget({slots[where]}, set())
+            continue
+        assert isinstance(where, list)
+        nodes = table.take(np.asarray(where, dtype=np.intp))
+        cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
+        if what == "ahead":
+            await shared.ask_ahead(plugins, cycle, nodes)
+            continue
+        anew = SharedScores()
+        failed, expected = await shared.ask(plugins, cycle, nodes), await anew.ask(plugins, cycle, nodes)
+        assert (failed is None) == (expected is None)
+        if failed is not None:
+            continue
+        (by_plugin, total, leaders), (other, other_total, other_leaders) = shared.read(), anew.read()
+        assert total.tolist() == other_total.tolist()
+        assert sorted(leaders.tolist()) == sorted(other_leaders.tolist())
+        for one, two in zip(by_plugin, other, strict=True):
+            assert one.raw.tolist() == two.raw.tolist()
+            assert one.normalized.tolist() == two.normalized.tolist()
+
+
+class Refuses(ByPods):
+    """Has no score for a node with a pod on it."""
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Raises for it."""
+        if nodes.pod_count.any():
+            raise ValueError("no score")
+        return super().score_nodes(state, pod, nodes)
+
+
+@asynccontextmanager
+async def with_a_filter_elsewhere(
+    tmp_path: Path, plugin: type[ByPods]
+) -> AsyncIterator[tuple[Framework, AttachedHost, ScriptedPlugin]]:
+    """`plugin` here, a Filter in another process."""
+    ByPods.asked.clear()
+    served = ScriptedPlugin(descriptor("Elsewhere", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with served.serving(path), attached_host(at_socket(path, "Elsewhere"), points=POINTS) as host:
+        yield (
+            framework_of(
+                [plugin({}, NO_HANDLE), host.clients["Elsewhere"]], settings=ClientSettings(points=POINTS)
+            ),
+            host,
+            served,
+        )
+
+
+async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
+    """Filter and Score of one of several equal pods: the totals, or why there are none."""
+    cycle = Cycle(host.cycle(), host.nodes)
+    await framework.run_pre_filter(cycle)
+    rows = all_rows(cycle.nodes)
+    rows = await framework.run_filter(cycle, NodeStatuses(cycle.nodes), rows, cycle.nominated)
+    scores = await framework.run_score(cycle, cycle.nodes.take(rows))
+    return scores.message if isinstance(scores, Status) else scores.total.tolist()
+
+
+async def test_rows_that_moved_are_scored_while_a_filter_elsewhere_is_asked(tmp_path: Path) -> None:
+    asked_before: list[list[list[str]]] = []
+
+    def filtered(_request: spb.FilterRequest) -> spb.FilterResponse:
+        asked_before.append([*ByPods.asked])
+        return spb.FilterResponse()
+
+    async with with_a_filter_elsewhere(tmp_path, ByPods) as (framework, host, served):
+        served.on("Filter", filtered)
+        assert await attempt(framework, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        assert await attempt(framework, host) == [0, 1, 0]
+    everything = ["n0", "n1", "n2"]
+    assert asked_before == [[], [everything, ["n1"]]]
+    assert ByPods.asked == [everything, ["n1"]]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+async def test_failure_counts_only_if_the_node_fits(tmp_path: Path, fits: bool) -> None:
+    async with with_a_filter_elsewhere(tmp_path, Refuses) as (framework, host, served):
+        assert await attempt(framework, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        if not fits:
+            rejected = spb.NodeGroup(
+                status=pb.Status(code=pb.Status.CODE_UNSCHEDULABLE), nodes=pb.NodeSet(bitmap=b"\x02")
+            )
+            served.on("Filter", lambda _: spb.FilterResponse(verdicts=spb.NodeVerdicts(rejected=[rejected])))
+            assert await attempt(framework, host) == [0, 0]
+        else:
+            message = await attempt(framework, host)
+            assert isinstance(message, str)
+            assert message.startswith('running Score plugins: plugin "Refuses" failed with: ')
+
+
+async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> None:
+    async with with_a_filter_elsewhere(tmp_path, ByPods) as (framework, host, served):
+        assert await attempt(framework, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        arrived = asyncio.Event()
+
+        async def never(_request: spb.FilterRequest) -> spb.FilterResponse:
+            arrived.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        served.on("Filter", never)
+        before = asyncio.all_tasks()
+        asking = asyncio.ensure_future(attempt(framework, host))
+        async with asyncio.timeout(PATIENCE_S):
+            await arrived.wait()
+            asking.cancel()
+            await asyncio.wait({asking})
+        assert asking.cancelled()
+        left = {task for task in asyncio.all_tasks() - before if "ask_ahead" in repr(task.get_coro())}
+        assert not left
+        served.on("Filter", lambda _: spb.FilterResponse())
+        assert await attempt(framework, host) == [0, 1, 0]
