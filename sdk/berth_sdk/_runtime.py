@@ -321,10 +321,11 @@ class PluginRuntime:
     def _with_scores(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
     ) -> Steps[FilterResult]:
+        everywhere = result.verdicts.all_passed
         passed = result.verdicts.passed
-        if not passed.any():
+        if not everywhere and not np.count_nonzero(passed):
             return result
-        feasible = nodes if passed.all() else nodes.take(passed)
+        feasible = nodes if everywhere else nodes.take(passed)
         try:
             status = yield self.pre_score(state, pod, feasible)
             if status.code is Code.SKIP:
@@ -337,6 +338,8 @@ class PluginRuntime:
             # Score, meets the same fault there, and applies the policy of those points.
             _LOG.debug("%s: no eager scores", self.descriptor.name, exc_info=True)
             return result
+        if everywhere:
+            return FilterResult(result.verdicts, scores)
         dense = np.zeros(len(nodes), dtype=np.int64)
         dense[passed] = scores
         return FilterResult(result.verdicts, dense)

@@ -46,7 +46,11 @@ def encode_dense(scores: NDArray[np.int64]) -> bytes:
     if not len(scores):
         return b""
     # Zigzag takes one bit more than the larger of the two ends: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
-    bits = max(int(scores.max()), ~int(scores.min())).bit_length() + 1
+    # Together, numbers that are not negative have the bits of the highest.
+    largest = int(np.bitwise_or.reduce(scores))
+    if largest < 0:
+        largest = max(int(scores.max()), ~int(scores.min()))
+    bits = largest.bit_length() + 1
     width = -(-bits // 7)
     if width == 1:
         packed = _zigzag(scores.astype(np.int8)).tobytes()
@@ -86,6 +90,24 @@ def decode_dense(raw: bytes) -> NDArray[np.int64]:
             short = (pairs & 0x7F) | ((pairs >> 1) & 0x3F80)
             return _unzigzag(short.view("<i2")).astype(np.int64)
     return _decode_varints(data)
+
+
+class RepeatedScores:
+    """Reads scores that are often those of the last time: equal pods get equal answers."""
+
+    __slots__ = ("_raw", "_scores")
+
+    def __init__(self) -> None:
+        self._raw = b""
+        self._scores: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    def decode(self, raw: bytes) -> NDArray[np.int64]:
+        """As `decode_dense`; read-only."""
+        if raw != self._raw:
+            self._scores = decode_dense(raw)
+            self._scores.flags.writeable = False
+            self._raw = raw
+        return self._scores
 
 
 def take_field(raw: bytes, number: int) -> tuple[bytes, bytes | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from berth_sdk._wire_scores import Scored, decode_dense, encode_dense, take_field
+from berth_sdk._wire_scores import RepeatedScores, Scored, decode_dense, encode_dense, take_field
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from hypothesis import given
@@ -87,3 +87,18 @@ def test_message_without_the_field_or_with_two_of_it_is_left_to_the_parser() -> 
 def test_no_bytes_make_the_search_fail(raw: bytes) -> None:
     rest, taken = take_field(raw, 3)
     assert taken is not None or rest is raw
+
+
+def test_scores_are_read_again_only_when_they_are_other_ones() -> None:
+    last = RepeatedScores()
+    one, other = (encode_dense(np.asarray(scores, dtype=np.int64)) for scores in ([1, 200, -3], [4, 5, 6]))
+    first = last.decode(one)
+    assert last.decode(bytes(bytearray(one))) is first
+    assert last.decode(other).tolist() == [4, 5, 6]
+    assert last.decode(one).tolist() == first.tolist() == [1, 200, -3]
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 7
+    with pytest.raises(ValueError, match="not a Scores message"):
+        last.decode(one + b"x")
+    assert last.decode(one).tolist() == [1, 200, -3]
+    assert last.decode(b"").tolist() == []

@@ -117,7 +117,7 @@ def _put_together(
         else:
             outcome = outcomes[name]
             table.plugins.append(PluginScores(name, plugin.weight, outcome.raw, outcome.normalized))
-            table.total += outcome.normalized * plugin.weight
+            table.total += outcome.normalized if plugin.weight == 1 else outcome.normalized * plugin.weight
     return table
 
 

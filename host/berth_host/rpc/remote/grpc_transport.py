@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 from berth_sdk import _wire
-from berth_sdk._wire_scores import Scored
+from berth_sdk._wire_scores import RepeatedScores, Scored
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
@@ -79,6 +79,7 @@ class GrpcTransport:
         self._need = descriptor.pod_need
         self._contexts = ContextWriter(link, descriptor, profile)
         self._outbox = outbox
+        self._last_scores = RepeatedScores()
         self._slots = slots or asyncio.Semaphore(descriptor.max_concurrency or DEFAULT_CONCURRENCY)
 
     @property
@@ -443,7 +444,7 @@ class GrpcTransport:
         return any(need.resource for need in self.descriptor.state_needs)
 
     def _reader(self, call: Call, nodes: NodeTable | None = None) -> ReplyReader:
-        return ReplyReader(self._plugin, call, self._mode, nodes)
+        return ReplyReader(self._plugin, call, self._mode, nodes, self._last_scores)
 
     def _index_of(self, node_name: str) -> int:
         """The node's slot in SNAPSHOT mode; 0, which is to leave it unset, in NAMES mode."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
 from berth_sdk import _wire
-from berth_sdk._wire_scores import Scored, decode_dense
+from berth_sdk._wire_scores import RepeatedScores, Scored, decode_dense
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -41,12 +41,15 @@ from berth_host.rpc.remote.statuses import decode_status
 
 @dataclass(slots=True, eq=False)
 class ReplyReader:
-    """Reads one reply of one call. `nodes`: the candidates of the request, where it had some."""
+    """Reads one reply of one call. `nodes`: the candidates of the request, where it had some; `last`: for
+    scores like those of the reply before.
+    """
 
     plugin: str
     call: Call
     mode: NodeMode
     nodes: NodeTable | None = None
+    last: RepeatedScores = field(default_factory=RepeatedScores)
 
     # --- what every reply has ------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class ReplyReader:
     def scores(self, raw: bytes) -> NDArray[np.int64]:
         """`raw`: a `Scores` message. int64[n] in the order of the candidates."""
         try:
-            return decode_dense(raw)
+            return self.last.decode(raw)
         except ValueError:
             pass  # named scores, or dense ones that are not written in one piece
         try:
