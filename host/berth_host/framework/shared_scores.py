@@ -155,6 +155,9 @@ class SharedScores:
         if not (by_node and sound):
             self._node_known[slots] = sound
         self._not_summed.append((slots, columns))
+        if len(self._not_summed) > _FEW:  # all is summed up anew; nobody may have asked for a long time
+            self._rows = None
+            self._not_summed.clear()
         return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:

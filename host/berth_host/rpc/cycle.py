@@ -179,11 +179,6 @@ class CycleContext:
             self._spent_s += time.monotonic() - self._opened_s
 
     @property
-    def has_waited(self) -> bool:
-        """Whether a remote call was made."""
-        return self._opened_s > 0.0
-
-    @property
     def budget_left_s(self) -> float:
         """Remote time that this cycle may still take; 0 or less: none."""
         running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0

@@ -86,18 +86,28 @@ class Scheduler:
         self._stopping = False
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
+        self._turns = 0
+        """How often all that was waiting for the loop, when a pod was popped, has had it."""
         self.in_cycle: Attempt | None = None
         """The attempt whose scheduling cycle runs now: the snapshot must not move."""
 
     async def run(self) -> None:
         """Schedule pods until `stop`; then cancel the task, which may wait for a pod or for a plugin."""
+        loop = asyncio.get_running_loop()
         while not self._stopping:
             await self.queue.ready()
             queued = self.queue.pop()
-            # Watches, binding tasks and answers get their share: while a plugin elsewhere was asked, so that
-            # their work costs no time of its own, or else one turn of the loop per pod.
-            if queued is None or not await self.schedule_one(queued):
+            turns = self._turns
+            loop.call_soon(self._count_turn)
+            if queued is not None:
+                await self.schedule_one(queued)
+            # Watches, binding tasks and answers get one turn of the loop per pod. Best is the one in which a
+            # plugin elsewhere was waited for: in there their work costs no time of its own.
+            if self._turns == turns:
                 await asyncio.sleep(0)
+
+    def _count_turn(self) -> None:
+        self._turns += 1
 
     @property
     def is_stopping(self) -> bool:
@@ -110,16 +120,13 @@ class Scheduler:
         if self.in_cycle is not None:
             self.in_cycle.aborted = HOST_STOPS
 
-    async def schedule_one(self, queued: QueuedPodInfo) -> bool:
-        """One attempt for one popped pod; every end of it has put the pod somewhere.
-
-        True: it waited for a plugin elsewhere.
-        """
+    async def schedule_one(self, queued: QueuedPodInfo) -> None:
+        """One attempt for one popped pod; every end of it has put the pod somewhere."""
         pod = queued.pod
         profile = self.profiles.get(pod.scheduler_name)
         if profile is None or pod.terminating or self.cache.is_assumed(pod.uid):
             self._drop(queued, profile)
-            return False
+            return
         attempt = Attempt(queued, profile.framework, self._diagnose(queued), time.perf_counter())
         self.in_cycle = attempt
         try:
@@ -138,7 +145,6 @@ class Scheduler:
         finally:
             self.snapshot.release()
             self.in_cycle = None
-        return attempt.has_cycle and attempt.cycle.context.has_waited
 
     async def _scheduling_cycle(self, attempt: Attempt, profile: Profile) -> None:
         # The pod's deletion cancels what runs in these lines, and the loop goes on with the next pod.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+from berth_host.errors.plugins import PluginTimeoutError
+from berth_host.rpc.remote.link import InstanceLink
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
@@ -110,26 +112,34 @@ class Diary(Plugin):
         self.pages.append(f"bound {pod.name}")
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
 async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one(
-    tmp_path: Path, asked: bool
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Diary.pages.clear()
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Steady") as process:
-        text = remote("Steady", process.endpoint, points="filter: {deadline: 10s}, score: {deadline: 10s}")
+        patient = "deadline: 10s, policy: Ignore"
+        text = remote("Steady", process.endpoint, points=f"filter: {{{patient}}}, score: {{{patient}}}")
         text = text.replace("[{name: Steady}]", "[{name: Diary}, {name: Steady}]")
-        if not asked:  # no pod of these is its business
+        if how == "not asked":  # no pod of these is its business
             text = text.replace("required: true", "required: true, scope: {resources: [example.com/gpu]}")
-        async with World(
-            [node("n0"), *(pod(f"p{i}") for i in range(10))], [Diary], configuration=text
-        ) as world:
+        elif how == "fails at once":
+
+            async def fail(
+                self: object, method: object, request: object, asked: tuple[str, str], _: float
+            ) -> None:
+                raise PluginTimeoutError(*asked, 0.0)
+
+            monkeypatch.setattr(InstanceLink, "ask", fail)
+        objects = [node("n0"), *(pod(f"p{i}") for i in range(10))]
+        async with World(objects, [Diary], configuration=text) as world:
             await world.settle()
     pages = Diary.pages
     assert len(pages) == 20
     for i in range(9):
-        if asked:
+        if how == "asked":
             assert pages.index(f"begin p{i + 1}") < pages.index(f"bound p{i}")
-    # Whether anybody is asked or not, those before get their share of the loop.
+    # Whether anybody is waited for or not, those before get their share of the loop.
     assert pages.index("bound p0") < pages.index("begin p5")
 
 

@@ -124,6 +124,21 @@ class Refuses(ByPods):
         return super().score_nodes(state, pod, nodes)
 
 
+async def test_what_is_asked_ahead_and_never_summed_up_is_not_kept() -> None:
+    columns = NodeColumns()
+    slot = columns.add(Node(name="n0"))
+    table = NodeTable(columns)
+    plugins = (WeightedPlugin(local_client(ByPods({}, NO_HANDLE))),)
+    shared = SharedScores()
+    for count in range(100):
+        columns.set_usage(slot, NodeUsage(pod_count=count))
+        shared.forget({slot}, set())
+        await shared.ask_ahead(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
+        assert len(shared._not_summed) < 10
+    assert await shared.ask(plugins, cycle_of(Pod(name="p", uid="p"), table), table) is None
+    assert shared.read()[1].tolist() == [99]
+
+
 @asynccontextmanager
 async def with_a_filter_elsewhere(
     tmp_path: Path, plugin: type[ByPods]
