@@ -46,7 +46,7 @@ class ByPods(Plugin):
     asked: ClassVar[list[list[str]]] = []
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """More than 100 is out of range."""
+        """One for each pod."""
         self.asked.append(list(nodes.names))
         return nodes.pod_count.astype(np.int64)
 
@@ -70,7 +70,7 @@ class ByName(ByPods):
 SOME_NODES = st.sets(st.integers(0, NODES - 1), min_size=1).map(sorted)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("move"), st.integers(0, NODES - 1), st.integers(0, 120)),
+        st.tuples(st.just("move"), st.integers(0, NODES - 1), st.integers(0, 100)),
         st.tuples(st.just("ahead"), SOME_NODES, st.just(0)),
         st.tuples(st.just("ask"), SOME_NODES, st.just(0)),
         st.tuples(st.just("ask"), st.just(list(range(NODES))), st.just(0)),
@@ -102,10 +102,8 @@ async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, obje
             await shared.ask_ahead(plugins, cycle, nodes)
             continue
         anew = SharedScores()
-        failed, expected = await shared.ask(plugins, cycle, nodes), await anew.ask(plugins, cycle, nodes)
-        assert (failed is None) == (expected is None)
-        if failed is not None:
-            continue
+        assert await shared.ask(plugins, cycle, nodes) is None
+        assert await anew.ask(plugins, cycle, nodes) is None
         (by_plugin, total, leaders), (other, other_total, other_leaders) = shared.read(), anew.read()
         assert total.tolist() == other_total.tolist()
         assert sorted(leaders.tolist()) == sorted(other_leaders.tolist())
