@@ -321,10 +321,11 @@ class PluginRuntime:
     def _with_scores(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
     ) -> Steps[FilterResult]:
-        everywhere = result.verdicts.all_passed
         passed = result.verdicts.passed
-        if not everywhere and not np.count_nonzero(passed):
+        count = np.count_nonzero(passed)
+        if not count:
             return result
+        everywhere = count == len(passed)
         feasible = nodes if everywhere else nodes.take(passed)
         try:
             status = yield self.pre_score(state, pod, feasible)

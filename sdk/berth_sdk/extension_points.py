@@ -362,7 +362,11 @@ class PreScorePlugin(Protocol):
 
 
 class ScorePlugin(Protocol):
-    """How good is a feasible node? Not called when one node alone is feasible."""
+    """How good is a feasible node? Not called when one node alone is feasible.
+
+    In the host, a class that shares its answers (`depends_on`) and has passed a node itself may be asked
+    while a Filter in another process still judges that node.
+    """
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[int]:
         """One node: 0..100 after normalisation, higher is better; raise for an error."""

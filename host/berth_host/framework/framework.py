@@ -113,7 +113,7 @@ class Framework:
         if not several or not any(client.is_remote for client in clients):
             return await filter_rows(clients, cycle, statuses, rows)
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
-        async with scoring_ahead(pre_score, cycle, candidates(statuses, rows)):
+        async with scoring_ahead(clients, pre_score, cycle, candidates(statuses, rows)):
             return await filter_rows(clients, cycle, statuses, rows)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:

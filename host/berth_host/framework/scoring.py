@@ -64,10 +64,12 @@ async def score_nodes(
 
 @asynccontextmanager
 async def scoring_ahead(
-    pre_score: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable
+    filters: Sequence[PluginClient], pre_score: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable
 ) -> AsyncIterator[None]:
     """While plugins elsewhere are asked in this block which of `nodes` fit, those here that share their
     scores with equal pods score the rows that moved, if PreScore has nothing new to say.
+
+    `filters`: who is asked in the block. A plugin that is one of them judges a node before it scores it.
     """
     known = cycle.known
     roles = None if known is None else known.roles
@@ -77,6 +79,7 @@ async def scoring_ahead(
         or roles.skip != cycle.skip
         or known.pre_scored is None
         or known.pre_scored[0] is not pre_score
+        or any(plugin.client in filters for plugin in roles.sharing)
     ):
         yield
         return
@@ -84,12 +87,11 @@ async def scoring_ahead(
     asking = asyncio.ensure_future(known.scores.ask_ahead(roles.sharing, cycle, nodes))
     try:
         yield
+        await asking
     finally:
         if not asking.done():
             asking.cancel()
             await asyncio.wait({asking})
-        if not asking.cancelled():
-            asking.result()
 
 
 def _put_together(

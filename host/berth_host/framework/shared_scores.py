@@ -122,8 +122,8 @@ class SharedScores:
         return None
 
     async def ask_ahead(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
-        """The same for some rows of which the candidates will be, if few of them moved: `ask` has then only
-        to sum up. What fails here fails there as well.
+        """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
+        sum up. What fails here is asked again there, if it is a candidate.
         """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
@@ -147,7 +147,8 @@ class SharedScores:
                 return outcome
             column.raw[slots] = outcome.raw
             # What a policy put in the place of an answer is not the plugin's; the next pod asks again.
-            sound = sound and not client.is_failing
+            # Who skips all scoring of one pod has said nothing about the row either.
+            sound = sound and not client.is_failing and not outcome.skipped
         if sound:
             self._known.learn(slots, in_use=nodes.snapshot_size)
         else:

@@ -70,7 +70,9 @@ class Attempt:
     def abort(self, reason: str) -> None:
         """Cancel what is outstanding; the attempt then undoes itself."""
         self.aborted = reason
-        if self.task is not None and self.task.cancel():
+        # Who says it from inside the attempt goes on to its end: a cancellation would strike later, when the
+        # task is about another pod.
+        if self.task is not None and self.task is not asyncio.current_task() and self.task.cancel():
             self.cancellations += 1
 
     def take_pods_to_activate(self) -> list[str]:

@@ -23,7 +23,8 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.pod import Pod
-from berth_sdk.status import Status
+from berth_sdk.results import FilterResult
+from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
 from berth_sdk.testing.builders import make_pod
 from hypothesis import given
@@ -197,6 +198,61 @@ async def test_failure_counts_only_if_the_node_fits(tmp_path: Path, fits: bool) 
             message = await attempt(framework, host)
             assert isinstance(message, str)
             assert message.startswith('running Score plugins: plugin "Refuses" failed with: ')
+
+
+class Picky(Refuses):
+    """Rejects such a node itself, and thinks about it."""
+
+    async def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Full with one pod."""
+        await asyncio.sleep(0)
+        return Verdicts.reject_where(nodes.pod_count > 0, Status.unschedulable("full"))
+
+
+async def test_plugin_is_not_asked_to_score_what_it_has_yet_to_judge(tmp_path: Path) -> None:
+    async with with_a_filter_elsewhere(tmp_path, Picky) as (framework, host, _):
+        elsewhere, picky = framework.clients[1], framework.clients[0]
+        behind = framework_of([elsewhere, picky])
+        assert await attempt(behind, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        for _ in range(3):
+            assert await attempt(behind, host) == [0, 0]
+        assert not picky.stats.of("Score").failures
+
+
+class Slow(ByPods):
+    """Thinks about it for some turns of the loop."""
+
+    async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:  # type: ignore[override]  # as authors may write it
+        """The same in the end."""
+        self.asked.append(list(nodes.names))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        return nodes.pod_count.astype(np.int64)
+
+
+async def test_score_that_takes_longer_than_the_filter_is_awaited(tmp_path: Path) -> None:
+    async with with_a_filter_elsewhere(tmp_path, Slow) as (framework, host, _):
+        assert await attempt(framework, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        assert await attempt(framework, host) == [0, 1, 0]
+    assert ByPods.asked == [["n0", "n1", "n2"], ["n1"]]
+
+
+class SkipsScore(ByPods):
+    """Says with the verdicts on a node with one pod that it scores nothing."""
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
+        """All fit."""
+        return FilterResult(Verdicts.feasible(len(nodes)), skip_score=bool((nodes.pod_count == 1).any()))
+
+
+async def test_zeros_of_a_pod_that_is_not_scored_are_not_kept(tmp_path: Path) -> None:
+    async with with_a_filter_elsewhere(tmp_path, SkipsScore) as (framework, host, _):
+        assert await attempt(framework, host) == [0, 0, 0]
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        await attempt(framework, host)
+        assert await attempt(framework, host) == [0, 1, 0]
 
 
 async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> None:

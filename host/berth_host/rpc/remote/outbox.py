@@ -85,7 +85,7 @@ class Outbox:
         self._timer: Timer | None = None
         self._end_timer: Timer | None = None
         self._carried = False
-        """Whether a call has taken ends along since that timer was set."""
+        """Whether a call has brought ends along since that timer was set."""
 
     # --- who sends -------------------------------------------------------------------------------------
 
@@ -216,7 +216,6 @@ class Outbox:
         """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
         if not self._ended:
             return []
-        self._carried = True
         taken = list(self._ended.items())[:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
@@ -224,6 +223,7 @@ class Outbox:
 
     def ended_told(self, taken: Sequence[tuple[str, Outcome]]) -> None:
         """The call that carried these was answered."""
+        self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 

@@ -226,6 +226,17 @@ async def test_ends_wait_for_the_next_call_as_long_as_there_are_calls(clock: Man
     assert receiver.ended == [["late-2"]]
 
 
+async def test_ends_do_not_wait_for_calls_that_fail(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    box.attach(receiver)
+    for number in range(20):
+        box.return_ended(box.take_ended())
+        box.end_cycle(f"c{number}", Outcome.UNSCHEDULABLE)
+        clock.advance(0.5)
+        await turns()
+    assert sum(map(len, receiver.ended)) > 15
+
+
 async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualClock) -> None:
     box = outbox(clock)
     box.end_cycle("a", Outcome.BOUND)
