@@ -19,7 +19,7 @@ from berth_host.framework import binding
 from berth_host.framework.asked import Asked
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.equal_pods import EqualPods
-from berth_host.framework.filtering import Rows, candidates, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
@@ -113,7 +113,7 @@ class Framework:
         if not several or not any(client.is_remote for client in clients):
             return await filter_rows(clients, cycle, statuses, rows)
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
-        async with scoring_ahead(clients, pre_score, cycle, candidates(statuses, rows)):
+        async with scoring_ahead(clients, pre_score, cycle, statuses, rows):
             return await filter_rows(clients, cycle, statuses, rows)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:

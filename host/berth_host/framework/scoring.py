@@ -18,8 +18,10 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, candidates
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
+from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient, ScoreOutcome
 
 T = TypeVar("T")
@@ -64,10 +66,14 @@ async def score_nodes(
 
 @asynccontextmanager
 async def scoring_ahead(
-    filters: Sequence[PluginClient], pre_score: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable
+    filters: Sequence[PluginClient],
+    pre_score: tuple[PluginClient, ...],
+    cycle: Cycle,
+    statuses: NodeStatuses,
+    rows: Rows,
 ) -> AsyncIterator[None]:
-    """While plugins elsewhere are asked in this block which of `nodes` fit, those here that share their
-    scores with equal pods score the rows that moved, if PreScore has nothing new to say.
+    """While plugins elsewhere are asked in this block which of `rows` (positions in `statuses.table`) fit,
+    those here that share their scores with equal pods score what moved, if PreScore has nothing new to say.
 
     `filters`: who is asked in the block. A plugin that is one of them judges a node before it scores it.
     """
@@ -84,7 +90,7 @@ async def scoring_ahead(
         yield
         return
     # It starts when the block waits for the first time.
-    asking = asyncio.ensure_future(known.scores.ask_ahead(roles.sharing, cycle, nodes))
+    asking = asyncio.ensure_future(known.scores.ask_ahead(roles.sharing, cycle, candidates(statuses, rows)))
     try:
         yield
         await asking

@@ -140,7 +140,7 @@ async def test_what_is_asked_ahead_and_never_summed_up_is_not_kept() -> None:
 
 @asynccontextmanager
 async def with_a_filter_elsewhere(
-    tmp_path: Path, plugin: type[ByPods]
+    tmp_path: Path, plugin: type[Plugin]
 ) -> AsyncIterator[tuple[Framework, AttachedHost, ScriptedPlugin]]:
     """`plugin` here, a Filter in another process."""
     ByPods.asked.clear()
@@ -220,12 +220,15 @@ async def test_plugin_is_not_asked_to_score_what_it_has_yet_to_judge(tmp_path: P
         assert not picky.stats.of("Score").failures
 
 
-class Slow(ByPods):
-    """Thinks about it for some turns of the loop."""
+class Slow(Plugin):
+    """As `ByPods`; thinks about it for some turns of the loop."""
 
-    async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:  # type: ignore[override]  # as authors may write it
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+
+    async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """The same in the end."""
-        self.asked.append(list(nodes.names))
+        ByPods.asked.append(list(nodes.names))
         for _ in range(1000):
             await asyncio.sleep(0)
         return nodes.pod_count.astype(np.int64)
