@@ -7,7 +7,7 @@ caller at a time, between the cycles. Source: the contract's common.proto (State
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -268,19 +268,24 @@ class _Held:
     def _put_pods(self, table: PodTable, node_name: str, state: pb.NodeState) -> None:
         if not (state.pods or state.removed_pod_uids or state.pods_complete):
             return
-        # In the order that kube-scheduler's NodeInfo would have: a changed pod leaves and comes again.
-        here: list[Pod] = [] if state.pods_complete else list(table.pods_of(state.index))
-        for uid in state.removed_pod_uids:
-            _swap_out(here, uid)
-        assumed = {pod.uid for pod in here if table.is_assumed(pod.uid)}
+        held: Sequence[Pod] = () if state.pods_complete else table.pods_of(state.index)
+        leave = {*state.removed_pod_uids, *(entry.pod.ref.uid for entry in state.pods)}
+        # A pod that is not sent keeps its place; those sent take the free ones, which brings about the
+        # order that the host has.
+        places: list[Pod | None] = [None if pod.uid in leave else pod for pod in held]
+        free = (place for place, pod in enumerate(places.copy()) if pod is None)
+        assumed = {pod.uid for pod in places if pod is not None and table.is_assumed(pod.uid)}
         for entry in state.pods:
             item = wire.decode_object(entry.object) if entry.HasField("object") else None
             pod = wire.decode_pod(entry.pod, node_name=node_name, item=item)
-            _swap_out(here, pod.uid)
-            here.append(pod)
-            assumed.discard(pod.uid)
+            place = next(free, None)
+            if place is None:
+                places.append(pod)
+            else:
+                places[place] = pod
             if entry.assumed:
                 assumed.add(pod.uid)
+        here = [pod for pod in places if pod is not None]
         table.set_node_pods(state.index, here, assumed, state.generation)
 
     # --- objects -----------------------------------------------------------------------------
@@ -294,12 +299,3 @@ class _Held:
             store.remove(ref.namespace, ref.name, state.generation)
         else:
             store.put(ref, wire.decode_object(state.object), state.generation)
-
-
-def _swap_out(pods: list[Pod], uid: str) -> None:
-    for position, pod in enumerate(pods):
-        if pod.uid == uid:
-            last = pods.pop()
-            if last is not pod:
-                pods[position] = last
-            return

@@ -182,11 +182,19 @@ def test_pods_come_change_and_leave(copy: StateCopy) -> None:
     assert [p.uid for p in table.on_node(0)] == ["a", "b", "c"]
     assert [p.node_name for p in table.on_node(0)] == ["n0"] * 3
     assert table.assumed.tolist() == [True, False, False]
-    put_pods(copy, 7, pod("a", priority=9))
+    put_pods(copy, 7, pod("c"), pod("a", priority=9))
     assert [(p.uid, p.priority) for p in table.on_node(0)] == [("c", 0), ("b", 0), ("a", 9)]
     assert not table.assumed.any()
-    put_pods(copy, 8, removed=("c",))
+    put_pods(copy, 8, pod("a"), removed=("c",))
     assert [p.uid for p in copy.nodes.node(0).pods] == ["a", "b"]
+
+
+def test_pods_that_are_not_sent_keep_their_places_and_the_others_fill_the_gaps(copy: StateCopy) -> None:
+    put_pods(copy, 6, *map(pod, "abcde"))
+    put_pods(copy, 7, pod("f"), pod("b"), pod("g"), pod("h"), removed=("a", "d"))
+    assert [p.uid for p in copy.nodes.pods.on_node(0)] == ["f", "b", "c", "g", "e", "h"]
+    put_pods(copy, 8, pod("h"), removed=("b", "f", "g"))
+    assert [p.uid for p in copy.nodes.pods.on_node(0)] == ["h", "c", "e"]
 
 
 def test_complete_pods_replace_those_held(copy: StateCopy) -> None:

@@ -48,7 +48,8 @@ class Lazy(Sequence[T_co], Generic[T_co]):
 class NodeChange:
     """One row. `summary`, `object`: that part changed. `usage`: None: it did not change.
 
-    `pods`: those that changed, or all of them with `pods_complete`; `removed_pods`: uids that left.
+    `pods`: those that changed or are at another place among the node's pods, in their order; with
+    `pods_complete`, all of them. `removed_pods`: uids that left.
     """
 
     index: int

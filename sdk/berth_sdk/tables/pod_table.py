@@ -148,7 +148,7 @@ class PodTable:
 
     @property
     def generation(self) -> NDArray[np.int64]:
-        """int64[n]: moves whenever the pod's record or node changes."""
+        """int64[n]: moves whenever the pod's record, node or place among the node's pods changes."""
         return self._view(self._generation)
 
     def requests(self, resource: str) -> NDArray[np.int64]:
@@ -183,17 +183,20 @@ class PodTable:
     ) -> list[str]:
         """The pods on slot `index` are `pods` now; answers the uids of those that left it.
 
-        Rows of records that stayed the same keep their generation. `assumed`: uids of the pods (here or
-        elsewhere) that are reserved only.
+        Rows of records that stayed the same, at the same place among the node's pods, keep their generation.
+        `assumed`: uids of the pods (here or elsewhere) that are reserved only.
         """
         while index >= len(self._on_node):
             self._on_node.append([])
-        before = {pod.uid: pod for pod in self._on_node[index]}
-        for pod in pods:
+        held = self._on_node[index]
+        before = {pod.uid: pod for pod in held}
+        for place, pod in enumerate(pods):
             uid = pod.uid
             is_assumed = uid in assumed
             if before.pop(uid, None) is not pod or is_assumed != (uid in self._assumed_uids):
                 self._put(pod, index, is_assumed, generation)
+            elif place >= len(held) or held[place] is not pod:
+                self._generation[self._row_of[uid]] = generation
         left = list(before)
         for uid in left:
             self._remove(uid, index)

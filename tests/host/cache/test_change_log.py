@@ -101,7 +101,16 @@ def test_pod_that_left_is_named(setup: Setup) -> None:
     setup.base = setup.changes().target
     setup.cache.remove_pod(pod("a"))
     change = only(setup.changes())
-    assert (list(change.pods), list(change.removed_pods)) == ([], ["a"])
+    assert ([p.uid for p in change.pods], list(change.removed_pods)) == (["b"], ["a"])  # b moved up
+
+
+def test_pod_that_stays_where_it_was_is_not_named(setup: Setup) -> None:
+    setup.cache.add_pod(pod("a"))
+    setup.cache.add_pod(pod("b"))
+    setup.base = setup.changes().target
+    setup.cache.remove_pod(pod("b"))
+    change = only(setup.changes())
+    assert ([p.uid for p in change.pods], list(change.removed_pods)) == ([], ["b"])
 
 
 def test_pod_that_left_and_came_back_is_not_named_as_gone(setup: Setup) -> None:

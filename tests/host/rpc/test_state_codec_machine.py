@@ -235,8 +235,7 @@ class DeltaMachine(RuleBasedStateMachine):
 
 def _pods(table: NodeTable) -> object:
     slots = dict(zip(table.rows.tolist(), table.names, strict=True))
-    by_node = {name: sorted(found) for name, found in pods_by_node(table).items()}
-    return pod_contents(table.pods, slots), by_node
+    return pod_contents(table.pods, slots), pods_by_node(table)
 
 
 def _contents(copy: StateCopy) -> object:

@@ -78,6 +78,16 @@ def test_only_rows_with_a_new_record_get_the_new_generation() -> None:
     assert (table.generation_of("a"), table.generation_of("b")) == (1, 2)
 
 
+def test_row_of_a_pod_at_another_place_on_its_node_gets_the_new_generation() -> None:
+    table = PodTable()
+    a, b, c = pod("a"), pod("b"), pod("c")
+    table.set_node_pods(0, [a, b, c], (), 1)
+    table.set_node_pods(0, [c, b], (), 2)
+    assert (table.generation_of("c"), table.generation_of("b")) == (2, 1)
+    table.set_node_pods(0, [b, c], (), 3)
+    assert (table.generation_of("c"), table.generation_of("b")) == (3, 3)
+
+
 def test_mark_of_a_pod_with_the_same_record_moves_too() -> None:
     table = PodTable()
     a = pod("a")

@@ -668,7 +668,9 @@ class NodeState(_message.Message):
 
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodState]:
-        """OPTIONAL: pods on the node that are new or changed, told apart by uid."""
+        """OPTIONAL: pods on the node that are new, changed or at another place among its pods, told apart by
+        uid. A pod held and not named here keeps its place; these take the places left free, in their order.
+        """
 
     @_builtins.property
     def removed_pod_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
