@@ -25,7 +25,9 @@ PROBE_PERIOD_S: Final = 5.0
 PROBE_S: Final = 2.0
 PROBE_MISSES: Final = 3
 TICK_S: Final = 1.0
-"""How often the copy of an idle instance is brought up to date, and of one with a PreBind open."""
+"""How often the copy of an idle instance is brought up to date, and of one with a PreBind open. Idle is
+who was asked nothing for half as long at least: a tick may follow another at once.
+"""
 SYNC_S: Final = 10.0
 CHILD_END_S: Final = 1.0
 _LOG = get_logger()
@@ -86,6 +88,7 @@ class Keeper:
         self._misses = 0
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
         self._calls_before = -1
+        self._idle_since_s = 0.0
 
     async def run(self) -> None:
         """Until the host stops. Raises LostError when the instance is lost."""
@@ -137,8 +140,10 @@ class Keeper:
     async def _keep_in_step(self) -> None:
         """Send what moved while no call carries it: when idle, and for those who are in PreBind."""
         link, feed = self._link, self._link.feed
-        idle = link.calls_made == self._calls_before
-        self._calls_before = link.calls_made
+        now_s = time.monotonic()
+        if link.calls_open or link.calls_made != self._calls_before:
+            self._calls_before, self._idle_since_s = link.calls_made, now_s
+        idle = now_s - self._idle_since_s >= TICK_S / 2
         if feed is None or (link.held == feed.version and not link.wants_full):
             return
         if link.wants_full or link.pre_binds_open or idle:

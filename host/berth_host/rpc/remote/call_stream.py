@@ -18,6 +18,7 @@ from berth_sdk.plugin.v1 import stream_pb2
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
+from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.grpc_errors import rpc_error
 
 LARGEST_BYTES: Final = 1024 * 1024
@@ -33,8 +34,9 @@ _Open: TypeAlias = Callable[[], Any]
 class CallStream:
     """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -a failure, close-> closed"""
 
-    def __init__(self, open_stream: _Open) -> None:
+    def __init__(self, open_stream: _Open, poll: BusyPoll) -> None:
         self.busy = False
+        self._poll = poll
         self._open = open_stream
         self._stream: Any = None
         self._patience: asyncio.Timeout | None = None
@@ -47,6 +49,7 @@ class CallStream:
         if stream is None or stream.done():
             stream = self._stream = self._open()
         self.busy = True
+        self._poll.begin()
         answered = False
         try:
             async with asyncio.timeout(deadline_s) as self._patience:
@@ -69,6 +72,7 @@ class CallStream:
             raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
         finally:
             self.busy = False
+            self._poll.end()
             self._patience = None
             if not answered:
                 self.close()
@@ -108,13 +112,14 @@ class CallStreams:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._open: _Open = channel.stream_stream(_PATH)
+        self._poll = BusyPoll()
         self._streams: dict[str, CallStream] = {}
 
     def free(self, plugin: str) -> CallStream | None:
         """The plugin's stream; None: it carries a call already."""
         stream = self._streams.get(plugin)
         if stream is None:
-            stream = self._streams[plugin] = CallStream(self._open)
+            stream = self._streams[plugin] = CallStream(self._open, self._poll)
         return None if stream.busy else stream
 
     async def end(self) -> None:

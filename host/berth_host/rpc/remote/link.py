@@ -224,7 +224,8 @@ class InstanceLink:
         """
         feed = self.feed
         while feed is not None and self.held != feed.version:
-            delta = None if self.held is None else feed.delta(self.held)
+            # A delta from what is held would race with a synchronisation under way, and one be refused.
+            delta = None if self.held is None or self.sending is not None else feed.delta(self.held)
             if delta is not None:
                 return delta
             await self._catch_up(asked, ends_s)
@@ -263,9 +264,14 @@ class InstanceLink:
             if not full and self.held == feed.version:
                 return
             base = None if full else self.held
-            if not await self._stream(feed, base, asked, ends_s) and not await self._stream(
-                feed, None, asked, ends_s
-            ):
+            done, have = await self._stream(feed, base, asked, ends_s)
+            if not done and base is not None and have not in (None, base):
+                # A call under way has brought it further meanwhile: on from there.
+                base = have
+                done, have = await self._stream(feed, base, asked, ends_s)
+            if not done and base is not None:
+                done, have = await self._stream(feed, None, asked, ends_s)
+            if not done:
                 raise PluginProtocolError(*asked, "refused a full synchronisation")
             self.wants_full = False
         finally:
@@ -273,8 +279,8 @@ class InstanceLink:
 
     async def _stream(
         self, feed: StateFeed, base: StateVersion | None, asked: tuple[str, str], ends_s: float
-    ) -> bool:
-        """One SyncState; False: the instance needs everything."""
+    ) -> tuple[bool, StateVersion | None]:
+        """One SyncState: whether it was taken, and the version that the instance says it holds."""
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")  # grpc says it in no error of a call
         left_s = ends_s - time.monotonic()
@@ -306,11 +312,11 @@ class InstanceLink:
             self.synced_bytes += sent
             self._traffic(asked[0], SYNC_STATE, sent, 0)
             self.sending = None
-        have = _wire.decode_version(reply.have)
-        if reply.need_full or have != target:
-            return False
-        self.confirm(target)
-        return True
+        have = _wire.decode_version(reply.have) if reply.HasField("have") else None
+        taken = not reply.need_full and have == target
+        if taken:
+            self.confirm(target)
+        return taken, have
 
     def confirm(self, version: StateVersion) -> None:
         """The instance holds `version` now."""

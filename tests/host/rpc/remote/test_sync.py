@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -168,6 +169,47 @@ async def test_large_change_goes_ahead_of_its_call_in_chunks(tmp_path: Path) -> 
         assert same(server, host)
 
 
+async def test_a_copy_that_a_call_has_brought_further_is_not_sent_everything(tmp_path: Path) -> None:
+    async with attached(tmp_path, Crowded, 50) as (host, server, link):
+        assert link.feed is not None
+        begun = link.held
+        assert begun is not None
+        host.state.put(make_pod("a"), "n0")
+        further = link.feed.delta(begun)  # what a call under way carries
+        assert further is not None
+        server.instance.copy.bring_to(further)
+        between = host.state.version
+        host.state.put(make_pod("b"), "n1")
+        feed = link.feed = Watched(link.feed)
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        assert feed.bases == [begun, between]  # and not everything, which takes as long as some calls may
+        assert link.held == host.state.version
+        assert same(server, host)
+
+
+async def test_a_copy_that_lost_everything_gets_everything(tmp_path: Path) -> None:
+    async with attached(tmp_path, Crowded, 50) as (host, server, link):
+        begun = link.held
+        server.instance.copy._copy.version = None
+        host.state.put(make_pod("a"), "n0")
+        feed = link.feed = Watched(link.feed)
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        assert feed.bases == [begun, None]
+        assert same(server, host)
+
+
+async def test_call_during_a_synchronisation_waits_for_it_instead_of_racing_with_it(tmp_path: Path) -> None:
+    async with attached(tmp_path, Crowded, 50) as (host, server, link):
+        calls: list[asyncio.Task[list[int]]] = []
+        host.state.put(make_pod("a"), "n0")
+        link.feed = Watched(link.feed, lambda: calls.append(asyncio.ensure_future(scores(host))))
+        host.sent.clear()
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        assert (await calls[0])[:2] == [1, 0]
+        assert [call for _, call, _, _ in host.sent] == ["SyncState", "Filter"]
+        assert same(server, host)
+
+
 class Watched:
     """A feed whose chunks are weighed. `meanwhile`: called once, after the first of them."""
 
@@ -176,6 +218,7 @@ class Watched:
         self._feed = feed
         self._meanwhile = meanwhile
         self.sizes: list[int] = []
+        self.bases: list[StateVersion | None] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._feed, name)
@@ -183,6 +226,7 @@ class Watched:
     def stream(
         self, base: StateVersion | None, max_message_bytes: int
     ) -> tuple[StateVersion, Iterator[state_pb2.SyncStateRequest | None]]:
+        self.bases.append(base)
         target, chunks = self._feed.stream(base, max_message_bytes)
         return target, self._weighed(chunks)
 
@@ -207,8 +251,8 @@ def same(server: PluginServer, host: AttachedHost) -> bool:
     assert copied.generation.tolist() == own.generation.tolist()
     assert copied.pod_count.tolist() == own.pod_count.tolist()
     if server.instance.descriptors.get("Crowded"):
-        assert [sorted(pod.uid for pod in node.pods) for node in copied] == [
-            sorted(pod.uid for pod in node.pods) for node in own
+        assert [[pod.uid for pod in node.pods] for node in copied] == [
+            [pod.uid for pod in node.pods] for node in own
         ]
     return True
 

@@ -1,0 +1,83 @@
+"""When a copy counts as idle: not because two looks at it followed each other at once."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from berth_host.attach import keeper
+from berth_host.attach.keeper import TICK_S, Keeper, Signals
+from berth_host.rpc.remote.link import InstanceLink
+
+
+class Link:
+    """As much of `InstanceLink` as keeping in step reads. The snapshot is always further."""
+
+    def __init__(self) -> None:
+        self.feed = SimpleNamespace(version=2)
+        self.held = 1
+        self.wants_full = False
+        self.pre_binds_open = 0
+        self.calls_open = 0
+        self.calls_made = 0
+        self.syncs = 0
+
+    async def sync(self, asked: Any, ends_s: float) -> None:
+        self.syncs += 1
+
+
+class Watch:
+    """A keeper at a time that stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.link = Link()
+        signals = Signals(asyncio.Event(), asyncio.Event())
+        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, lambda *_: None)
+
+    async def look(self, after_s: float = 0.0, calls: int = 0) -> int:
+        """One look, so long after the one before, with so many calls in between; how often it synced."""
+        self.now_s += after_s
+        self.link.calls_made += calls
+        before = self.link.syncs
+        await self.keeper._keep_in_step()
+        return self.link.syncs - before
+
+
+@pytest.fixture
+def tested(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+async def test_a_busy_instance_gets_its_state_with_its_calls(tested: Watch) -> None:
+    assert [await tested.look(TICK_S, calls=100) for _ in range(5)] == [0] * 5
+
+
+async def test_an_idle_one_gets_it_at_every_tick(tested: Watch) -> None:
+    await tested.look(calls=1)
+    assert [await tested.look(TICK_S) for _ in range(3)] == [1] * 3
+
+
+async def test_a_look_that_follows_another_at_once_does_not_make_it_idle(tested: Watch) -> None:
+    await tested.look(TICK_S, calls=100)
+    assert await tested.look(0.0005) == 0  # timers may be early by less than a millisecond
+    assert await tested.look(TICK_S) == 1
+
+
+async def test_nothing_is_idle_while_a_call_is_open(tested: Watch) -> None:
+    await tested.look(calls=1)
+    tested.link.calls_open = 1
+    assert await tested.look(TICK_S) == 0
+    tested.link.calls_open = 0
+    assert await tested.look(TICK_S) == 1
+
+
+async def test_an_open_pre_bind_and_a_wish_for_everything_do_not_wait_for_quiet(tested: Watch) -> None:
+    await tested.look(calls=1)
+    tested.link.pre_binds_open = 1
+    assert await tested.look(TICK_S, calls=1) == 1
+    tested.link.pre_binds_open, tested.link.wants_full = 0, True
+    assert await tested.look(TICK_S, calls=1) == 1
