@@ -7,7 +7,7 @@ caller at a time, between the cycles. Source: the contract's common.proto (State
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -209,20 +209,21 @@ class _Held:
         self.objects = {resource: ObjectStore() for resource in shape.resources}
         self._generation_sum = 0
 
-    def apply(self, chunks: Iterable[pb.StateDelta]) -> None:
+    def apply(self, chunks: builtins.list[pb.StateDelta]) -> None:
         """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
         self.columns.begin_update()
-        last = None
-        for last in chunks:
-            for slot in last.removed:
+        for chunk in chunks:
+            for slot in chunk.removed:
                 if slot < self.columns.capacity:
                     self._generation_sum -= int(self.columns.generation[slot])
                     self.columns.remove(slot)
-            for node in last.upserts:
-                self._put_node(node)
-            for item in last.objects:
+        for node in _joined(node for chunk in chunks for node in chunk.upserts):
+            self._put_node(node)
+        for chunk in chunks:
+            for item in chunk.objects:
                 self._put_object(item)
-        if last is None or self._digests() != (last.node_count, last.object_count, last.generation_sum):
+        last = chunks[-1]
+        if self._digests() != (last.node_count, last.object_count, last.generation_sum):
             raise _DriftError
 
     def _digests(self) -> tuple[int, int, int]:
@@ -299,3 +300,21 @@ class _Held:
             store.remove(ref.namespace, ref.name, state.generation)
         else:
             store.put(ref, wire.decode_object(state.object), state.generation)
+
+
+def _joined(states: Iterable[pb.NodeState]) -> Iterator[pb.NodeState]:
+    """A node whose pods are too many for one chunk comes in pieces, which follow each other. The places of
+    its pods can only be told from all of them.
+    """
+    node: pb.NodeState | None = None
+    for state in states:
+        if node is not None and node.index == state.index:
+            pieces, node = node, pb.NodeState()
+            node.CopyFrom(pieces)
+            node.MergeFrom(state)
+            continue
+        if node is not None:
+            yield node
+        node = state
+    if node is not None:
+        yield node

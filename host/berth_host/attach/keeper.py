@@ -141,7 +141,7 @@ class Keeper:
         """Send what moved while no call carries it: when idle, and for those who are in PreBind."""
         link, feed = self._link, self._link.feed
         now_s = time.monotonic()
-        if link.calls_open or link.calls_made != self._calls_before:
+        if link.calls_made != self._calls_before:
             self._calls_before, self._idle_since_s = link.calls_made, now_s
         idle = now_s - self._idle_since_s >= TICK_S / 2
         if feed is None or (link.held == feed.version and not link.wants_full):

@@ -63,10 +63,10 @@ class BusyPoll:
 
 
 def usable_cpus(cpu_max: Path = _CPU_MAX) -> float:
-    """CPUs that this process may use: those it is bound to, or less where a control group limits its time.
+    """CPUs that this process may use: those it is bound to, or less where its container limits its time.
 
-    `cpu_max`: the control group's file, `QUOTA PERIOD` in microseconds, or `max PERIOD`. Source: the kernel's
-    cgroup-v2 documentation.
+    `cpu_max`: the container's file of cgroup v2, `QUOTA PERIOD` in microseconds, or `max PERIOD`. Limits of
+    another kind are not seen. Source: the kernel's cgroup-v2 documentation.
     """
     cpus = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     try:

@@ -224,8 +224,10 @@ class InstanceLink:
         """
         feed = self.feed
         while feed is not None and self.held != feed.version:
-            # A delta from what is held would race with a synchronisation under way, and one be refused.
-            delta = None if self.held is None or self.sending is not None else feed.delta(self.held)
+            # A delta from what is held would race with one that is on its way, and one of them be refused.
+            # Everything takes longer than a call may wait.
+            on_its_way = self.sending is not None and not self.wants_full
+            delta = None if self.held is None or on_its_way else feed.delta(self.held)
             if delta is not None:
                 return delta
             await self._catch_up(asked, ends_s)
@@ -270,6 +272,7 @@ class InstanceLink:
                 base = have
                 done, have = await self._stream(feed, base, asked, ends_s)
             if not done and base is not None:
+                self.wants_full = True
                 done, have = await self._stream(feed, None, asked, ends_s)
             if not done:
                 raise PluginProtocolError(*asked, "refused a full synchronisation")
@@ -314,13 +317,17 @@ class InstanceLink:
             self.sending = None
         have = _wire.decode_version(reply.have) if reply.HasField("have") else None
         taken = not reply.need_full and have == target
-        if taken:
+        if taken and base is None:
+            self.held = target  # even where a call had brought it further
+        elif taken:
             self.confirm(target)
         return taken, have
 
     def confirm(self, version: StateVersion) -> None:
-        """The instance holds `version` now."""
-        self.held = version
+        """The instance holds `version`, or by now a later one: answers may overtake each other."""
+        held = self.held
+        if held is None or held.epoch != version.epoch or held.generation < version.generation:
+            self.held = version
 
     @property
     def oldest(self) -> StateVersion | None:

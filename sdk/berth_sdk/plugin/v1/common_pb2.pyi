@@ -597,7 +597,9 @@ class StateDelta(_message.Message):
 
     @_builtins.property
     def upserts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeState]:
-        """OPTIONAL: nodes that are new or changed, each index once."""
+        """OPTIONAL: nodes that are new or changed, each index once; in chunks of SyncState, one with many pods
+        comes in pieces that follow each other and count as one.
+        """
 
     @_builtins.property
     def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.remote.call_stream import LARGEST_BYTES, CallStreams
+from berth_host.rpc.remote.busy_poll import BusyPoll
+from berth_host.rpc.remote.call_stream import LARGEST_BYTES, CallStream, CallStreams
+from berth_host.rpc.remote.grpc_errors import rpc_error
 from berth_sdk._wire_stream import FEATURE, NUMBERS
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import stream_pb2
@@ -182,3 +184,66 @@ async def test_a_call_on_a_stream_that_never_began_ends_when_it_is_closed(tmp_pa
     finally:
         await channel.close()
         listening.close()
+
+
+class Counted(BusyPoll):
+    """Remembers how often the loop was told to stay awake, and how often that it may sleep."""
+
+    begun = ended = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        super().begin()
+
+    def end(self) -> None:
+        self.ended += 1
+        super().end()
+
+
+class Line:
+    """A stream that answers what the test says."""
+
+    def __init__(self, answer: Callable[[], Awaitable[Any]]) -> None:
+        self.read = answer
+
+    def done(self) -> bool:
+        return False
+
+    def cancel(self) -> None:
+        pass
+
+    async def write(self, message: bytes) -> None:
+        pass
+
+
+async def test_the_loop_stays_awake_for_a_call_however_it_ends() -> None:
+    poll = Counted(2)
+    seen: list[tuple[int, int]] = []
+
+    async def fails() -> Any:
+        seen.append((poll.begun, poll.ended))
+        raise rpc_error(grpc.StatusCode.UNAVAILABLE, "gone")
+
+    async def ends() -> Any:
+        seen.append((poll.begun, poll.ended))
+        return grpc.aio.EOF
+
+    async def hangs() -> Any:
+        seen.append((poll.begun, poll.ended))
+        await asyncio.Event().wait()
+
+    async def ask(answer: Callable[[], Awaitable[Any]], deadline_s: float = PATIENCE_S) -> bytes | None:
+        return await CallStream(lambda: Line(answer), poll).ask(NUMBERS["Filter"], b"", deadline_s)
+
+    with pytest.raises(grpc.aio.AioRpcError):
+        await ask(fails)
+    assert await ask(ends) is None
+    with pytest.raises(grpc.aio.AioRpcError):
+        await ask(hangs, 0.0)
+    call = asyncio.ensure_future(ask(hangs))
+    await until(lambda: len(seen) == 4)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert seen == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    assert (poll.begun, poll.ended) == (4, 4)

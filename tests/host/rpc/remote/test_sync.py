@@ -187,6 +187,30 @@ async def test_a_copy_that_a_call_has_brought_further_is_not_sent_everything(tmp
         assert same(server, host)
 
 
+async def test_pods_of_a_node_that_come_in_two_chunks_have_the_order_of_the_host(tmp_path: Path) -> None:
+    async with attached(tmp_path, Crowded, 2) as (host, server, link):
+        pods = [host.state.put(make_pod(f"p{i}", labels={"app": "x" * 60}), "n1") for i in range(60)]
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        for pod in reversed(pods[:40]):
+            host.state.cache.update_pod(pod, replace(pod, labels={"app": "y" * 60}))
+        await host.state.refresh()
+        feed = link.feed = Watched(link.feed)
+        link.identity = replace(link.identity, max_message_bytes=2048)
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        assert len(feed.sizes) > 2
+        assert same(server, host)
+
+
+async def test_an_answer_that_comes_late_does_not_take_back_what_is_held(tmp_path: Path) -> None:
+    async with attached(tmp_path, Crowded, 2) as (host, _, link):
+        early = link.held
+        assert early is not None
+        host.state.put(make_pod("a"), "n1")
+        await link.sync(("Crowded", "SyncState"), ends_in(30))
+        link.confirm(early)
+        assert link.held == host.state.version
+
+
 async def test_a_copy_that_lost_everything_gets_everything(tmp_path: Path) -> None:
     async with attached(tmp_path, Crowded, 50) as (host, server, link):
         begun = link.held
