@@ -65,6 +65,11 @@ class ClusterPort(Protocol):
         """Changes that are known and not handed over yet; an adapter that cannot know answers 0."""
         ...
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether calls never wait for anything: several side by side are then no faster than in a row."""
+        ...
+
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         """The object as it is now, read live; None where there is none (or another uid than `ref.uid`)."""
         ...

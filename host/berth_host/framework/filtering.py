@@ -63,8 +63,7 @@ async def nominated_pass(
 
     Answers `rows` without those that it rejected; the others are yet to be asked about as they are.
     """
-    added = nominated.added
-    if added is None or not clients:
+    if not nominated or not clients:
         return rows
     crowded = rows[nominated.rows[rows]]
     if not len(crowded):
@@ -74,7 +73,7 @@ async def nominated_pass(
         # A plugin that other pods cannot influence gives its ordinary verdict.
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
             return client.filter(cycle.context, candidates(statuses, left))
-        come = added.take(left)
+        come = nominated.added(left)
         asked = Scenarios.of_changes(cycle.nodes.take(left), PodChanges.none(len(left)), come)
         return client.filter_scenarios(cycle.context, asked)
 

@@ -6,6 +6,7 @@ Made by the scheduler, read by `filtering` and by the preemption evaluator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -13,46 +14,60 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable, PodChanges, PodTable
 from numpy.typing import NDArray
 
+_FEW: Final = 4
+"""Nodes whose pods are looked up one node after the other."""
+
 
 class NominatedPods:
-    """`added`: per row of the cycle's nodes the pods that are nominated to it and count for its pod;
-    None: there are none. `rows`: bool[n], where there are any. `marks`: int64[n], equal for a node whenever
-    the same pods count, 0 where none do (empty: nowhere do any); None: nobody knows.
+    """k pods of `table`, in its rows `pods`, each nominated to the node in its position, `positions`, of the
+    cycle's nodes (intp[k], both). `rows`: bool[n], where there are any. `marks`: int64[n], equal for a node
+    whenever the same pods count, 0 where none do (empty: nowhere do any); None: nobody knows.
     """
 
-    __slots__ = ("added", "marks", "rows")
+    __slots__ = ("_changes", "_pods", "_positions", "_table", "marks", "rows")
 
-    def __init__(self, added: PodChanges | None, marks: NDArray[np.int64] | None) -> None:
-        self.added = added
-        self.marks = marks
-        self.rows: NDArray[np.bool_] = (
-            np.zeros(0, dtype=np.bool_) if added is None else np.greater(added.counts(), 0)
-        )
-
-    @classmethod
-    def at(
-        cls,
+    def __init__(
+        self,
         table: PodTable,
-        rows: NDArray[np.intp],
+        pods: NDArray[np.intp],
         positions: NDArray[np.intp],
-        count: int,
-        marks: NDArray[np.int64] | None = None,
-    ) -> NominatedPods:
-        """The pods in `rows` of `table`; each is nominated to the node in its position, of `count` nodes."""
-        order = positions.argsort(kind="stable")
-        starts = np.zeros(count + 1, dtype=np.intp)
-        np.bincount(positions, minlength=count).cumsum(out=starts[1:])
-        return cls(PodChanges(table, rows.take(order), starts), marks)
+        rows: NDArray[np.bool_],
+        marks: NDArray[np.int64] | None,
+    ) -> None:
+        self.rows = rows
+        self.marks = marks
+        self._table = table
+        self._pods = pods
+        self._positions = positions
+        self._changes: PodChanges | None = None
 
     @classmethod
     def of(cls, nodes: NodeTable, by_node: Mapping[str, Sequence[Pod]]) -> NominatedPods:
         """The same from names; for a framework that is used alone."""
         if not by_node:
             return NOBODY
-        return cls(PodChanges.of([by_node.get(name, ()) for name in nodes.names]), None)
+        added = PodChanges.of([by_node.get(name, ()) for name in nodes.names])
+        return cls(added.table, added.rows, added.row_of, added.counts() > 0, None)
+
+    def added(self, rows: NDArray[np.intp]) -> PodChanges:
+        """The pods that are nominated to the nodes in some rows, in the order given."""
+        if len(rows) <= _FEW:
+            # A cycle asks about the nodes that moved: sorting all would cost more.
+            of_row = [self._pods[self._positions == row] for row in rows.tolist()]
+            starts = np.array([0, *accumulate(map(len, of_row))], dtype=np.intp)
+            return PodChanges(self._table, np.concatenate(of_row or [self._pods[:0]]), starts)
+        if self._changes is None:
+            order = self._positions.argsort(kind="stable")
+            starts = np.zeros(len(self.rows) + 1, dtype=np.intp)
+            np.bincount(self._positions, minlength=len(self.rows)).cumsum(out=starts[1:])
+            self._changes = PodChanges(self._table, self._pods.take(order), starts)
+        return self._changes.take(rows)
 
     def __bool__(self) -> bool:
-        return self.added is not None
+        return len(self._pods) > 0
 
 
-NOBODY: Final = NominatedPods(None, np.zeros(0, dtype=np.int64))
+_NONE: Final = np.zeros(0, dtype=np.intp)
+NOBODY: Final = NominatedPods(
+    PodTable(), _NONE, _NONE, np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
+)

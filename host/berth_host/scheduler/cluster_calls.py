@@ -15,6 +15,11 @@ from berth_sdk.pod import Pod
 class ClusterCalls(Protocol):
     """A cluster, as the scheduler needs it."""
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether calls never wait for anything: several side by side are then no faster than in a row."""
+        ...
+
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         """The object as it is now, read live; None where there is none."""
         ...

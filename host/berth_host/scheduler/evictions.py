@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
@@ -164,15 +164,15 @@ class Evictions:
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
         *others, last = eviction.victims
-        deleted = await _together([self._evict(eviction, victim) for victim in others])
+        deleted = await self._together([self._evict(eviction, victim) for victim in others])
         self.preempting.last(eviction.preemptor.uid, last)
-        deleted += await _together([self._evict(eviction, last)])
+        deleted.append(await self._evict(eviction, last))
         gone = tuple(victim for victim in deleted if victim is not None)
         self.preempting.deleted(eviction.preemptor.uid, gone)
 
     async def _mark(self, eviction: _Eviction) -> None:
         stays = self._seams.waiting_pods.is_waiting
-        await _together(
+        await self._together(
             [
                 self._calls.mark(victim, eviction.preemptor)
                 for victim in eviction.victims
@@ -193,7 +193,9 @@ class Evictions:
             await self._calls.delete(victim)
             deleted = victim
         log.info("victim.evicted", pod=victim.key, node=eviction.node_name, preemptor=eviction.preemptor.key)
-        self._status.event_soon(victim, "Normal", "Preempted", "Preempting", note)
+        # All events of a preemption are written in a row, in the preemptor's.
+        event = partial(self._status.event, victim, "Normal", "Preempted", "Preempting", note)
+        self._status.in_order(eviction.preemptor, event)
         return deleted
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
@@ -201,14 +203,18 @@ class Evictions:
         there = self._seams.queue.nominated_to(eviction.node_name)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
-
-async def _together(steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run them side by side and raise the first error when all are over."""
-    if len(steps) < 2:
-        return [await step for step in steps]
-    answers: list[T] = []
-    for answer in await asyncio.gather(*steps, return_exceptions=True):
-        if isinstance(answer, BaseException):
-            raise answer
-        answers.append(answer)
-    return answers
+    async def _together(self, steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run them side by side, where that is faster, and raise the first error when all are over."""
+        answers: list[T | BaseException] = []
+        if self._calls.side_by_side and len(steps) > 1:
+            answers += await asyncio.gather(*steps, return_exceptions=True)
+        else:
+            for step in steps:
+                try:
+                    answers.append(await step)
+                except Exception as err:  # noqa: BLE001 (raised when the others have had their turn)
+                    answers.append(err)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return cast(list[T], answers)

@@ -51,7 +51,7 @@ class Nominations:
             versions = np.where(codes == pods.node_index[own], -versions, versions)
         marks = np.zeros(len(nodes), dtype=np.int64)
         marks[positions] = versions
-        return NominatedPods.at(pods, rows, positions, len(nodes), marks)
+        return NominatedPods(pods, rows, positions, marks != 0, marks)
 
     def release(self) -> None:
         """The cycle has chosen a node, or found none."""

@@ -8,8 +8,9 @@ Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from berth_sdk.pod import Pod
 
@@ -21,6 +22,7 @@ from berth_host.scheduler.failure import Failure
 
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
+Write: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class PodStatusWriter:
@@ -32,25 +34,22 @@ class PodStatusWriter:
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._writes: dict[str, asyncio.Future[None]] = {}
+        self._lines: dict[str, _Line] = {}
 
     @property
     def pending_count(self) -> int:
         """Pods whose writes are under way."""
-        return len(self._writes)
+        return len(self._lines)
 
     async def flush(self) -> None:
         """Wait until everything is written."""
-        while self._writes:
-            await asyncio.wait(set(self._writes.values()))
+        while self._lines:
+            await asyncio.wait({line.task for line in self._lines.values()})
 
     async def settled(self, pod: Pod) -> None:
         """Wait until what was handed over about `pod` is written."""
-        while (write := self._writes.get(pod.uid)) is not None:
-            if write.done():
-                await asyncio.sleep(0)  # who takes it from the list has not run yet
-            else:
-                await asyncio.wait({write})
+        while (line := self._lines.get(pod.uid)) is not None:
+            await asyncio.wait({line.task})
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """The event, PodScheduled=False with the whole message, and the nomination."""
@@ -60,28 +59,25 @@ class PodStatusWriter:
         """An event about `pod`, in the background."""
         self.in_order(pod, lambda: self.event(pod, type, reason, action, note))
 
-    def in_order(self, pod: Pod, write: Callable[[], Awaitable[None]]) -> asyncio.Future[None]:
+    def in_order(self, pod: Pod, write: Write) -> asyncio.Future[None]:
         """Write in the background, after what was handed over about `pod` before."""
-        earlier = self._writes.get(pod.uid)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(pod.uid)
+        if line is None:
+            line = self._lines[pod.uid] = _Line()
+            line.task = asyncio.ensure_future(self._write(pod.uid, line.writes))
+        line.writes.append((write, done))
+        return done
 
-        async def run() -> None:
-            if earlier is not None:
-                await asyncio.wait({earlier})
-            await write()
-
-        task = asyncio.ensure_future(run())
-        self._writes[pod.uid] = task
-        task.add_done_callback(lambda done: self._written(pod.uid, done))
-        return task
-
-    def _written(self, uid: str, task: asyncio.Future[None]) -> None:
-        if self._writes.get(uid) is task:
-            del self._writes[uid]
-        if task.cancelled():
-            return
-        err = task.exception()
-        if err is not None and not isinstance(err, ClusterError):  # which is for who awaits the task
-            log.error("task.failed", pod_uid=uid, exc_info=err)
+    async def _write(self, uid: str, writes: deque[tuple[Write, asyncio.Future[None]]]) -> None:
+        """What is handed over about one pod, until nothing is left; one task for all of it."""
+        try:
+            while writes:
+                await _written(uid, *writes.popleft())
+        finally:
+            del self._lines[uid]
+            for _, done in writes:
+                done.cancel()
 
     async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An event about `pod`; the note is cut to 1024 bytes."""
@@ -132,6 +128,34 @@ class PodStatusWriter:
             await self._cluster.patch("pods", pod.ref, {"status": status}, subresource="status")
         except ClusterError as err:
             log.warning("pod.status_refused", pod=pod.key, problem=str(err))
+
+
+class _Line:
+    """What is to be written about one pod, in order, and the task that does it."""
+
+    __slots__ = ("task", "writes")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Future[None]
+        self.writes: deque[tuple[Write, asyncio.Future[None]]] = deque()
+
+
+async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
+    """Write, and say so in `done`, for whoever waits for it."""
+    try:
+        await write()
+    except Exception as err:
+        if not isinstance(err, ClusterError):
+            log.error("task.failed", pod_uid=uid, exc_info=err)
+        if not done.done():
+            done.set_exception(err)
+            done.exception()  # seen, also where nobody waits
+    except BaseException:
+        done.cancel()
+        raise
+    else:
+        if not done.done():
+            done.set_result(None)
 
 
 def cut_note(note: str) -> str:

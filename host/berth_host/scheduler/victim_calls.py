@@ -22,9 +22,13 @@ _TRIES: Final = 4
 
 
 class VictimCalls:
-    """Both raise ClusterError; a victim that is gone already is as good as evicted."""
+    """Both raise ClusterError; a victim that is gone already is as good as evicted.
+
+    `side_by_side`: whether several calls at the same time are faster than one after the other.
+    """
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
+        self.side_by_side = not cluster.answers_at_once
         self._cluster = cluster
         self._clock = clock
 

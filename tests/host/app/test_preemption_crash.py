@@ -32,6 +32,7 @@ class MortalCluster(MemoryCluster):
     dead host's writes do not happen.
     """
 
+    answers_at_once = False
     is_dead = False
 
     async def _turn(self) -> None:

@@ -23,6 +23,8 @@ from berth_host.model.clock import Clock
 class MemoryCluster:
     """A cluster in this process. `server`: where tests and the CLI play users, kubelets and controllers."""
 
+    answers_at_once = True
+
     def __init__(self, clock: Clock, server: ApiServer | None = None) -> None:
         self.server = server if server is not None else ApiServer(clock)
         self._deliveries: list[_Delivery] = []

@@ -50,8 +50,8 @@ class DryRun:
         self._potential = potential
         self._statuses = statuses
         self._away = np.ones(len(potential.rows), dtype=np.bool_)
-        added = cycle.nominated.added
-        self._nominated = None if added is None else added.take(candidates)
+        nominated = cycle.nominated
+        self._nominated = nominated.added(candidates) if nominated else None
         self._nodes = cycle.nodes.take(candidates)
 
     async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -27,6 +27,10 @@ _EXACT: Final = (
 )
 # Pod specs that passed every check, as JSON: workloads make the same one over and over.
 _good_specs: OrderedDict[bytes, None] = OrderedDict()
+_MAX_GOOD_STATUSES: Final = 256
+_MAX_STATUS_BYTES: Final = 4096
+# The same for what was written of pods' statuses.
+_good_statuses: OrderedDict[bytes, None] = OrderedDict()
 
 
 def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
@@ -70,8 +74,24 @@ def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) 
         before, status = old.get("status") or {}, new["status"]
         if isinstance(status, Mapping):
             status = {key: value for key, value in status.items() if before.get(key) is not value}
-        return field_problems(kind.kind, {"status": status})
+        return _pod_status_problems(status)
     return [problem for problem in problems_of(kind, new) if problem.path.startswith("status")]
+
+
+def _pod_status_problems(status: Any) -> list[FieldProblem]:
+    """Pods that something happens to at once get the same conditions: what is right is looked at once."""
+    try:
+        as_json = orjson.dumps(status, option=_EXACT)
+    except TypeError:
+        as_json = b""
+    if as_json in _good_statuses:
+        return []
+    problems = field_problems("Pod", {"status": status})
+    if as_json and not problems and len(as_json) <= _MAX_STATUS_BYTES and b"null" not in as_json:
+        _good_statuses[as_json] = None
+        if len(_good_statuses) > _MAX_GOOD_STATUSES:
+            _good_statuses.popitem(last=False)
+    return problems
 
 
 def _spec_as_json(kind: Kind, obj: Mapping[str, Any]) -> bytes | None:
