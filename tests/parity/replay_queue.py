@@ -116,6 +116,8 @@ class Recorder(QueueObserver):
 class DeafCluster:
     """Takes every write and shows nothing of it: a script says itself what its cluster becomes."""
 
+    answers_at_once = True
+
     async def patch(self, resource: str, *details: object, **options: object) -> None:
         return
 

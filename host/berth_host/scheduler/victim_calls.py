@@ -22,15 +22,16 @@ _TRIES: Final = 4
 
 
 class VictimCalls:
-    """Both raise ClusterError; a victim that is gone already is as good as evicted.
-
-    `side_by_side`: whether several calls at the same time are faster than one after the other.
-    """
+    """Both raise ClusterError; a victim that is gone already is as good as evicted."""
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
-        self.side_by_side = not cluster.answers_at_once
         self._cluster = cluster
         self._clock = clock
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether several calls at the same time are faster than one after the other."""
+        return not self._cluster.answers_at_once
 
     async def mark(self, victim: Pod, preemptor: Pod) -> None:
         """Write the condition that says why the pod will go."""
