@@ -21,11 +21,12 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.equal_pods import EqualPods
 from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
 from berth_host.framework.filtering import all_rows as all_rows
+from berth_host.framework.meanwhile import filter_meanwhile
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
 from berth_host.framework.pre_filtering import pre_filter
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
-from berth_host.framework.scoring import score_nodes, scoring_ahead
+from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -100,21 +101,20 @@ class Framework:
                     shared, cycle, statuses, rows, nominated, known.verdicts
                 )
             rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
+        judges: tuple[PluginClient, ...] = ()
         if known is not None:
             if len(rows) == len(statuses.table) or (nominated and several):
-                rows = await known.verdicts.ask(shared, cycle, statuses, rows)
-                clients = others
+                judges, clients = shared, others
             elif not several and known.verdicts.has_asked(shared):
                 # The node that an equal pod's attempt, or this one's last, has judged already.
                 rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
                 clients = others
-        if not clients:
-            return rows
-        if not several or not any(client.is_remote for client in clients):
-            return await filter_rows(clients, cycle, statuses, rows)
-        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
-        async with scoring_ahead(clients, pre_score, cycle, statuses, rows):
-            return await filter_rows(clients, cycle, statuses, rows)
+        if several and any(client.is_remote for client in clients):
+            pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
+            return await filter_meanwhile(judges, clients, pre_score, cycle, statuses, rows)
+        if judges and known is not None:
+            rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+        return await filter_rows(clients, cycle, statuses, rows) if clients else rows
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""

@@ -8,8 +8,7 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,10 +17,8 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.filtering import Rows, candidates
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
-from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient, ScoreOutcome
 
 T = TypeVar("T")
@@ -62,42 +59,6 @@ async def score_nodes(
         table.leaders = None
         outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
     return _put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
-
-
-@asynccontextmanager
-async def scoring_ahead(
-    filters: Sequence[PluginClient],
-    pre_score: tuple[PluginClient, ...],
-    cycle: Cycle,
-    statuses: NodeStatuses,
-    rows: Rows,
-) -> AsyncIterator[None]:
-    """While plugins elsewhere are asked in this block which of `rows` (positions in `statuses.table`) fit,
-    those here that share their scores with equal pods score what moved, if PreScore has nothing new to say.
-
-    `filters`: who is asked in the block. A plugin that is one of them judges a node before it scores it.
-    """
-    known = cycle.known
-    roles = None if known is None else known.roles
-    if (
-        known is None
-        or roles is None
-        or roles.skip != cycle.skip
-        or known.pre_scored is None
-        or known.pre_scored[0] is not pre_score
-        or any(plugin.client in filters for plugin in roles.sharing)
-    ):
-        yield
-        return
-    # It starts when the block waits for the first time.
-    asking = asyncio.ensure_future(known.scores.ask_ahead(roles.sharing, cycle, candidates(statuses, rows)))
-    try:
-        yield
-        await asking
-    finally:
-        if not asking.done():
-            asking.cancel()
-            await asyncio.wait({asking})
 
 
 def _put_together(

@@ -26,6 +26,7 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 
 _MAX_STATUSES: Final = 4096
+_FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +89,24 @@ class SharedVerdicts:
         codes = outcome.groups.take(rows)
         statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
         return rows[np.equal(codes, 0)]
+
+    def expected(self, clients: Sequence[PluginClient], nodes: NodeTable) -> Rows | None:
+        """The rows of `nodes`, the whole snapshot, that `clients` may pass: those known to pass, and the few
+        that moved. None: not one is known to pass, or more than a few moved.
+        """
+        self._prepare(clients, nodes._columns.capacity)
+        missing = self._known.missing(nodes)
+        if len(missing) > _FEW:
+            return None
+        passed = all_rows(nodes) if len(self._seen) == 1 else self._put_together(nodes).passed
+        if not len(missing):
+            return passed if len(passed) else None
+        rejected = self._codes.take(nodes.rows.take(missing)).nonzero()[0]
+        if len(passed) + len(rejected) <= len(missing):
+            return None
+        if not len(rejected):
+            return passed
+        return np.sort(np.concatenate((passed, missing.take(rejected))))
 
     def has_asked(self, clients: Sequence[PluginClient]) -> bool:
         """Whether `ask` was last about these."""

@@ -1,4 +1,4 @@
-"""Rows that moved are scored here while plugins elsewhere are asked which nodes fit."""
+"""Rows that moved are judged and scored here while plugins elsewhere are asked which nodes fit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.shared_scores import SharedScores
+from berth_host.framework.shared_verdicts import SharedVerdicts
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.client import ClientSettings
@@ -277,7 +278,128 @@ async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> N
             asking.cancel()
             await asyncio.wait({asking})
         assert asking.cancelled()
-        left = {task for task in asyncio.all_tasks() - before if "ask_ahead" in repr(task.get_coro())}
+        left = {task for task in asyncio.all_tasks() - before if "_here" in repr(task.get_coro())}
         assert not left
         served.on("Filter", lambda _: spb.FilterResponse())
         assert await attempt(framework, host) == [0, 1, 0]
+
+
+class Empty(Plugin):
+    """Only nodes without a pod; notes which rows it was asked about."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Full with one pod."""
+        ByPods.asked.append(list(nodes.names))
+        return Verdicts.reject_where(nodes.pod_count > 0, Status.unschedulable("full"))
+
+
+def rejecting(
+    bitmap: bytes, code: pb.Status.Code.ValueType = pb.Status.CODE_UNSCHEDULABLE
+) -> spb.FilterResponse:
+    """An answer that rejects these."""
+    status = pb.Status(code=code, reasons=["elsewhere"])
+    rejected = spb.NodeGroup(status=status, nodes=pb.NodeSet(bitmap=bitmap))
+    return spb.FilterResponse(verdicts=spb.NodeVerdicts(rejected=[rejected]))
+
+
+async def judged(framework: Framework, host: AttachedHost) -> tuple[list[int], dict[str, str]]:
+    """Filter of one of several equal pods: the rows that pass, and why others do not."""
+    cycle = Cycle(host.cycle(), host.nodes)
+    await framework.run_pre_filter(cycle)
+    statuses = NodeStatuses(cycle.nodes)
+    rows = await framework.run_filter(cycle, statuses, all_rows(cycle.nodes), cycle.nominated)
+    return rows.tolist(), {name: status.message for name, status in statuses.rejections().by_node.items()}
+
+
+async def test_rows_that_moved_are_judged_while_a_filter_elsewhere_is_asked(tmp_path: Path) -> None:
+    asked: list[tuple[pb.NodeSet, list[list[str]]]] = []
+
+    def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
+        asked.append((request.candidates, [*ByPods.asked]))
+        return spb.FilterResponse()
+
+    async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
+        served.on("Filter", filtered)
+        assert await judged(framework, host) == ([0, 1, 2], {})
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        assert await judged(framework, host) == ([0, 2], {"n1": "full"})
+        assert await judged(framework, host) == ([0, 2], {"n1": "full"})
+    everything = ["n0", "n1", "n2"]
+    assert ByPods.asked == [everything, ["n1"]]
+    whole = pb.NodeSet(complement=True)
+    # The second request had gone before the node was judged, the third one knew it.
+    assert [candidates for candidates, _ in asked] == [whole, whole, pb.NodeSet(bitmap=b"\x05")]
+
+
+async def test_what_is_said_elsewhere_of_a_row_that_is_rejected_here_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
+        assert await judged(framework, host) == ([0, 1, 2], {})
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        served.on("Filter", lambda _: rejecting(b"\x03"))
+        assert await judged(framework, host) == ([2], {"n0": "elsewhere", "n1": "full"})
+        host.state.put(make_pod("another", uid="another"), "n1")
+        served.on("Filter", lambda _: rejecting(b"\x04"))
+        assert await judged(framework, host) == ([0], {"n1": "full", "n2": "elsewhere"})
+
+
+async def test_error_about_a_row_that_is_rejected_here_ends_no_cycle(tmp_path: Path) -> None:
+    async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
+        assert await judged(framework, host) == ([0, 1, 2], {})
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        served.on("Filter", lambda _: rejecting(b"\x02", pb.Status.CODE_ERROR))
+        assert await judged(framework, host) == ([0, 2], {"n1": "full"})
+
+
+async def test_nobody_elsewhere_is_asked_where_no_node_is_known_to_fit(tmp_path: Path) -> None:
+    asked: list[pb.NodeSet] = []
+
+    def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
+        asked.append(request.candidates)
+        return spb.FilterResponse()
+
+    async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
+        served.on("Filter", filtered)
+        for i in range(3):
+            host.state.put(make_pod(f"p{i}", uid=f"p{i}"), f"n{i}")
+        full = {f"n{i}": "full" for i in range(3)}
+        assert await judged(framework, host) == ([], full)
+        host.state.put(make_pod("more", uid="more"), "n1")
+        assert await judged(framework, host) == ([], full)
+        assert not asked
+
+
+ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)
+
+
+@given(rounds=st.lists(st.tuples(ROWS, st.booleans()), max_size=8))
+async def test_rows_that_are_expected_to_pass_are_those_known_to_and_those_that_moved(
+    rounds: list[tuple[list[tuple[int, bool]], bool]],
+) -> None:
+    columns = NodeColumns()
+    slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
+    table = NodeTable(columns)
+    clients = (local_client(Empty({}, NO_HANDLE)),)
+    shared = SharedVerdicts()
+    passing: set[int] = set()
+    moved = set(range(NODES))
+    for number, (changes, asks) in enumerate(rounds):
+        for row, full in changes:
+            columns.set_usage(slots[row], NodeUsage(pod_count=int(full)))
+            shared.forget({slots[row]}, set())
+            moved.add(row)
+        before = len(ByPods.asked)
+        expected = shared.expected(clients, table)
+        assert len(ByPods.asked) == before
+        if passing - moved:
+            assert expected is not None
+            assert expected.tolist() == sorted(passing | moved)
+        else:
+            assert expected is None
+        if asks:
+            cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
+            passed = await shared.ask(clients, cycle, NodeStatuses(table), all_rows(table))
+            passing, moved = set(passed.tolist()), set()
