@@ -7,7 +7,7 @@ events and traces. Node sets are kept as packed bits over the snapshot's slots: 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -114,10 +114,10 @@ class Diagnosis:
         """The best nodes with what each plugin gave them; none where nobody scored."""
         return [] if self.scores is None else self.scores.nodes()
 
-    def record_rejections(self, statuses: NodeStatuses) -> None:
-        """Keep the node set of every explicit rejection."""
+    def record_rejections(self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]]) -> None:
+        """Keep the node set of every explicit rejection. `counted`: the `group_counts` of `statuses`."""
         table = statuses.table
-        for status, count in statuses.group_counts():
+        for status, count in counted:
             group = statuses.group_of(status)
             self.rejections.append(Rejection(status, count, pack_rows(table, statuses.groups == group)))
 

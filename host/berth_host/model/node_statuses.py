@@ -89,11 +89,14 @@ class NodeStatuses:
             if group and count
         ]
 
-    def reasons(self) -> Counter[str]:
-        """How many nodes give each reason; a node may give several. Unlisted nodes give `absent`'s."""
+    def reasons(self, counted: Sequence[tuple[Status, int]] | None = None) -> Counter[str]:
+        """How many nodes give each reason; a node may give several. Unlisted nodes give `absent`'s.
+
+        `counted`: the `group_counts`, where they are known.
+        """
         total: Counter[str] = Counter()
         explicit = 0
-        for status, count in self.group_counts():
+        for status, count in self.group_counts() if counted is None else counted:
             explicit += count
             for reason in status.reasons:
                 total[reason] += count

@@ -216,11 +216,12 @@ class Scheduler:
         """Ask PostFilter, and make the FitError; whatever PostFilter says, this attempt has failed."""
         diagnosis, statuses = attempt.diagnosis, feasible.statuses
         attempt.cycle.statuses = statuses
-        diagnosis.record_rejections(statuses)
+        counted = statuses.group_counts()
+        diagnosis.record_rejections(statuses, counted)
         diagnosis.absent = statuses.absent
         diagnosis.pre_filter_message = feasible.pre_filter_message
         diagnosis.unschedulable_plugins.update(feasible.rejected_by - {""})
-        for status, _ in statuses.group_counts():
+        for status, _ in counted:
             diagnosis.blame(status)
         diagnosis.blame(feasible.status)
         nominated: str | None = ""
@@ -228,7 +229,7 @@ class Scheduler:
             nominated = await self._post_filter(attempt, feasible)
         message = fit_error_message(
             diagnosis.node_count,
-            statuses.reasons(),
+            statuses.reasons(counted),
             pre_filter_message=feasible.pre_filter_message,
             post_filter_message=diagnosis.post_filter_message,
         )

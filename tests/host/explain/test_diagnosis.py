@@ -46,7 +46,7 @@ def test_rejections_keep_their_node_sets() -> None:
     full = Status.unschedulable("full")
     statuses.reject(np.arange(20), Verdicts.reject_where(mask, full), "P")
     kept = diagnosis("a")
-    kept.record_rejections(statuses)
+    kept.record_rejections(statuses, statuses.group_counts())
     (rejection,) = kept.rejections
     assert rejection.slots().tolist() == [3, 17]
     assert (rejection.node_count, rejection.status.plugin) == (2, "P")

@@ -206,6 +206,28 @@ def test_who_writes_the_status_answers_for_the_status_alone(server: ApiServer) -
         server.patch("nodes", node.ref, {"status": {"capacity": {"cpu": "-1"}}}, subresource="status")
 
 
+def test_a_status_that_is_wrong_is_refused_beside_the_same_one_that_is_right(server: ApiServer) -> None:
+    pods = [server.create(pod_object(name)) for name in ("a", "b", "c")]
+    right = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for status, path in (
+        ({"conditions": [right]}, ""),
+        ({"conditions": [right], "nominatedNodeName": "n"}, ""),
+        ({"conditions": [right], "startTime": "soon", "phase": "Pending"}, "status.startTime"),
+        ({"conditions": [right | {"lastTransitionTime": "soon"}]}, "status.conditions[0].lastTransitionTime"),
+        ({"conditions": [right | {"status": True}], "message": "m"}, "status.conditions[0].status"),
+        ({"conditions": "none"}, "status.conditions"),
+    ):
+        for pod in pods:
+            patch = {"status": status}
+            if not path:
+                after = server.patch("pods", pod.ref, patch, subresource="status")
+                assert after.get("status.conditions") == [right]
+                continue
+            with pytest.raises(InvalidError) as caught:
+                server.patch("pods", pod.ref, patch, subresource="status")
+            assert [problem.path for problem in caught.value.problems] == [path]
+
+
 def test_gates_can_be_removed_and_the_selector_set_meanwhile(server: ApiServer) -> None:
     pod = server.create(pod_object("web", schedulingGates=[{"name": "example.com/wait"}]))
     patched = server.patch("pods", pod.ref, {"spec": {"nodeSelector": {"a": "b"}}})

@@ -79,7 +79,15 @@ def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _pod_status_problems(status: Any) -> list[FieldProblem]:
-    """Pods that something happens to at once get the same conditions: what is right is looked at once."""
+    """Pods that something happens to at once get the same conditions: what is right is looked at once. Where
+    they differ is plain text, such as the node that one is promised.
+    """
+    if isinstance(status, Mapping) and any(type(value) is str for value in status.values()):
+        texts = {key: value for key, value in status.items() if type(value) is str}
+        others = {key: value for key, value in status.items() if key not in texts}
+        if field_problems("Pod", {"status": texts}) or (others and _pod_status_problems(others)):
+            return field_problems("Pod", {"status": status})
+        return []
     try:
         as_json = orjson.dumps(status, option=_EXACT)
     except TypeError:
