@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from berth_sdk.pod import Pod
@@ -66,18 +67,22 @@ class PodStatusWriter:
         if line is None:
             line = self._lines[pod.uid] = _Line()
             line.task = asyncio.ensure_future(self._write(pod.uid, line.writes))
+            # Cancelled before it began, it cannot do that itself.
+            line.task.add_done_callback(partial(self._ended, pod.uid, line))
         line.writes.append((write, done))
         return done
 
     async def _write(self, uid: str, writes: deque[tuple[Write, asyncio.Future[None]]]) -> None:
         """What is handed over about one pod, until nothing is left; one task for all of it."""
-        try:
-            while writes:
-                await _written(uid, *writes.popleft())
-        finally:
+        while writes:
+            await _written(uid, *writes.popleft())
+        del self._lines[uid]
+
+    def _ended(self, uid: str, line: _Line, _task: asyncio.Future[None]) -> None:
+        if self._lines.get(uid) is line:
             del self._lines[uid]
-            for _, done in writes:
-                done.cancel()
+        for _, done in line.writes:
+            done.cancel()
 
     async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An event about `pod`; the note is cut to 1024 bytes."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.failure import Failure
 from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
@@ -87,6 +91,47 @@ async def test_pod_that_is_gone_is_no_failure_of_the_writer() -> None:
     written.writer.attempt_failed(known, Failure(status=Status.unschedulable("x"), message="x"))
     await written.writer.flush()
     assert written.writer.pending_count == 0
+
+
+async def test_what_is_handed_over_about_a_pod_is_written_in_order_whatever_fails() -> None:
+    written, seen = Written(), list[str]()
+
+    async def write(what: str, error: Exception | None = None) -> None:
+        seen.append(what)
+        await asyncio.sleep(0)
+        seen.append(f"{what} done")
+        if error is not None:
+            raise error
+
+    refused = written.writer.in_order(written.pod, lambda: write("a", NotFoundError("pods", "web")))
+    done = written.writer.in_order(written.pod, lambda: write("b"))
+    assert written.writer.pending_count == 1
+    await written.writer.settled(written.pod)
+    assert seen == ["a", "a done", "b", "b done"]
+    with pytest.raises(NotFoundError):
+        await refused
+    await done
+    assert written.writer.pending_count == 0
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_writes_that_are_cancelled_are_not_waited_for(turns: int) -> None:
+    written = Written()
+
+    async def write() -> None:
+        await asyncio.sleep(3600)
+
+    before = asyncio.all_tasks()
+    asked = [written.writer.in_order(written.pod, write) for _ in range(2)]
+    (task,) = asyncio.all_tasks() - before
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await written.writer.flush()
+    assert written.writer.pending_count == 0
+    assert all(one.cancelled() for one in asked)
+    assert (await written.fail("later")).resource_version == written.pod.resource_version
+    assert condition(written.pod)["message"] == "later"
 
 
 def test_note_is_cut_at_1024_bytes_without_breaking_a_character() -> None:
