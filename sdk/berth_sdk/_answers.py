@@ -1,8 +1,8 @@
 """Steps that may have to wait -> a plain value, or one awaitable. Used by `_runtime`.
 
 A plugin's method may be `def` or `async def`. Code that goes on after such a method is written once,
-as a generator that yields each answer and gets back its value; `run` needs an event loop only when an
-answer really has to be awaited.
+as a generator that yields each answer that may have to be awaited and gets back its value; `run` needs an
+event loop only when one really has to be.
 """
 
 from __future__ import annotations

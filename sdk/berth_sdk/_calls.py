@@ -6,7 +6,6 @@ all servicers.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from berth_sdk._answers import must_wait
 from berth_sdk._lanes import CallCancelledError, CallContext, EventLoopThread
 from berth_sdk._served import ServedPlugin
 
@@ -59,7 +59,7 @@ def ask(
         raise CallCancelledError
     try:
         answer = call()
-        return loop.wait_for(answer, context) if inspect.isawaitable(answer) else answer
+        return loop.wait_for(answer, context) if must_wait(answer) else answer
     except CallCancelledError:
         raise
     except (Exception, SystemExit) as err:

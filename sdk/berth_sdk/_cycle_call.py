@@ -27,7 +27,7 @@ from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import NodeTable, StateVersion
 
 R = TypeVar("R")
 Method: TypeAlias = Callable[[Any, Any, grpc.ServicerContext], R]
@@ -35,7 +35,12 @@ _BOUND: Final = pb.CycleEnd.OUTCOME_BOUND
 
 
 class CycleCall:
-    """One call of one cycle, ready to be put to the plugin."""
+    """One call of one cycle, ready to be put to the plugin.
+
+    `runtime` is the plugin, `state` its store of this cycle, `pod` the cycle's.
+    """
+
+    __slots__ = ("_context", "_method", "instance", "part", "pod", "runtime", "served", "state")
 
     def __init__(
         self,
@@ -48,23 +53,11 @@ class CycleCall:
         self.instance = instance
         self.served = served
         self.part = part
+        self.runtime: PluginRuntime = served.runtime
+        self.state: CycleState = part.state
+        self.pod: Pod = part.pod
         self._method = method
         self._context = context
-
-    @property
-    def runtime(self) -> PluginRuntime:
-        """The plugin."""
-        return self.served.runtime
-
-    @property
-    def state(self) -> CycleState:
-        """The plugin's store of this cycle."""
-        return self.part.state
-
-    @property
-    def pod(self) -> Pod:
-        """The cycle's pod."""
-        return self.part.pod
 
     @property
     def mode(self) -> NodeMode:
@@ -81,7 +74,7 @@ class CycleCall:
 
     def snapshot(self, names: list[str]) -> NodeTable:
         """Every node; in NAMES mode those that the request names."""
-        if self.mode is NodeMode.NAMES:
+        if self.runtime.descriptor.node_mode is NodeMode.NAMES:
             return self.instance.named_nodes(names)
         try:
             return self.instance.copy.nodes()
@@ -91,7 +84,7 @@ class CycleCall:
 
     def candidates(self, message: pb.NodeSet) -> NodeTable:
         """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
-        if self.mode is NodeMode.NAMES:
+        if self.runtime.descriptor.node_mode is NodeMode.NAMES:
             return self.instance.named_nodes(list(message.names))
         nodes = self.snapshot([])
         if message.complement and not message.bitmap and not message.names:
@@ -122,7 +115,7 @@ def cycle_call(
                 return response_type(ctx=missing)  # type: ignore[no-any-return]  # the plain message
             cycle = CycleCall(instance, served, part, method, context)
             with served.turn(method, context):
-                return _completed(answer(self, request, cycle), part, ctx)
+                return _completed(answer(self, request, cycle), part, ctx.plugin_token)
 
         return call
 
@@ -131,43 +124,51 @@ def cycle_call(
 
 def _prepared(
     instance: Instance, served: ServedPlugin, ctx: pb.CallContext
-) -> tuple[PluginCycle | None, pb.ReplyContext]:
+) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
     """The plugin's part of the cycle; or None and what is missing."""
-    missing = pb.ReplyContext()
+    needs: list[pb.Need.ValueType] = []
+    have: StateVersion | None = None
     if ctx.HasField("version"):
-        have = instance.copy.bring_to(ctx.delta if ctx.HasField("delta") else None)
-        if have != _wire.decode_version(ctx.version):
-            missing.needs.append(pb.NEED_STATE)
-            if have is not None:
-                missing.have.CopyFrom(_wire.encode_version(have))
-    known, pod = instance.cycles.look(served.name, ctx.cycle_id, decode_call_pod(ctx))
-    if memory_is_lost(known, ctx.plugin_token):
-        missing.needs.append(pb.NEED_CYCLE_RESTART)
+        version = ctx.version
+        held = instance.copy.bring_to(ctx.delta if ctx.HasField("delta") else None)
+        if held != (version.epoch, version.generation):
+            needs.append(pb.NEED_STATE)
+            have = held
+    cycle_id = ctx.cycle_id
+    token = ctx.plugin_token
+    known, pod = instance.cycles.look(served.name, cycle_id, decode_call_pod(ctx))
+    if memory_is_lost(known, token):
+        needs.append(pb.NEED_CYCLE_RESTART)
     if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):
-        missing.needs.append(pb.NEED_POD)
-    if missing.needs or pod is None:
+        needs.append(pb.NEED_POD)
+    if needs or pod is None:
+        missing = pb.ReplyContext(needs=needs)
+        if have is not None:
+            missing.have.CopyFrom(_wire.encode_version(have))
         return None, missing
     part = known
     if part is None or part.served is not served or part.pod is not pod:
-        part = instance.cycles.open(served, ctx.cycle_id, pod)
-    if known is None and ctx.plugin_token:
-        part.state.token = ctx.plugin_token
+        part = instance.cycles.open(served, cycle_id, pod)
+    if known is None and token:
+        part.state.token = token
     for entry in ctx.shared:
         if entry.deleted:
             part.shared.values.pop(entry.key, None)
         else:
             part.shared.values[entry.key] = entry.value
-    return part, missing
+    return part, None
 
 
-def _completed(reply: R, part: PluginCycle, ctx: pb.CallContext) -> R:
-    """The reply with what the plugin left in the cycle."""
+def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
+    """The reply with what the plugin left in the cycle. `echoed`: the token that came with the call."""
     message: Any = reply
     try:
-        token = token_to_send(part.served.name, part.state, ctx.plugin_token)
+        token = token_to_send(part.served.name, part.state, echoed)
     except PluginAnswerError as err:
         raise CallRefusedError(grpc.StatusCode.INTERNAL, str(err)) from err
     if token is not None:
         message.ctx.plugin_token = token
-    message.ctx.publish.extend(encode_published(part.state))
+    published = encode_published(part.state)
+    if published:
+        message.ctx.publish.extend(published)
     return reply

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,9 +78,10 @@ class CycleBook:
         """
         with self._lock:
             cycle = self._touched(cycle_id)
-            if pod is not None and (cycle.pod is None or cycle.pod.object is None or pod.object is not None):
-                cycle.pod = pod
-            return cycle.parts.get(plugin), cycle.pod
+            known = cycle.pod
+            if pod is not None and (known is None or known.object is None or pod.object is not None):
+                cycle.pod = known = pod
+            return cycle.parts.get(plugin), known
 
     def find(self, plugin: str, cycle_id: str) -> PluginCycle | None:
         """The plugin's part of a cycle, if it is remembered."""
@@ -89,9 +90,9 @@ class CycleBook:
             return None if cycle is None else cycle.parts.get(plugin)
 
     def open(self, served: ServedPlugin, cycle_id: str, pod: Pod) -> PluginCycle:
-        """The plugin's part of a cycle, made at its first call."""
+        """The plugin's part of a cycle, made at its first call: right after `look`."""
         with self._lock:
-            cycle = self._touched(cycle_id)
+            cycle = self._cycles.get(cycle_id) or self._touched(cycle_id)
             part = cycle.parts.get(served.name)
             if part is None:
                 shared = SharedState()
@@ -130,9 +131,10 @@ class CycleBook:
     def undo_begins(self, plugin: str, cycle_id: str) -> bool:
         """From now on a late Reserve of the cycle is refused. False: it was undone before."""
         with self._lock:
-            self._expire()
+            now_s = self._clock()
+            self._expire(now_s)
             _, done = self._tombstones.pop((plugin, cycle_id), (0.0, False))
-            self._tombstones[plugin, cycle_id] = (self._clock(), done)
+            self._tombstones[plugin, cycle_id] = (now_s, done)
             return not done
 
     def undo_ended(self, plugin: str, cycle_id: str) -> None:
@@ -145,19 +147,22 @@ class CycleBook:
     def is_undone(self, plugin: str, cycle_id: str) -> bool:
         """Whether an Unreserve of the cycle has arrived in the last five minutes."""
         with self._lock:
-            self._expire()
+            if not self._tombstones:
+                return False
+            self._expire(self._clock())
             return (plugin, cycle_id) in self._tombstones
 
     # --- plumbing ------------------------------------------------------------------------------
 
     def _touched(self, cycle_id: str) -> _Cycle:
         cycle = self._cycles.get(cycle_id)
+        now_s = self._clock()
         if cycle is None:
-            self._expire()
+            self._expire(now_s)
             cycle = self._cycles[cycle_id] = _Cycle()
         else:
             self._cycles.move_to_end(cycle_id)
-        cycle.used_s = self._clock()
+        cycle.used_s = now_s
         return cycle
 
     def _drop(self, cycle_id: str, plugin: str) -> None:
@@ -167,20 +172,20 @@ class CycleBook:
             if not cycle.parts:
                 del self._cycles[cycle_id]
 
-    def _expire(self) -> None:
-        now_s = self._clock()
-        for cycle_id, cycle in list(_while_old(self._cycles, lambda c: now_s - c.used_s > EXPIRY_S)):
-            if not cycle.reserved or now_s - cycle.used_s > RESERVED_EXPIRY_S:
-                del self._cycles[cycle_id]
-        for key, _ in list(_while_old(self._tombstones, lambda t: now_s - t[0] > TOMBSTONE_S)):
+    def _expire(self, now_s: float) -> None:
+        expired: list[str] = []
+        for cycle_id, cycle in self._cycles.items():
+            if now_s - cycle.used_s <= EXPIRY_S:
+                break
+            if now_s - cycle.used_s > RESERVED_EXPIRY_S or not cycle.reserved:
+                expired.append(cycle_id)
+        for cycle_id in expired:
+            del self._cycles[cycle_id]
+        while self._tombstones:
+            key, (undone_s, _) = next(iter(self._tombstones.items()))
+            if now_s - undone_s <= TOMBSTONE_S:
+                break
             del self._tombstones[key]
-
-
-def _while_old(items: OrderedDict[Any, Any], is_old: Callable[[Any], bool]) -> Iterable[tuple[Any, Any]]:
-    for key, value in items.items():
-        if not is_old(value):
-            return
-        yield key, value
 
 
 def memory_is_lost(known: PluginCycle | None, token: bytes) -> bool:

@@ -75,13 +75,17 @@ class _Turn(AbstractContextManager[None]):
         self._token: Token[_Turn | None] | None = None
 
     def __enter__(self) -> None:
-        _acquire(self._lock.acquire, self._context)
+        if not self._lock.acquire(blocking=False):
+            _acquire(self._lock.acquire, self._context)
         self._token = _TURN.set(self)
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
             _TURN.reset(self._token)
-        self.end()
+        with self._mutex:
+            self._over = True
+            if self._pauses == 0:
+                self._lock.release()
 
     def pause(self) -> None:
         with self._mutex:
@@ -94,12 +98,6 @@ class _Turn(AbstractContextManager[None]):
             self._pauses -= 1
             if self._pauses == 0 and not self._over:
                 self._lock.acquire()
-
-    def end(self) -> None:
-        with self._mutex:
-            self._over = True
-            if self._pauses == 0:
-                self._lock.release()
 
 
 # The turn that the code running here belongs to; tasks and `asyncio.to_thread` inherit it.

@@ -257,7 +257,8 @@ class PluginRuntime:
         result = None if table is None else table.find(pod, nodes)
         if result is None:
             writes = state.writes
-            result = yield self._own_filter(state, pod, nodes)
+            answer = self._own_filter(state, pod, nodes)
+            result = answer if isinstance(answer, FilterResult) else (yield answer)
             if table is not None and state.writes == writes:
                 table.keep(pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
@@ -293,11 +294,13 @@ class PluginRuntime:
 
     def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """The plugin's own answer for every row."""
-        if "filter_nodes" not in self._methods:
+        ask = self._methods.get("filter_nodes")
+        if ask is None:
             return run(self._filter_each(state, pod, nodes))
-        return self._ask(
-            "filter_nodes", lambda answer: self._read_filter(answer, len(nodes)), state, pod, nodes
-        )
+        answer = ask(state, pod, nodes)
+        if must_wait(answer):
+            return _read_later(lambda answer: self._read_filter(answer, len(nodes)), answer)
+        return self._read_filter(answer, len(nodes))
 
     def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         function = self._method("filter")
@@ -309,6 +312,8 @@ class PluginRuntime:
         return FilterResult(_grouped(statuses))
 
     def _read_filter(self, answer: Any, count: int) -> FilterResult:
+        if type(answer) is Verdicts and len(answer.groups) == count:  # nearly always
+            return FilterResult(answer)
         result = self._read.filter_nodes(answer, count)
         if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
             raise PluginAnswerError(
@@ -321,29 +326,33 @@ class PluginRuntime:
     def _with_scores(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
     ) -> Steps[FilterResult]:
-        passed = result.verdicts.passed
-        count = np.count_nonzero(passed)
-        if not count:
+        verdicts = result.verdicts
+        if verdicts.all_passed:
+            passed, feasible = None, nodes
+        else:
+            passed = verdicts.passed
+            feasible = nodes.take(passed)
+        if not len(feasible):
             return result
-        everywhere = count == len(passed)
-        feasible = nodes if everywhere else nodes.take(passed)
         try:
-            status = yield self.pre_score(state, pod, feasible)
+            ready = self.pre_score(state, pod, feasible)
+            status = ready if isinstance(ready, Status) else (yield ready)
             if status.code is Code.SKIP:
-                return FilterResult(result.verdicts, skip_score=True)
+                return FilterResult(verdicts, skip_score=True)
             if not status.is_success:
                 return result
-            scores = yield self.score(state, pod, feasible)
+            answer = self.score(state, pod, feasible)
+            scores = answer if isinstance(answer, np.ndarray) else (yield answer)
         except Exception:  # noqa: BLE001 (the host meets the fault again, see below)
             # A fault in scoring must not fail Filter: without eager scores the host asks PreScore and
             # Score, meets the same fault there, and applies the policy of those points.
             _LOG.debug("%s: no eager scores", self.descriptor.name, exc_info=True)
             return result
-        if everywhere:
-            return FilterResult(result.verdicts, scores)
+        if passed is None:
+            return FilterResult(verdicts, scores)
         dense = np.zeros(len(nodes), dtype=np.int64)
         dense[passed] = scores
-        return FilterResult(result.verdicts, dense)
+        return FilterResult(verdicts, dense)
 
     def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Steps[Verdicts]:
         if self._has("filter_scenarios"):
@@ -365,7 +374,8 @@ class PluginRuntime:
         scores = None if table is None else table.find(pod, nodes)
         if scores is None:
             writes = state.writes
-            scores = yield self._own_score(state, pod, nodes)
+            answer = self._own_score(state, pod, nodes)
+            scores = answer if isinstance(answer, np.ndarray) else (yield answer)
             if table is not None and state.writes == writes:
                 table.keep(pod, nodes, scores)
         return scores
@@ -380,15 +390,13 @@ class PluginRuntime:
 
     def _own_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """The plugin's own score of every row."""
-        if "score_nodes" not in self._methods:
+        ask = self._methods.get("score_nodes")
+        if ask is None:
             return run(self._score_each(state, pod, nodes))
-        return self._ask(
-            "score_nodes",
-            lambda answer: self._read.scores("score_nodes", answer, len(nodes)),
-            state,
-            pod,
-            nodes,
-        )
+        answer = ask(state, pod, nodes)
+        if must_wait(answer):
+            return _read_later(lambda answer: self._read.scores("score_nodes", answer, len(nodes)), answer)
+        return self._read.scores("score_nodes", answer, len(nodes))
 
     def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
         function = self._method("score")

@@ -49,19 +49,12 @@ class ServedPlugin:
         enabled: Iterable[ExtensionPoint],
     ) -> None:
         self.runtime = runtime
+        self.name = runtime.descriptor.name
         self.profile = profile
         self.enabled = frozenset(enabled)
-        self._lanes = lanes
-
-    @property
-    def name(self) -> str:
-        """The plugin's name."""
-        return self.runtime.descriptor.name
-
-    @property
-    def eager(self) -> bool:
+        self.eager = ExtensionPoint.SCORE in self.enabled
         """Whether scores are worth sending with Filter's answer."""
-        return ExtensionPoint.SCORE in self.enabled
+        self._lanes = lanes
 
     def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:
         """Wait until the method may run, and keep the turn for the block.

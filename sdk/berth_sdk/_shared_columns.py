@@ -204,7 +204,7 @@ class TableAnswers(Generic[T]):
     def keep(self, pod: Pod, nodes: NodeTable, answer: T) -> None:
         """Remember an answer given right after `find` found none."""
         self._fresh.append((pod, nodes.rows, answer))
-        while len(self) > self._max:
+        while len(self._by_key) + len(self._fresh) > self._max:
             if self._by_key:
                 self._by_key.popitem(last=False)
             else:

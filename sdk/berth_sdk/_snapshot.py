@@ -81,13 +81,16 @@ class StateCopy:
         return self.version == wire.decode_version(context.version)
 
     def apply(self, delta: pb.StateDelta) -> Outcome:
-        """One delta, by the rule of three cases; without a base it is everything there is."""
+        """One delta, by the rule of three cases; without a base it is everything there is. The summaries of
+        pods in it are taken to pieces.
+        """
         target = wire.decode_version(delta.target)
         if self.version == target:
             return Outcome.HELD
         if not delta.HasField("base"):
             return self._switch(_Held(self._shape), [delta], target)
-        if self.version is None or self.version != wire.decode_version(delta.base):
+        base = delta.base
+        if self.version != (base.epoch, base.generation):
             return Outcome.NEED_STATE
         return self._switch(self._held, [delta], target)
 
@@ -213,46 +216,56 @@ class _Held:
         """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
         self.columns.begin_update()
         for chunk in chunks:
-            for slot in chunk.removed:
-                if slot < self.columns.capacity:
-                    self._generation_sum -= int(self.columns.generation[slot])
-                    self.columns.remove(slot)
-        for node in _joined(node for chunk in chunks for node in chunk.upserts):
+            if chunk.removed:
+                self._remove_nodes(chunk.removed)
+        for node in _joined(chunks):
             self._put_node(node)
         for chunk in chunks:
-            for item in chunk.objects:
-                self._put_object(item)
+            if chunk.objects:
+                for item in chunk.objects:
+                    self._put_object(item)
         last = chunks[-1]
         if self._digests() != (last.node_count, last.object_count, last.generation_sum):
             raise _DriftError
 
     def _digests(self) -> tuple[int, int, int]:
-        stores = self.objects.values()
-        total = self._generation_sum + sum(store.generation_sum for store in stores)
-        return len(self.columns), sum(map(len, stores)), total % _MODULUS
+        count, total = 0, self._generation_sum
+        for store in self.objects.values():
+            count += len(store)
+            total += store.generation_sum
+        return len(self.columns.index_of), count, total % _MODULUS
 
     # --- nodes -------------------------------------------------------------------------------
 
+    def _remove_nodes(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            if slot < self.columns.capacity:
+                self._generation_sum -= self.columns.generation.item(slot)
+                self.columns.remove(slot)
+
     def _put_node(self, state: pb.NodeState) -> None:
-        columns, slot = self.columns, state.index
+        columns, slot, name = self.columns, state.index, state.name
         old = columns.nodes[slot] if slot < columns.capacity else None
-        if old is None and not state.name:
+        if old is None and not name:
             raise _DriftError  # an index that was never introduced
-        if old is not None and state.name not in ("", old.name):
+        if old is not None and name and name != old.name:
             raise _DriftError  # an index given away before its removal was sent
-        node = self._node(old, state)
+        if old is not None and not state.HasField("summary") and not state.HasField("object"):
+            node = old
+        else:
+            node = self._node(old, state)
         if old is None:
             if node.name in columns.index_of:
                 raise _DriftError
             columns.add(node, slot)
         elif node is not old:
             columns.set_node(slot, node)
-        if state.HasField("usage"):
-            columns.set_usage(slot, wire.decode_usage(state.usage))
+        usage = wire.decode_usage(state.usage) if state.HasField("usage") else None
         if self.pods is not None:
             self._put_pods(self.pods, node.name, state)
-        self._generation_sum += state.generation - int(columns.generation[slot])
-        columns.touch(slot, state.generation)
+        generation = state.generation
+        self._generation_sum += generation - columns.generation.item(slot)
+        columns.touch(slot, generation, usage)
 
     def _node(self, old: Node | None, state: pb.NodeState) -> Node:
         item = wire.decode_object(state.object) if state.HasField("object") else None
@@ -267,27 +280,34 @@ class _Held:
         return old or Node(name=name)
 
     def _put_pods(self, table: PodTable, node_name: str, state: pb.NodeState) -> None:
-        if not (state.pods or state.removed_pod_uids or state.pods_complete):
+        entries, removed, complete = state.pods, state.removed_pod_uids, state.pods_complete
+        if not (entries or removed or complete):
             return
-        held: Sequence[Pod] = () if state.pods_complete else table.pods_of(state.index)
-        leave = {*state.removed_pod_uids, *(entry.pod.ref.uid for entry in state.pods)}
-        # A pod that is not sent keeps its place; those sent take the free ones, which brings about the
-        # order that the host has.
-        places: list[Pod | None] = [None if pod.uid in leave else pod for pod in held]
-        free = (place for place, pod in enumerate(places.copy()) if pod is None)
-        assumed = {pod.uid for pod in places if pod is not None and table.is_assumed(pod.uid)}
-        for entry in state.pods:
+        index = state.index
+        sent: list[Pod] = []
+        leave = set(removed)
+        assumed: set[str] = set()
+        for entry in entries:
             item = wire.decode_object(entry.object) if entry.HasField("object") else None
-            pod = wire.decode_pod(entry.pod, node_name=node_name, item=item)
-            place = next(free, None)
-            if place is None:
-                places.append(pod)
-            else:
-                places[place] = pod
+            pod = wire.take_pod(entry.pod, node_name=node_name, item=item)
+            sent.append(pod)
+            leave.add(pod.uid)
             if entry.assumed:
                 assumed.add(pod.uid)
-        here = [pod for pod in places if pod is not None]
-        table.set_node_pods(state.index, here, assumed, state.generation)
+        held: Sequence[Pod] = () if complete else table.pods_of(index)
+        # A pod that is not sent keeps its place; those sent take the free ones, which brings about the
+        # order that the host has.
+        coming = iter(sent)
+        here: list[Pod] = []
+        for pod in held:
+            if pod.uid not in leave:
+                here.append(pod)
+                if table.is_assumed(pod.uid):
+                    assumed.add(pod.uid)
+            elif (arrived := next(coming, None)) is not None:
+                here.append(arrived)
+        here.extend(coming)
+        table.set_node_pods(index, here, assumed, state.generation)
 
     # --- objects -----------------------------------------------------------------------------
 
@@ -302,19 +322,21 @@ class _Held:
             store.put(ref, wire.decode_object(state.object), state.generation)
 
 
-def _joined(states: Iterable[pb.NodeState]) -> Iterator[pb.NodeState]:
-    """A node whose pods are too many for one chunk comes in pieces, which follow each other. The places of
-    its pods can only be told from all of them.
+def _joined(chunks: Iterable[pb.StateDelta]) -> Iterator[pb.NodeState]:
+    """The nodes of the chunks. One whose pods are too many for one chunk comes in pieces, which follow each
+    other: the places of its pods can only be told from all of them.
     """
     node: pb.NodeState | None = None
-    for state in states:
-        if node is not None and node.index == state.index:
-            pieces, node = node, pb.NodeState()
-            node.CopyFrom(pieces)
-            node.MergeFrom(state)
-            continue
-        if node is not None:
-            yield node
-        node = state
+    index = -1
+    for chunk in chunks:
+        for state in chunk.upserts:
+            if state.index == index and node is not None:
+                pieces, node = node, pb.NodeState()
+                node.CopyFrom(pieces)
+                node.MergeFrom(state)
+                continue
+            if node is not None:
+                yield node
+            node, index = state, state.index
     if node is not None:
         yield node

@@ -110,8 +110,9 @@ class _Stream:
 
     def begin(self) -> None:
         """Another call: nobody waits for the end of the last one any more."""
-        with self._lock:
-            self._callbacks.clear()
+        if self._callbacks:
+            with self._lock:
+                self._callbacks.clear()
 
     def is_active(self) -> bool:
         """Whether somebody waits for the answer."""

@@ -23,8 +23,7 @@ from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toler
 from berth_sdk.tables import NodeUsage, StateVersion
 
 _NANOS: Final = 10**9
-_OF_ITS_OWN: Final = ("ref", "required_node", "created_at", "started_at")
-"""Fields of a `PodSummary` in which siblings differ."""
+_NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 K = TypeVar("K")
 V = TypeVar("V")
 Rows = NDArray[np.intp]
@@ -203,16 +202,32 @@ def decode_pod(
     message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None
 ) -> Pod:
     """Summary -> Pod. `node_name`: where the pod is, else the node that it requires. `item`: its JSON."""
-    common = pb.PodSummary()
-    common.CopyFrom(message)
-    for field in _OF_ITS_OWN:
-        common.ClearField(field)
+    copy = pb.PodSummary()
+    copy.CopyFrom(message)
+    return take_pod(copy, node_name=node_name, item=item)
+
+
+def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
+    """As `decode_pod`, for a message that nobody reads afterwards: it is taken to pieces."""
     ref = message.ref
-    return _decode_common(ref.namespace, common.SerializeToString())._sibling(
-        (ref.name, ref.uid, ref.resource_version),
-        message.required_node if node_name is None else node_name,
-        decode_time(message.created_at) if message.HasField("created_at") else None,
-        decode_time(message.started_at) if message.HasField("started_at") else None,
+    namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
+    message.ClearField("ref")
+    required_node = message.required_node
+    if required_node:
+        message.ClearField("required_node")
+    created_at_s = started_at_s = None
+    if message.HasField("created_at"):
+        created_at_s = decode_time(message.created_at)
+        message.ClearField("created_at")
+    if message.HasField("started_at"):
+        started_at_s = decode_time(message.started_at)
+        message.ClearField("started_at")
+    # What is left pods have in common with their siblings.
+    return _decode_common(namespace, message.SerializeToString())._sibling(
+        (name, uid, resource_version),
+        required_node if node_name is None else node_name,
+        created_at_s,
+        started_at_s,
         item,
     )
 
@@ -310,11 +325,12 @@ def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
 
 def decode_usage(message: pb.NodeUsage) -> NodeUsage:
     """Message -> NodeUsage."""
+    ports = message.host_ports
     return NodeUsage(
         requested=plain(message.requested),
         non_zero_requested=plain(message.non_zero_requested),
         pod_count=message.pod_count,
-        host_ports=frozenset(_decode_port(port) for port in message.host_ports),
+        host_ports=frozenset([_decode_port(port) for port in ports]) if ports else _NO_PORTS,
     )
 
 

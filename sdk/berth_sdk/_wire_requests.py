@@ -64,11 +64,12 @@ def _plain(value: Any) -> Any:
 
 
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
-    """The cycle's pod, None where only its ref came along."""
-    if len(ctx.pod.ListFields()) < 2:
+    """The cycle's pod, None where only its ref came along. The summary is taken to pieces."""
+    pod = ctx.pod
+    if not pod.scheduler_name and len(pod.ListFields()) < 2:
         return None
     item = _wire.decode_object(ctx.pod_object) if ctx.HasField("pod_object") else None
-    return _wire.decode_pod(ctx.pod, item=item)
+    return _wire.take_pod(pod, item=item)
 
 
 def decode_bare_pod(ref: pb.ObjectRef) -> Pod:

@@ -18,6 +18,9 @@ M = TypeVar("M")
 _DENSE_TAG: Final = 0x0A  # field 1, length-delimited
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST: Final = 10  # bytes of a varint
+_HIGH_BITS: Final = np.array(0x3F80, dtype="<u2")
+_GOES_ON: Final = np.array(0x0080, dtype="<u2")
+_ONE_BYTE: Final = [bytes((number,)) for number in range(0x80)]
 
 
 @dataclass(slots=True)
@@ -36,9 +39,10 @@ class Scored(Generic[M]):
     def SerializeToString(self) -> bytes:  # noqa: N802  (as messages have it)
         """The whole message: the scores are one more field behind the others."""
         raw: bytes = self.message.SerializeToString()  # type: ignore[attr-defined]  # it is a message
-        if self.scores is None:
+        scores = self.scores
+        if scores is None:
             return raw
-        return b"".join((raw, bytes((self.number << 3 | _BYTES,)), varint(len(self.scores)), self.scores))
+        return b"".join((raw, bytes((self.number << 3 | _BYTES,)), varint(len(scores)), scores))
 
 
 def encode_dense(scores: NDArray[np.int64]) -> bytes:
@@ -48,16 +52,26 @@ def encode_dense(scores: NDArray[np.int64]) -> bytes:
     # Zigzag takes one bit more than the larger of the two ends: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
     # Together, numbers that are not negative have the bits of the highest.
     largest = int(np.bitwise_or.reduce(scores))
-    if largest < 0:
+    signed = largest < 0
+    if signed:
         largest = max(int(scores.max()), ~int(scores.min()))
     bits = largest.bit_length() + 1
     width = -(-bits // 7)
     if width == 1:
-        packed = _zigzag(scores.astype(np.int8)).tobytes()
+        small = scores.astype(np.int8)
+        packed = (_zigzag(small) if signed else small + small).tobytes()
     elif width == 2:
         # Two bytes at once, and in small integers: most scores are read and written this way.
-        pairs = _zigzag(scores.astype("<i2")).view("<u2")
-        packed = (((pairs & 0x3F80) << 1) | (pairs & 0x7F) | 0x80).tobytes()
+        if signed:
+            numbers = _zigzag(scores.astype("<i2")).view("<u2")
+        else:
+            numbers = scores.astype("<u2")
+            numbers += numbers
+        # Bits 7 to 13 move up by one, which is to add them once more; bit 7 says that another byte follows.
+        pairs = numbers & _HIGH_BITS
+        pairs += numbers
+        pairs |= _GOES_ON
+        packed = pairs.tobytes()
     else:
         rest: NDArray[Any] = _zigzag(scores).view(np.uint64)
         columns = np.empty((len(scores), width), dtype=np.uint8)
@@ -173,6 +187,10 @@ def _unzigzag(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def varint(number: int) -> bytes:
+    if number < 0x80:
+        return _ONE_BYTE[number]
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)

@@ -43,21 +43,24 @@ def wrap(number: int, raw: bytes) -> bytes:
 
 def unwrap_request(raw: bytes) -> tuple[int, bytes]:
     """(the call's number, its request). Raises ValueError for what is no request."""
-    return _unwrap(raw, _REQUEST, "call")
+    return _unwrapped(raw) or _parsed(raw, _REQUEST, "call")
 
 
 def unwrap_answer(raw: bytes) -> tuple[int, bytes]:
     """(the call's number, its answer). Raises ValueError for what is no answer."""
-    return _unwrap(raw, _ANSWER, "answer")
+    return _unwrapped(raw) or _parsed(raw, _ANSWER, "answer")
 
 
-def _unwrap(raw: bytes, envelope: Any, oneof: str) -> tuple[int, bytes]:
+def _unwrapped(raw: bytes) -> tuple[int, bytes] | None:
+    """What `wrap` wrote; None: written in another way, or with fields of a later minor."""
     number = _NUMBER_OF.get(raw[0]) if raw else None
-    if number is not None:
-        size, start = read_varint(raw, 1)
-        if start + size == len(raw):
-            return number, raw[start:]
-    # Written in another way than the plain one, or with fields of a later minor.
+    if number is None:
+        return None
+    size, start = read_varint(raw, 1)
+    return (number, raw[start:]) if start + size == len(raw) else None
+
+
+def _parsed(raw: bytes, envelope: Any, oneof: str) -> tuple[int, bytes]:
     try:
         message = envelope.FromString(raw)
     except DecodeError as err:

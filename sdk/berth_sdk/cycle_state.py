@@ -156,6 +156,8 @@ class CycleState:
 
     def take_published(self) -> dict[str, bytes | None]:
         """What was published (None: taken back) since the last call; for the transports."""
+        if not self._published:
+            return {}
         taken = {key: self._shared.values.get(key) for key in self._published}
         self._published.clear()
         return taken

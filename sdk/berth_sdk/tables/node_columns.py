@@ -103,6 +103,7 @@ class NodeColumns:
         self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
         self.labels: dict[str, tuple[NDArray[np.int32], Dictionary[str]]] = {}
+        self._labels_written = False
         self.features: dict[str, NDArray[np.bool_]] = {}
         self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
         self.images = NodeImages(self)
@@ -186,7 +187,8 @@ class NodeColumns:
         Columns whose dictionary outgrew the nodes are let go, to be built anew when asked for.
         """
         self.images.begin_update()
-        if self.labels:
+        if self.labels and self._labels_written:
+            self._labels_written = False
             most = 4 * len(self) + 4096
             for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
                 del self.labels[key]
@@ -208,10 +210,15 @@ class NodeColumns:
         self.set_node(slot, node)
         return slot
 
-    def touch(self, slot: int, generation: int) -> None:
-        """The row was written in this update and is at `generation` now."""
+    def touch(self, slot: int, generation: int, usage: NodeUsage | None = None) -> None:
+        """The row was written in this update and is at `generation` now. `usage`: what pods take of it now,
+        as for `set_usage`; None: as much as before.
+        """
+        if usage is not None:
+            self._fill_usage(slot, usage)
         self.generation[slot] = generation
-        self._refresh_images(slot)
+        if self.images.refresh_row(slot):
+            self._images_read_anew(slot)
         self.moved.add(slot)
         self.version += 1
 
@@ -267,6 +274,7 @@ class NodeColumns:
         for key, (codes, values) in self.labels.items():
             value = node.labels.get(key)
             codes[slot] = 0 if value is None else values.encode(value)
+        self._labels_written = True
         for name, column in self.features.items():
             column[slot] = name in node.declared_features
         self.images.set_row(slot, old.images if old else (), node.images)
@@ -277,29 +285,37 @@ class NodeColumns:
 
     def set_usage(self, slot: int, usage: NodeUsage) -> None:
         """Fill the columns that come from the pods on the node."""
+        self._fill_usage(slot, usage)
+        if self.images.refresh_row(slot):
+            self._images_read_anew(slot)
+        self.moved.add(slot)
+        self.version += 1
+
+    def _fill_usage(self, slot: int, usage: NodeUsage) -> None:
         old = self.usages[slot]
         self.usages[slot] = usage
         self.pod_count[slot] = usage.pod_count
-        requested, resources = usage.requested, self.resources
-        for name in requested:
-            if name not in resources:
-                self.resource_row(name)
-        for name, row in resources.items():
-            self.requested[row, slot] = requested.get(name, 0)
+        amounts, before = usage.requested, old.requested
+        for name, amount in amounts.items():
+            row = self.resources.get(name)
+            if row is None:
+                row = self.resource_row(name)
+            self.requested[row, slot] = amount
+        if before and before.keys() != amounts.keys():
+            for name in before.keys() - amounts.keys():
+                self.requested[self.resources[name], slot] = 0
+        amounts = usage.non_zero_requested
         for row, name in enumerate(NON_ZERO):
-            self.non_zero[row, slot] = usage.non_zero_requested.get(name, 0)
+            self.non_zero[row, slot] = amounts.get(name, 0)
         if old.host_ports != usage.host_ports:
             for port in old.host_ports - usage.host_ports:
                 self._port_column(port)[slot] = False
             for port in usage.host_ports - old.host_ports:
                 self._port_column(port)[slot] = True
-        self._refresh_images(slot)
-        self.moved.add(slot)
-        self.version += 1
 
-    def _refresh_images(self, slot: int) -> None:
+    def _images_read_anew(self, slot: int) -> None:
         node = self.nodes[slot]
-        if self.images.refresh_row(slot) and node is not None and node.images:
+        if node is not None and node.images:
             # What the row says of the node's images follows the Node objects, and is read anew only now.
             self.node_moved.add(slot)
 

@@ -181,8 +181,9 @@ class NodeTable:
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
         """bool[n]: the nodes whose label `key` is `value`."""
-        codes, values = self.label(key)
-        return np.equal(codes, values.find(value))
+        codes, values = self._columns.label(key)
+        code = values.find(value)
+        return np.equal(codes[: len(self.rows)] if self._all else codes.take(self.rows), code)
 
     def declares_feature(self, name: str) -> NDArray[np.bool_]:
         """bool[n]: status.declaredFeatures holds `name`."""
@@ -380,10 +381,8 @@ class NodeTable:
         return self._changes is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
-        if self._all:
-            return read_only(column[: len(self.rows)])
-        taken = column.take(self.rows)
-        taken.flags.writeable = False
+        taken = column[: len(self.rows)] if self._all else column.take(self.rows)
+        taken.setflags(write=False)
         return taken
 
     def _ascending(self) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A view of `array` that cannot be written to."""
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
