@@ -90,11 +90,11 @@ class CycleCall:
         if message.complement and not message.bitmap and not message.names:
             return nodes
         try:
-            rows = _wire.decode_rows(message, nodes.rows, {})
+            chosen = _wire.decode_chosen(message, nodes.rows, {})
         except _wire.UnknownNodeError as err:
             text = f"node {err.node} is not in the snapshot"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
-        return nodes.take(nodes.positions_of_slots(rows))
+        return nodes.take(chosen)
 
 
 def cycle_call(

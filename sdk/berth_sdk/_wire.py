@@ -349,7 +349,12 @@ def encode_bitmap(rows: Rows | Sequence[int]) -> bytes:
 
 def decode_bitmap(bitmap: bytes) -> Rows:
     """Bitmap -> slots, ascending (intp)."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little"))
+    return np.flatnonzero(_mask(bitmap))
+
+
+def _mask(bitmap: bytes) -> NDArray[np.bool_]:
+    """Bitmap -> bool by slot, as long as the bitmap."""
+    return np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little").view(np.bool_)
 
 
 def encode_rows(rows: Rows, within: Rows) -> pb.NodeSet:
@@ -364,14 +369,19 @@ def decode_rows(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) 
 
     Raises UnknownNodeError when it lists a node that is not in `within`.
     """
-    listed = _listed(message, index_of)
-    size = 1 + max(int(within.max()) if len(within) else -1, int(listed.max()) if len(listed) else -1)
-    mask = np.zeros(size, dtype=np.bool_)
-    mask[listed] = True
-    chosen = mask[within]
+    return within.compress(decode_chosen(message, within, index_of))
+
+
+def decode_chosen(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> NDArray[np.bool_]:
+    """As `decode_rows`: bool[n], which of the slots `within` they are."""
+    mask = _mask(encode_bitmap(_listed(message, index_of)) if message.names else message.bitmap)
+    size = 1 + int(within.max()) if len(within) else 0
+    if len(mask) < size:
+        mask = np.concatenate((mask, np.zeros(size - len(mask), dtype=np.bool_)))
+    chosen = mask.take(within)
     if np.count_nonzero(chosen) != np.count_nonzero(mask):
-        raise UnknownNodeError(_stranger(listed, within, index_of))
-    return within[~chosen] if message.complement else within[chosen]
+        raise UnknownNodeError(_stranger(np.flatnonzero(mask), within, index_of))
+    return ~chosen if message.complement else chosen
 
 
 class UnknownNodeError(ValueError):
@@ -383,14 +393,11 @@ class UnknownNodeError(ValueError):
 
 
 def _listed(message: pb.NodeSet, index_of: Mapping[str, int]) -> Rows:
-    rows = decode_bitmap(message.bitmap)
-    if not message.names:
-        return rows
     unknown = next((name for name in message.names if name not in index_of), None)
     if unknown is not None:
         raise UnknownNodeError(repr(unknown))
     named = np.fromiter((index_of[name] for name in message.names), dtype=np.intp)
-    return np.union1d(rows, named)
+    return np.union1d(decode_bitmap(message.bitmap), named)
 
 
 def _stranger(listed: Rows, within: Rows, index_of: Mapping[str, int]) -> str:

@@ -40,13 +40,15 @@ _HINTS: Final = {
 }
 _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!berth.io/none")
 """No event at all: a selector that no object can meet."""
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _BITMAP_FROM: Final = 32
 """From so many names on a bitmap is shorter."""
 
 
 def encode_status(status: Status) -> pb.Status:
     """Status -> message; who signed it is known from the call."""
-    return pb.Status(code=_CODES[status.code], reasons=status.reasons)
+    code, reasons = _CODES[status.code], status.reasons
+    return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
 
 
 def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> scheduling_pb2.NodeVerdicts:
@@ -99,7 +101,7 @@ def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
         resource=patch.resource,
         ref=_wire.encode_ref(patch.ref),
         expected_resource_version=patch.expected_resource_version,
-        merge_patch_json=json.dumps(dict(patch.merge_patch), separators=(",", ":")).encode(),
+        merge_patch_json=_JSON.encode(dict(patch.merge_patch)).encode(),
         subresource=patch.subresource,
         action=_ACTIONS[patch.action],
     )

@@ -93,10 +93,11 @@ class Ledger:
             self._pods = whole.pods
             self._generation = np.zeros(0, dtype=np.int64)
         self._grow(int(whole.rows[-1]) + 1 if len(whole) else 0)
-        changed = np.flatnonzero(self._generation[whole.rows] != whole.generation)
+        generation = whole.generation
+        changed = np.flatnonzero(self._generation.take(whole.rows) != generation)
         for position in changed.tolist():
             self._read(whole, position)
-        self._generation[whole.rows] = whole.generation
+        self._generation[whole.rows[changed]] = generation[changed]
         if len(self._moved) > MAX_MOVED:
             self._moved.clear()
             self._fits.clear()
@@ -105,19 +106,19 @@ class Ledger:
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
         """Which GPUs a pod on a node has; None: none. Where nobody knows: each of them, to be safe."""
-        everywhere = tuple(range(gpu_count))
         try:
             request = request_of(pod)
         except RequestError:
-            return Placement(everywhere, WHOLE)
+            return Placement(tuple(range(gpu_count)), WHOLE)
         if request is None:
             return None
         if self._pods is not None and self._pods.is_assumed(pod.uid):
             # Reserved only: an annotation that it has already may be that of an earlier attempt.
-            return self._reserved.get(pod.uid) or Placement(everywhere, request.milli)
+            reserved = self._reserved.get(pod.uid)
+            return reserved or Placement(tuple(range(gpu_count)), request.milli)
         self._reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
         indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
-        return Placement(everywhere if indices is None else indices, request.milli)
+        return Placement(tuple(range(gpu_count)) if indices is None else indices, request.milli)
 
     # --- choosing ----------------------------------------------------------------------------------
 
@@ -159,11 +160,13 @@ class Ledger:
     @staticmethod
     def choose(free: NDArray[np.int64], request: GpuRequest) -> tuple[int, ...] | None:
         """The GPUs of one node that fit best, ascending: those with the least to spare; None: too few fit."""
-        fitting = np.flatnonzero(free >= request.milli)
+        # A node has few GPUs: plain Python is faster here than numpy.
+        fitting = sorted(
+            (milli, index) for index, milli in enumerate(free.tolist()) if milli >= request.milli
+        )
         if len(fitting) < request.count:
             return None
-        best = fitting[np.argsort(free[fitting], kind="stable")[: request.count]]
-        return tuple(sorted(best.tolist()))
+        return tuple(sorted(index for _, index in fitting[: request.count]))
 
     # --- plumbing ----------------------------------------------------------------------------------
 
