@@ -103,7 +103,7 @@ class Answers:
 
     def reserve(self, answer: Any, *, pre_binds: bool) -> ReserveResult | None:
         """None stays None. `pre_binds`: the plugin has the point that the result may answer early."""
-        result = self.due("reserve", ReserveResult)(answer)
+        result = answer if type(answer) is ReserveResult else self.due("reserve", ReserveResult)(answer)
         if result is None or (result.pre_bind is None and result.pre_flight is None):
             return result
         if not pre_binds:

@@ -26,12 +26,14 @@ from berth_sdk.errors import HandleError, PluginAnswerError
 from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
-from berth_sdk.status import Status
+from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 
 R = TypeVar("R")
 Method: TypeAlias = Callable[[Any, Any, grpc.ServicerContext], R]
 _BOUND: Final = pb.CycleEnd.OUTCOME_BOUND
+_EMPTY: Final = pb.ReplyContext()
+_SUCCEEDED: Final = pb.ReplyContext(status=encode_status(SUCCESS))
 
 
 class CycleCall:
@@ -69,8 +71,10 @@ class CycleCall:
         return ask(self.served, self._method, self.instance.loop, self._context, call)
 
     def reply(self, status: Status | None = None) -> pb.ReplyContext:
-        """The reply's context; None: no code is set."""
-        return pb.ReplyContext() if status is None else pb.ReplyContext(status=encode_status(status))
+        """The reply's context, to be copied into the reply; None: no code is set."""
+        if status is SUCCESS:
+            return _SUCCEEDED
+        return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
 
     def snapshot(self, names: list[str]) -> NodeTable:
         """Every node; in NAMES mode those that the request names."""

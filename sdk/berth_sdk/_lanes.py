@@ -59,7 +59,7 @@ class SchedulingLane:
         return _Turn(self._lock, context)
 
 
-class _Turn(AbstractContextManager[None]):
+class _Turn:
     """One holder's time in a lane. Tasks and threads that the plugin started may pause it as well, also at
     the same time, and may outlive it.
     """

@@ -78,7 +78,8 @@ class SchedulingServicer:
         result: FilterResult = call.ask(
             lambda: call.runtime.filter(call.state, call.pod, nodes, eager=call.served.eager)
         )
-        reply = spb.FilterResponse(ctx=call.reply(), skip_score=result.skip_score)
+        reply = spb.FilterResponse(skip_score=result.skip_score)
+        reply.ctx.SetInParent()  # there, and nothing to say in it
         if not result.verdicts.all_passed:
             reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
         if result.eager_scores is None or result.skip_score:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toler
 from berth_sdk.tables import NodeUsage, StateVersion
 
 _NANOS: Final = 10**9
-_NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 K = TypeVar("K")
 V = TypeVar("V")
 Rows = NDArray[np.intp]
@@ -325,12 +325,18 @@ def encode_usage(usage: NodeUsage) -> pb.NodeUsage:
 
 def decode_usage(message: pb.NodeUsage) -> NodeUsage:
     """Message -> NodeUsage."""
-    ports = message.host_ports
+    return _usage_of(message.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _usage_of(raw: bytes) -> NodeUsage:
+    """Read once for all nodes of which pods take the same: equal pods fill equal nodes alike."""
+    message = pb.NodeUsage.FromString(raw)
     return NodeUsage(
-        requested=plain(message.requested),
-        non_zero_requested=plain(message.non_zero_requested),
+        requested=MappingProxyType(plain(message.requested)),
+        non_zero_requested=MappingProxyType(plain(message.non_zero_requested)),
         pod_count=message.pod_count,
-        host_ports=frozenset([_decode_port(port) for port in ports]) if ports else _NO_PORTS,
+        host_ports=frozenset([_decode_port(port) for port in message.host_ports]),
     )
 
 

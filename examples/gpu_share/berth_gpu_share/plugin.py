@@ -172,7 +172,7 @@ class GpuShare(Plugin):
         """`left_over` is int64[n]: see `Ledger`. What no pod's leaving can cure comes first."""
         plural = "" if request.count == 1 else "s"
         few = self._ledger.gpu_count.take(nodes.rows) < request.count
-        verdicts = Verdicts.reject_where(
+        verdicts = Verdicts.feasible(len(nodes)).otherwise(
             few, Status.unresolvable(f"node has fewer than {request.count} GPU{plural}")
         )
         if request.models:

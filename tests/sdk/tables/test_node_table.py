@@ -146,6 +146,22 @@ def test_position(columns: NodeColumns, rows: list[int] | None, name: str, posit
     assert (view.name if view else None) == (None if position is None else name)
 
 
+@pytest.mark.parametrize("gone", [None, 3])
+def test_a_mask_takes_the_rows_where_it_is_true(columns: NodeColumns, gone: int | None) -> None:
+    if gone is not None:
+        columns.remove(gone)
+    table = NodeTable(columns)
+    mask = np.arange(len(table)) % 3 == 0
+    once_more = mask.copy()
+    once_more.flags.writeable = False
+    for chosen in (mask, once_more, once_more):
+        some = table.take(chosen)
+        assert some.names == [name for i, name in enumerate(table.names) if i % 3 == 0]
+        assert not some.rows.flags.writeable
+    with pytest.raises(IndexError):
+        table.take(mask[:-1])
+
+
 def test_rows_are_taken_by_position_or_by_mask(columns: NodeColumns) -> None:
     some = NodeTable(columns).take([4, 8, 2])
     assert some.names == ["n4", "n8", "n2"]
