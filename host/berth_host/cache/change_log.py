@@ -55,14 +55,25 @@ class ChangeLog:
         left: dict[int, list[str]] = {}
         for _, (slot, uid) in removed_pods:
             left.setdefault(slot, []).append(uid)
-        dirty = np.flatnonzero(snapshot.columns.generation > since).tolist()
-        nodes = [self._changed_node(slot, since, left.get(slot, ()), selection) for slot in dirty]
+        nodes = [
+            self._changed_node(slot, since, left.get(slot, ()), selection)
+            for slot in self._moved_since(since)
+        ]
         slots = sorted({slot for _, slot in removed})
         pods = self._snapshot.pods
         assumed = frozenset(pod.uid for node in nodes for pod in node.pods if pods.is_assumed(pod.uid))
         return self._changes(base, nodes, slots, objects, selection, assumed)
 
     # --- nodes -------------------------------------------------------------------------------
+
+    def _moved_since(self, since: int) -> list[int]:
+        """Slots in use, ascending."""
+        generation = self._snapshot.columns.generation
+        moved = self._snapshot.log.moved.since(since)
+        if moved is None:
+            found: list[int] = np.flatnonzero(generation > since).tolist()
+            return found
+        return sorted({slot for _, slot in moved if generation.item(slot) > since})
 
     def _changed_node(
         self, slot: int, since: int, left: Sequence[str], selection: StateSelection
@@ -172,9 +183,7 @@ class ChangeLog:
     ) -> StateChanges:
         snapshot = self._snapshot
         stores = [snapshot.objects_of_kind(kind_of(resource)) for resource, _ in selection.resources]
-        total = int(np.add.reduce(snapshot.columns.generation)) + sum(
-            store.generation_sum for store in stores
-        )
+        total = snapshot.columns.generation_sum + sum(store.generation_sum for store in stores)
         return StateChanges(
             base=base,
             target=snapshot.version,

@@ -21,10 +21,12 @@ class RowParts:
 class RowLog:
     """One record per slot in use, and the slots and pods that left since when."""
 
-    __slots__ = ("_rows", "removed", "removed_pods")
+    __slots__ = ("_rows", "moved", "removed", "removed_pods")
 
     def __init__(self) -> None:
         self._rows: dict[int, RowParts] = {}
+        self.moved: Tombstones[int] = Tombstones()
+        """Slots in which anything changed, repeats included, by the version that took it over."""
         self.removed: Tombstones[int] = Tombstones()
         """Slots of nodes that are gone."""
         self.removed_pods: Tombstones[tuple[int, str]] = Tombstones()

@@ -171,6 +171,7 @@ class Snapshot:
             for uid in gone:
                 log.removed_pods.add(info.generation, (slot, uid))
         columns.touch(slot, info.generation)
+        log.moved.add(target, slot)
 
     def _drop(self, slot: int, target: int) -> None:
         self.columns.remove(slot, target)

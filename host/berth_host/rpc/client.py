@@ -213,13 +213,19 @@ class PluginClient(PluginRelay):
                 return ScoreOutcome(SUCCESS, raw, raw)
             return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
 
-        outcome = await self._call(
-            calls.SCORE,
-            cycle,
-            lambda way, deadline_s: way.score(cycle, nodes, deadline_s) if eager is None else eager,
-            check,
-            lambda policy, failure: self._no_scores(count, policy, failure, "Score"),
-        )
+        def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
+            return self._no_scores(count, policy, failure, "Score")
+
+        if eager is not None:
+            outcome = self._checked(calls.SCORE, cycle, eager, check, stand_in)
+        else:
+            outcome = await self._call(
+                calls.SCORE,
+                cycle,
+                lambda way, deadline_s: way.score(cycle, nodes, deadline_s),
+                check,
+                stand_in,
+            )
         if final or raw_only or not outcome.status.is_success or outcome.skipped:
             return outcome
         raw = outcome.raw

@@ -214,6 +214,27 @@ class PluginRelay:
             self._recovered(call)
         return answer
 
+    def _checked(
+        self,
+        call: Call,
+        cycle: CycleContext,
+        came: Any,
+        check: Callable[[Any], T],
+        stand_in: Callable[[Policy, PluginError], T],
+    ) -> T:
+        """As `_call`, where what would be asked for came along with another answer."""
+        made = self._made.get(call.rpc) or self._first(call)
+        started_s = time.perf_counter()
+        try:
+            answer = check(came)
+        except PluginError as failure:
+            made.observe(cycle, time.perf_counter() - started_s)
+            return stand_in(self._failed(call, made.rule, cycle, failure), failure)
+        made.observe(cycle, time.perf_counter() - started_s)
+        if self._failing:
+            self._recovered(call)
+        return answer
+
     async def _ask_remote(
         self,
         call: Call,

@@ -72,10 +72,10 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
 class NodeColumns:
     """Slots 0..capacity-1; a freed slot is reused only after `reclaim`.
 
-    `generation` (int64[capacity]) moves whenever a row changes, its writer sets it; `version` moves with
-    any change, `names_version` when a node comes or goes, `nodes_version` also when a Node object changes.
-    `moved` and `node_moved` say which rows changed, in anything and in what is read of Node objects. `pods`:
-    the pods on these nodes, None where they are not known.
+    `generation` (int64[capacity]) moves whenever a row changes, its writer sets it by `touch`;
+    `generation_sum` is the sum of all. `version` moves with any change, `names_version` when a node comes or
+    goes, `nodes_version` also when a Node object changes. `moved` and `node_moved` say which rows changed, in
+    anything and in what is read of Node objects. `pods`: the pods on these nodes, None: they are not known.
     """
 
     def __init__(self) -> None:
@@ -93,6 +93,7 @@ class NodeColumns:
         self.index_of: dict[str, int] = {}
         self.live: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.generation_sum = 0
         self.unschedulable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.pod_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -216,6 +217,7 @@ class NodeColumns:
         """
         if usage is not None:
             self._fill_usage(slot, usage)
+        self.generation_sum += generation - self.generation.item(slot)
         self.generation[slot] = generation
         if self.images.refresh_row(slot):
             self._images_read_anew(slot)
@@ -240,6 +242,7 @@ class NodeColumns:
         self.names_version += 1
         self.names[slot] = None
         self.live[slot] = False
+        self.generation_sum -= self.generation.item(slot)
         self.generation[slot] = 0
         if generation is not None:
             self._freed.append((generation, slot))

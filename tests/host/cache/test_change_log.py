@@ -16,6 +16,8 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import StateVersion
 from berth_sdk.tables.tombstones import Tombstones
+from hypothesis import given
+from hypothesis import strategies as st
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
 ALL = StateSelection.of([StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS)])
@@ -64,6 +66,42 @@ def test_nothing_moved_is_an_empty_change(setup: Setup) -> None:
     changes = setup.changes()
     assert (changes.nodes, changes.removed, changes.objects) == ([], [], [])
     assert changes.target == setup.base
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("bind", "leave", "relabel", "drop", "update")), st.integers(0, 2)), max_size=12
+)
+
+
+@given(steps=STEPS, limit=st.integers(0, 6))
+def test_who_lags_behind_the_log_of_rows_is_told_the_same(steps: list[tuple[str, int]], limit: int) -> None:
+    setup = Setup()
+    setup.snapshot.log.moved = Tombstones(limit)
+    for number, (what, which) in enumerate(steps):
+        name = f"n{which + 1}"
+        info = setup.cache.node_info(name)
+        there = info is not None and info.node is not None
+        if what == "bind" and there:
+            setup.cache.add_pod(pod(f"p{number}", name))
+        elif what == "leave":
+            for one in () if info is None else tuple(info.pods)[:1]:
+                setup.cache.remove_pod(one)
+        elif what == "relabel":
+            setup.cache.add_node(Node(name=name, labels={"a": str(number)}, allocatable={"cpu": 4000}))
+        elif what == "drop" and there:
+            setup.cache.remove_node(name)
+        elif what == "update":
+            setup.cache.update_snapshot(setup.snapshot)
+    changes = setup.changes()
+    setup.snapshot.log.moved = Tombstones(limit=0)
+    setup.snapshot.log.moved.add(setup.snapshot.generation, 0)
+    every = setup.changes()
+    assert [vars_of(change) for change in changes.nodes] == [vars_of(change) for change in every.nodes]
+    assert changes.generation_sum == int(setup.snapshot.columns.generation.sum()) % 2**64
+
+
+def vars_of(change: NodeChange) -> dict[str, object]:
+    return {name: getattr(change, name) for name in change.__dataclass_fields__}
 
 
 def test_assumed_pod_changes_usage_and_pods_but_not_the_summary(setup: Setup) -> None:
