@@ -202,7 +202,7 @@ class _Shape:
 class _Held:
     """Tables and stores of one version, changed in place."""
 
-    __slots__ = ("_generation_sum", "_shape", "columns", "objects", "pods")
+    __slots__ = ("_shape", "columns", "objects", "pods")
 
     def __init__(self, shape: _Shape) -> None:
         self._shape = shape
@@ -210,7 +210,6 @@ class _Held:
         self.pods = PodTable() if shape.pods else None
         self.columns.pods = self.pods
         self.objects = {resource: ObjectStore() for resource in shape.resources}
-        self._generation_sum = 0
 
     def apply(self, chunks: builtins.list[pb.StateDelta]) -> None:
         """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
@@ -229,7 +228,7 @@ class _Held:
             raise _DriftError
 
     def _digests(self) -> tuple[int, int, int]:
-        count, total = 0, self._generation_sum
+        count, total = 0, self.columns.generation_sum
         for store in self.objects.values():
             count += len(store)
             total += store.generation_sum
@@ -240,7 +239,6 @@ class _Held:
     def _remove_nodes(self, slots: Iterable[int]) -> None:
         for slot in slots:
             if slot < self.columns.capacity:
-                self._generation_sum -= self.columns.generation.item(slot)
                 self.columns.remove(slot)
 
     def _put_node(self, state: pb.NodeState) -> None:
@@ -263,9 +261,7 @@ class _Held:
         usage = wire.decode_usage(state.usage) if state.HasField("usage") else None
         if self.pods is not None:
             self._put_pods(self.pods, node.name, state)
-        generation = state.generation
-        self._generation_sum += generation - columns.generation.item(slot)
-        columns.touch(slot, generation, usage)
+        columns.touch(slot, state.generation, usage)
 
     def _node(self, old: Node | None, state: pb.NodeState) -> Node:
         item = wire.decode_object(state.object) if state.HasField("object") else None
