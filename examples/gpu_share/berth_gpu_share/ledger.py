@@ -94,7 +94,7 @@ class Ledger:
             self._generation = np.zeros(0, dtype=np.int64)
         self._grow(int(whole.rows[-1]) + 1 if len(whole) else 0)
         generation = whole.generation
-        changed = np.flatnonzero(self._generation.take(whole.rows) != generation)
+        (changed,) = np.nonzero(self._generation.take(whole.rows) != generation)
         for position in changed.tolist():
             self._read(whole, position)
         self._generation[whole.rows[changed]] = generation[changed]
@@ -135,7 +135,7 @@ class Ledger:
             self._fits[request.count, request.milli] = fit
         elif fit.seen < len(self._moved):
             slots = self._moved[fit.seen :]
-            fit.left_over[slots] = left_over_of(self.free[:, slots], request)
+            fit.left_over[slots] = left_over_of(self.free.take(slots, axis=1), request)
             fit.seen = len(self._moved)
         return fit.left_over
 
