@@ -78,6 +78,11 @@ class SharedVerdicts:
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
         missing = self._known.missing(nodes)
+        if len(missing) and len(rows) < len(nodes):
+            # Who was rejected with the pods that are nominated to it need not be asked about as it is.
+            wanted = np.zeros(len(nodes), dtype=np.bool_)
+            wanted[rows] = True
+            missing = missing[wanted.take(missing)]
         if len(missing):
             await self._learn(cycle, nodes, missing)
         if len(self._seen) == 1:

@@ -4,14 +4,14 @@ every class that shares says that it ignores nominations, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from berth_host.framework.filtering import Rows
 from berth_host.framework.framework import Framework, all_rows
-from berth_host.framework.nominated import NOBODY
+from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
@@ -73,15 +73,20 @@ def columns_of(count: int) -> NodeColumns:
 
 
 async def judged(
-    framework: Framework, columns: NodeColumns, nominated_node: str, rows: Rows | None = None
+    framework: Framework,
+    columns: NodeColumns,
+    nominated_node: str,
+    rows: Rows | None = None,
+    others: Mapping[str, Sequence[Pod]] | None = None,
 ) -> list[str]:
-    """Per row the message of its verdict, "" where it passed."""
+    """Per row the message of its verdict, "" where it passed. `others`: pods that nodes are promised to."""
     pod = Pod(name="p", uid="p", nominated_node=nominated_node)
     cycle = cycle_of(pod, NodeTable(columns), f"cycle of {nominated_node}")
     assert (await framework.run_pre_filter(cycle)).status.is_success
     statuses = NodeStatuses(cycle.nodes)
     rows = all_rows(cycle.nodes) if rows is None else rows
-    passed = set((await framework.run_filter(cycle, statuses, rows, NOBODY)).tolist())
+    nominated = NOBODY if others is None else NominatedPods.of(cycle.nodes, others)
+    passed = set((await framework.run_filter(cycle, statuses, rows, nominated)).tolist())
     texts = [statuses.statuses[group].message for group in statuses.groups.tolist()]
     assert passed == {row for row in rows.tolist() if not texts[row]}
     return [texts[row] for row in rows.tolist()]
@@ -110,6 +115,25 @@ async def test_a_promised_node_that_moved_is_judged_anew_alone(pod_count: int) -
     assert await judged(framework, columns, "n1") == [wanted, wanted, "full"]
     # Of the two that moved the one behind the promise was asked about when all were.
     assert (plugin.pre_filtered, plugin.asked) == (1, [3, 1, 1])
+
+
+async def test_a_node_that_is_full_with_promised_pods_is_not_judged_without_them() -> None:
+    plugin, columns = at_most_one_pod(), columns_of(3)
+    framework = framework_of([plugin])
+    promised = {"n1": [Pod(name="other", uid="other")]}
+    assert await judged(framework, columns, "", others=promised) == ["", "full", ""]
+    assert plugin.asked == [1, 2]
+    columns.touch(1, 1)
+    assert await judged(framework, columns, "", others=promised) == ["", "full", ""]
+    assert plugin.asked == [1, 2, 1]
+    # Once nobody is promised anything, it is.
+    assert await judged(framework, columns, "") == ["", "", ""]
+    assert plugin.asked == [1, 2, 1, 1]
+    columns.set_usage(1, NodeUsage(pod_count=1))
+    columns.touch(1, 2)
+    assert await judged(framework, columns, "", others=promised) == ["", "full", ""]
+    assert await judged(framework, columns, "") == ["", "full", ""]
+    assert plugin.asked == [1, 2, 1, 1, 1, 1]
 
 
 async def test_a_class_that_looks_at_nominations_is_asked_anew() -> None:
