@@ -7,6 +7,7 @@ event loop only when one really has to be.
 
 from __future__ import annotations
 
+from asyncio import isfuture
 from collections.abc import Awaitable, Generator
 from inspect import isawaitable
 from types import CoroutineType
@@ -59,7 +60,7 @@ def begun(answer: T | Awaitable[T]) -> T | Awaitable[T]:
 
 
 class _Rest(Awaitable[T]):
-    """A coroutine that waits for something. To be awaited at once, by the same task."""
+    """A coroutine that waits for something. To be awaited by the same task, and once."""
 
     __slots__ = ("_coroutine", "_waits_for")
 
@@ -69,13 +70,16 @@ class _Rest(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine, waits_for = self._coroutine, self._waits_for
+        # What it waits for first may have come since it was begun: then no turn of the loop is needed.
+        done = isfuture(waits_for) and waits_for.done()
         while True:
             try:
                 try:
-                    came = yield waits_for
+                    came = None if done else (yield waits_for)
                 except BaseException as err:  # noqa: BLE001 (a cancellation, most often; the coroutine's to handle)
                     waits_for = coroutine.throw(err)
                 else:
+                    done = False
                     waits_for = coroutine.send(came)
             except StopIteration as end:
                 value: T = end.value

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import grpc
+from berth_sdk._answers import begun, settled
 from berth_sdk._wire_stream import unwrap_answer, wrap
 from berth_sdk.plugin.v1 import stream_pb2
 from google.protobuf.message import DecodeError
@@ -25,6 +26,8 @@ LARGEST_BYTES: Final = 1024 * 1024
 """A larger request goes as a call of its own: with its envelope it could be over a limit that it keeps."""
 ENVELOPE_BYTES: Final = 16
 """By so much an answer on a stream may be longer than one of its own, at most."""
+EOF: Final = grpc.aio.EOF
+_ENDED: Final = (grpc.aio.AioRpcError, asyncio.InvalidStateError)
 _END_S: Final = 0.5
 _SERVICE: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
 _PATH: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
@@ -39,6 +42,8 @@ class CallStream:
         self._poll = poll
         self._open = open_stream
         self._stream: Any = None
+        self._proven: Any = None
+        """The stream, once it has carried a call."""
         self._patience: asyncio.Timeout | None = None
 
     async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes | None:
@@ -53,10 +58,12 @@ class CallStream:
         answered = False
         try:
             async with asyncio.timeout(deadline_s) as self._patience:
-                if not await _written(stream, wrap(number, raw)):
-                    return None
-                answer = await stream.read()
-            if answer is grpc.aio.EOF:
+                message = wrap(number, raw)
+                if stream is self._proven:
+                    answer = await _asked(stream, message)
+                else:
+                    answer = await stream.read() if await _written(stream.write(message)) else EOF
+            if answer is EOF:
                 return None
             try:
                 answers, reply = unwrap_answer(answer)
@@ -65,6 +72,7 @@ class CallStream:
             if answers != number:
                 raise DecodeError(f"an answer to call {answers} of the stream where {number} was asked")
             answered = True
+            self._proven = stream
             return reply
         except TimeoutError as err:
             if self._stream is not stream:
@@ -89,6 +97,7 @@ class CallStream:
     def close(self) -> None:
         """End the stream, and with it a call that is open."""
         stream, self._stream = self._stream, None
+        self._proven = None
         if stream is not None:
             stream.cancel()
         patience = self._patience
@@ -98,11 +107,30 @@ class CallStream:
             patience.reschedule(loop.time())
 
 
-async def _written(stream: Any, message: bytes) -> bool:
+async def _asked(stream: Any, message: bytes) -> Any:
+    """What the stream answers; EOF: it had ended before.
+
+    Reading begins before the message is known to be sent: what comes back meanwhile then needs no more
+    turns of gRPC's than the one it comes with.
+    """
+    try:
+        writing = begun(stream.write(message))
+    except _ENDED:
+        return EOF
+    try:
+        answer = await stream.read()
+    except grpc.aio.AioRpcError:
+        if await _written(writing):
+            raise
+        return EOF
+    return answer if await _written(writing) else EOF
+
+
+async def _written(writing: Awaitable[None] | None) -> bool:
     """False: the stream had ended before, which this side may hear of no earlier."""
     try:
-        await stream.write(message)
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await settled(writing)
+    except _ENDED:
         return False
     return True
 

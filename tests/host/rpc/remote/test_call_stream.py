@@ -15,7 +15,7 @@ from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.call_stream import LARGEST_BYTES, CallStream, CallStreams
 from berth_host.rpc.remote.grpc_errors import rpc_error
-from berth_sdk._wire_stream import FEATURE, NUMBERS
+from berth_sdk._wire_stream import FEATURE, NUMBERS, wrap
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.status import Code
@@ -247,3 +247,69 @@ async def test_the_loop_stays_awake_for_a_call_however_it_ends() -> None:
         await call
     assert seen == [(1, 0), (2, 1), (3, 2), (4, 3)]
     assert (poll.begun, poll.ended) == (4, 4)
+
+
+class Slow(Line):
+    """Says that a message is written when it is told to, or that it is not."""
+
+    def __init__(self, answer: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(answer)
+        self.written: asyncio.Future[None] = asyncio.Future()
+        self.written.set_result(None)
+        self.messages = 0
+
+    async def write(self, message: bytes) -> None:
+        self.messages += 1
+        await self.written
+
+
+def gone() -> grpc.aio.AioRpcError:
+    return rpc_error(grpc.StatusCode.UNAVAILABLE, "gone")
+
+
+@pytest.mark.parametrize("executed", [True, False])
+async def test_error_of_a_stream_in_use_counts_if_the_message_had_gone_out(executed: bool) -> None:
+    answers: list[bytes | Exception] = []
+
+    async def answer() -> bytes:
+        await asyncio.sleep(0)
+        found = answers.pop()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    number = NUMBERS["Filter"]
+    line = Slow(answer)
+    stream = CallStream(lambda: line, BusyPoll(1))
+    answers.append(wrap(number, b""))
+    assert await stream.ask(number, b"", PATIENCE_S) == b""
+    answers.append(gone())
+    if executed:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stream.ask(number, b"", PATIENCE_S)
+    else:
+        line.written = asyncio.Future()
+        asyncio.get_running_loop().call_soon(line.written.set_exception, gone())
+        assert await stream.ask(number, b"", PATIENCE_S) is None
+    assert line.messages == 2
+    assert not answers
+
+
+async def test_stream_in_use_is_read_while_the_message_is_on_its_way() -> None:
+    number, reading = NUMBERS["Filter"], asyncio.Event()
+
+    async def answer() -> bytes:
+        reading.set()
+        return wrap(number, b"")
+
+    line = Slow(answer)
+    stream = CallStream(lambda: line, BusyPoll(1))
+    assert await stream.ask(number, b"", PATIENCE_S) == b""
+    reading.clear()
+    line.written = asyncio.Future()
+    call = asyncio.ensure_future(stream.ask(number, b"", PATIENCE_S))
+    async with asyncio.timeout(PATIENCE_S):
+        await reading.wait()
+    assert not call.done()
+    line.written.set_result(None)
+    assert await call == b""
