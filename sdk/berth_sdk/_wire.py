@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 import numpy as np
@@ -330,11 +329,13 @@ def decode_usage(message: pb.NodeUsage) -> NodeUsage:
 
 @lru_cache(maxsize=1024)
 def _usage_of(raw: bytes) -> NodeUsage:
-    """Read once for all nodes of which pods take the same: equal pods fill equal nodes alike."""
+    """Read once for all nodes of which pods take the same: equal pods fill equal nodes alike. Nobody changes
+    these maps; plain ones, as in the host.
+    """
     message = pb.NodeUsage.FromString(raw)
     return NodeUsage(
-        requested=MappingProxyType(plain(message.requested)),
-        non_zero_requested=MappingProxyType(plain(message.non_zero_requested)),
+        requested=plain(message.requested),
+        non_zero_requested=plain(message.non_zero_requested),
         pod_count=message.pod_count,
         host_ports=frozenset([_decode_port(port) for port in message.host_ports]),
     )

@@ -311,7 +311,9 @@ class PreFilterExtensions(Protocol):
 
 
 class FilterPlugin(Protocol):
-    """Can the pod run there? Asked about the nodes that earlier plugins left."""
+    """Can the pod run there? Asked about the nodes that earlier plugins left; elsewhere also about a few that
+    plugins in the host judge at the same time.
+    """
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Answer[Status | None]:
         """One node. SUCCESS, or a rejection; any other code is an error and ends the cycle."""

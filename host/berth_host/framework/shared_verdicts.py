@@ -7,6 +7,7 @@ look at the pods on it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,7 @@ from berth_host.rpc.client import PluginClient
 
 _MAX_STATUSES: Final = 4096
 _FEW: Final = 64
+_QUICK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +53,8 @@ class SharedVerdicts:
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._seen = StatusCodes()
         self._outcome: _Outcome | None = None
+        self._took_s = 0.0
+        """The last question, however many rows it was about."""
 
     def clear(self) -> None:
         """Nothing holds any more."""
@@ -97,9 +101,12 @@ class SharedVerdicts:
 
     def expected(self, clients: Sequence[PluginClient], nodes: NodeTable) -> Rows | None:
         """The rows of `nodes`, the whole snapshot, that `clients` may pass: those known to pass, and the few
-        that moved. None: not one is known to pass, or more than a few moved.
+        that moved. None: not one is known to pass, or more than a few moved, or `clients` took so long the
+        last time that others would miss their deadlines meanwhile.
         """
         self._prepare(clients, nodes._columns.capacity)
+        if self._took_s > _QUICK_S:
+            return None
         missing = self._known.missing(nodes)
         if len(missing) > _FEW:
             return None
@@ -135,6 +142,7 @@ class SharedVerdicts:
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
         """Ask about rows that are not known."""
+        started_s = time.perf_counter()
         asked = nodes.take(missing)
         light = self._node_passed.take(asked.rows)
         light_count = np.count_nonzero(light)
@@ -145,6 +153,7 @@ class SharedVerdicts:
         else:
             await self._ask(self._clients, cycle, nodes.take(missing[~light]))
             await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
+        self._took_s = time.perf_counter() - started_s
 
     def _put_together(self, nodes: NodeTable) -> _Outcome:
         """The verdicts on all rows, put together anew only where one of them is another one by now."""

@@ -209,11 +209,16 @@ class Evictions:
         if self._calls.side_by_side and len(steps) > 1:
             answers += await asyncio.gather(*steps, return_exceptions=True)
         else:
-            for step in steps:
-                try:
-                    answers.append(await step)
-                except Exception as err:  # noqa: BLE001 (raised when the others have had their turn)
-                    answers.append(err)
+            rest = iter(steps)
+            try:
+                for step in rest:
+                    try:
+                        answers.append(await step)
+                    except Exception as err:  # noqa: BLE001 (raised when the others have had their turn)
+                        answers.append(err)
+            finally:
+                for step in rest:
+                    step.close()
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer

@@ -155,9 +155,15 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
         if not done.done():
             done.set_exception(err)
             done.exception()  # seen, also where nobody waits
-    except BaseException:
-        done.cancel()
-        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            done.cancel()
+            raise
+        # Nobody cancelled the line: the adapter gave up on this write, and the others are still due.
+        if not done.done():
+            done.set_exception(ClusterError("pods", uid, "the write was cancelled by the client"))
+            done.exception()
     else:
         if not done.done():
             done.set_result(None)

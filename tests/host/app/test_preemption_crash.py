@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from berth_host.app import Host, HostOptions
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.settle import NEVER_FLUSHED_S
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import default_configuration
-from berth_host.model.clock import ManualClock
+from berth_host.model.clock import Clock, ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
@@ -29,11 +30,14 @@ FINALIZER = "example.com/stops-slowly"
 
 class MortalCluster(MemoryCluster):
     """Every write takes a turn of the loop before it is done and another one before its answer is there; a
-    dead host's writes do not happen.
+    dead host's writes do not happen. It is told of victims side by side, or in a row.
     """
 
-    answers_at_once = False
     is_dead = False
+
+    def __init__(self, clock: Clock, server: ApiServer, *, in_a_row: bool) -> None:
+        super().__init__(clock, server)
+        self.answers_at_once = in_a_row
 
     async def _turn(self) -> None:
         if self.is_dead:
@@ -77,9 +81,9 @@ class MortalCluster(MemoryCluster):
         await super().record_event(pod, type, reason, action, note)
 
 
-def a_host(server: ApiServer, seed: int) -> tuple[Host, MortalCluster]:
+def a_host(server: ApiServer, seed: int, *, in_a_row: bool = False) -> tuple[Host, MortalCluster]:
     clock = ManualClock(START_S)
-    cluster = MortalCluster(clock, server)
+    cluster = MortalCluster(clock, server, in_a_row=in_a_row)
     options = HostOptions(clock=clock, chooser=SeededChooser(seed), max_in_pool_s=NEVER_FLUSHED_S)
     return Host(default_configuration(registered=ClassRegistry().points()), cluster, options), cluster
 
@@ -106,7 +110,9 @@ def look(server: ApiServer) -> Seen:
     )
 
 
-async def crash_and_take_over(turns: int, slowly: bool, seeds: tuple[int, int]) -> tuple[Seen, Seen]:
+async def crash_and_take_over(
+    turns: int, slowly: bool, seeds: tuple[int, int], *, in_a_row: bool
+) -> tuple[Seen, Seen]:
     """What was there after the crash, and at the end."""
     server = ApiServer(ManualClock(START_S))
     for i in range(NODES):
@@ -116,7 +122,7 @@ async def crash_and_take_over(turns: int, slowly: bool, seeds: tuple[int, int]) 
             if slowly:
                 low["metadata"]["finalizers"] = [FINALIZER]
             server.create(low)
-    first, cluster = a_host(server, seeds[0])
+    first, cluster = a_host(server, seeds[0], in_a_row=in_a_row)
     await first.start()
     server.create(pod(HIGH.name, cpu="3", priority=10))
     for _ in range(turns):
@@ -130,7 +136,7 @@ async def crash_and_take_over(turns: int, slowly: bool, seeds: tuple[int, int]) 
     del first
     before = look(server)
 
-    second, _ = a_host(server, seeds[1])
+    second, _ = a_host(server, seeds[1], in_a_row=in_a_row)
     await second.start()
     try:
         await second.run_until_settled()
@@ -150,11 +156,16 @@ def _stopping(server: ApiServer) -> ObjectRef | None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(turns=st.integers(0, 40), slowly=st.booleans(), seeds=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+@given(
+    turns=st.integers(0, 40),
+    slowly=st.booleans(),
+    seeds=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    in_a_row=st.booleans(),
+)
 def test_next_host_finishes_the_preemption_and_begins_no_second_one(
-    turns: int, slowly: bool, seeds: tuple[int, int]
+    turns: int, slowly: bool, seeds: tuple[int, int], in_a_row: bool
 ) -> None:
-    before, after = asyncio.run(crash_and_take_over(turns, slowly, seeds))
+    before, after = asyncio.run(crash_and_take_over(turns, slowly, seeds, in_a_row=in_a_row))
     # Nobody leaves before the nomination is written: without it the next host could not know whom it is for.
     assert before.nominated or before.bound or not before.leaving
     assert after.bound
@@ -163,6 +174,8 @@ def test_next_host_finishes_the_preemption_and_begins_no_second_one(
     assert after.leaving == {f"low-{after.bound[1:]}-{j}" for j in range(VICTIMS)}
 
 
-def test_the_crashes_above_happen_before_between_and_after_the_evictions() -> None:
-    counts = {len(asyncio.run(crash_and_take_over(turns, False, (0, 1)))[0].leaving) for turns in range(41)}
+@pytest.mark.parametrize("in_a_row", [False, True])
+def test_the_crashes_above_happen_before_between_and_after_the_evictions(in_a_row: bool) -> None:
+    crashes = [crash_and_take_over(turns, False, (0, 1), in_a_row=in_a_row) for turns in range(41)]
+    counts = {len(asyncio.run(crash)[0].leaving) for crash in crashes}
     assert {0, VICTIMS} < counts

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from berth_host.framework import shared_verdicts
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.score_table import WeightedPlugin
@@ -38,6 +39,12 @@ from support.scripted_plugin import ScriptedPlugin, descriptor
 
 NODES = 12
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
+
+
+@pytest.fixture(autouse=True)
+def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine every judge may seem slow."""
+    monkeypatch.setattr(shared_verdicts, "_QUICK_S", PATIENCE_S)
 
 
 class ByPods(Plugin):
@@ -370,6 +377,25 @@ async def test_nobody_elsewhere_is_asked_where_no_node_is_known_to_fit(tmp_path:
         host.state.put(make_pod("more", uid="more"), "n1")
         assert await judged(framework, host) == ([], full)
         assert not asked
+
+
+async def test_judge_that_takes_its_time_is_asked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[list[str]]] = []
+
+    def filtered(_request: spb.FilterRequest) -> spb.FilterResponse:
+        asked.append([*ByPods.asked])
+        return spb.FilterResponse()
+
+    async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
+        served.on("Filter", filtered)
+        assert await judged(framework, host) == ([0, 1, 2], {})
+        monkeypatch.setattr(shared_verdicts, "_QUICK_S", 0.0)
+        host.state.put(make_pod("bound", uid="bound"), "n1")
+        assert await judged(framework, host) == ([0, 2], {"n1": "full"})
+    everything = ["n0", "n1", "n2"]
+    assert asked == [[everything], [everything, ["n1"]]]
 
 
 ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)

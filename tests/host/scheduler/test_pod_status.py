@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.errors.cluster import NotFoundError
+from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.failure import Failure
 from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
@@ -132,6 +132,23 @@ async def test_writes_that_are_cancelled_are_not_waited_for(turns: int) -> None:
     assert all(one.cancelled() for one in asked)
     assert (await written.fail("later")).resource_version == written.pod.resource_version
     assert condition(written.pod)["message"] == "later"
+
+
+async def test_write_that_the_client_cancels_does_not_hold_up_the_next() -> None:
+    written = Written()
+    seen: list[str] = []
+
+    async def cut() -> None:
+        raise asyncio.CancelledError
+
+    async def write() -> None:
+        seen.append("written")
+
+    asked = [written.writer.in_order(written.pod, step) for step in (cut, write)]
+    await written.writer.flush()
+    assert isinstance(asked[0].exception(), ClusterError)
+    assert asked[1].result() is None
+    assert seen == ["written"]
 
 
 def test_note_is_cut_at_1024_bytes_without_breaking_a_character() -> None:

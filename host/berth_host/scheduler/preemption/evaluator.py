@@ -147,15 +147,14 @@ class Evaluator:
         search = _Search(framework, cycle, found, self._budgets.read(), self._shared)
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
+        part = wanted + wanted // 4
         # The search most often ends early. A remote plugin is asked once about all nodes all the same: a call
         # costs more than rows do.
-        if wanted and not framework.has_remote:
-            part = search.first_part(offset, wanted)
-            if part is not None:
-                candidates = await search.among(part)
-                kept, ended = selection.searched(candidates, offset, count, wanted)
-                if ended:
-                    return self._best(cycle, found, candidates.take(np.sort(kept)))
+        if 0 < 2 * part < count and not framework.has_remote:
+            candidates = await search.among(search.first_part(offset, wanted, part))
+            kept, ended = selection.searched(candidates, offset, count, wanted)
+            if ended:
+                return self._best(cycle, found, candidates.take(np.sort(kept)))
         candidates = await search.among(np.arange(count))
         if not len(candidates):
             return None
@@ -187,25 +186,21 @@ class _Search:
         self._outcomes = shared.of(framework, cycle, budgets)
         self._slots = cycle.nodes.rows.take(found.potential)
 
-    def first_part(self, offset: int, wanted: int) -> NDArray[np.intp] | None:
-        """Where a search from the `offset`-th node for so many candidates, at least one, surely ends by what
-        is known, without the nodes of which something moved since they were tried: they would answer last.
-        Else somewhat more nodes than are wanted; None: that is hardly less than all.
+    def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
+        """Where a search from the `offset`-th node surely ends by what is known; else the next `part`.
+        `wanted`: at least one.
         """
-        outcomes, slots = self._outcomes, self._slots
-        count, part = len(slots), wanted + wanted // 4
-        working = outcomes.work(slots).nonzero()[0]
+        count = len(self._slots)
+        working = np.flatnonzero(self._outcomes.work(self._slots))
+        first = int(working.searchsorted(offset))
+        working = np.concatenate([working[first:] - offset, working[:first] + (count - offset)])
+        end = part
         if len(working) >= wanted:
-            first = int(working.searchsorted(offset))
-            ahead = np.concatenate([working[first:] - offset, working[:first] + (count - offset)])
-            harmless = outcomes.harmless(slots.take((ahead + offset) % count))
+            harmless = self._outcomes.harmless(self._slots.take((working + offset) % count))
             if harmless.any():
-                end = 1 + max(ahead.item(wanted - 1), ahead.item(harmless.argmax()))
-                visited = _from(offset, end, count)
-                return visited[~outcomes.is_stale(slots.take(visited))]
-        if 2 * part >= count or np.count_nonzero(~outcomes.known.take(slots)) <= part:
-            return None
-        return _from(offset, part, count)
+                end = 1 + max(working.item(wanted - 1), working.item(harmless.argmax()))
+        behind = np.arange(offset, min(offset + end, count))
+        return behind if offset + end <= count else np.concatenate([np.arange(offset + end - count), behind])
 
     async def among(self, places: NDArray[np.intp]) -> Candidates:
         """Those at `places` (ascending); why the others are none is in the evaluation's statuses."""
@@ -247,12 +242,6 @@ class _Tied:
     def names(self) -> list[str]:
         """Their names."""
         return self._nodes.names
-
-
-def _from(offset: int, length: int, count: int) -> NDArray[np.intp]:
-    """So many of `count` places from the `offset`-th on, and round from the last one; ascending."""
-    behind = np.arange(offset, min(offset + length, count))
-    return behind if len(behind) == length else np.concatenate([np.arange(length - len(behind)), behind])
 
 
 def _potential(statuses: NodeStatuses) -> NDArray[np.intp]:

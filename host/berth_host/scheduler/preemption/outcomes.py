@@ -22,14 +22,12 @@ _MAX_STATUSES: Final = 4096
 
 
 class Outcomes:
-    """By slot. `known` (bool): the rest says what holds; `tried` (bool): it does, or it did once; `_codes`
-    (int32): 0 where victims make room, else why not; the criteria of `selection`; the victims from `_starts`
-    on in `_pods`, as many as there are.
+    """By slot. `known` (bool): the rest says what holds; `_codes` (int32): 0 where victims make room, else
+    why not; the criteria of `selection`; the victims from `_starts` on in `_pods`, as many as there are.
     """
 
     def __init__(self, capacity: int) -> None:
         self.known: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
-        self.tried: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self._starts: NDArray[np.intp] = np.zeros(capacity, dtype=np.intp)
         self._criteria: dict[str, NDArray[Any]] = {
@@ -44,7 +42,6 @@ class Outcomes:
         more = capacity - len(self.known)
         if more > 0:
             self.known = extended(self.known, more)
-            self.tried = extended(self.tried, more)
             self._codes = extended(self._codes, more)
             self._starts = extended(self._starts, more)
             self._criteria = {name: extended(column, more) for name, column in self._criteria.items()}
@@ -64,7 +61,6 @@ class Outcomes:
     def clear(self) -> None:
         """Nothing holds any more."""
         self.known[:] = False
-        self.tried[:] = False
         self._pods = []
         self._seen = StatusCodes()
 
@@ -82,7 +78,7 @@ class Outcomes:
                 codes[group] = self._seen.encode(statuses.statuses[group])
                 sound[group] = statuses.statuses[group].is_rejected
         self._codes[slots] = codes.take(groups)
-        self.known[slots] = self.tried[slots] = True
+        self.known[slots] = True
         if not sound.all():
             self._passing.append(slots[~sound.take(groups)])
         at = slots[found.places]
@@ -100,11 +96,6 @@ class Outcomes:
         """bool: where victims are known to make room."""
         found: NDArray[np.bool_] = self.known.take(slots) & (self._codes.take(slots) == 0)
         return found
-
-    def is_stale(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool: what was found does not hold any more."""
-        stale: NDArray[np.bool_] = self.tried.take(slots) & ~self.known.take(slots)
-        return stale
 
     def harmless(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool: where they break no budget; for slots that work."""
