@@ -75,8 +75,7 @@ class _Turn:
         self._token: Token[_Turn | None] | None = None
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            _acquire(self._lock.acquire, self._context)
+        _acquire(self._lock.acquire, self._context)
         self._token = _TURN.set(self)
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,8 @@
 """`ChangeLog`: what moved in the snapshot since a version that some copy holds.
 
-Asked once per call that carries state, so an answer costs what changed, not what there is: rows by their
-generation, parts of a row by `RowLog`, removals by bounded logs. It keeps no history of its own.
+Asked once per call that carries state, so an answer costs what changed, not what there is: it reads the
+bounded logs of the snapshot's `RowLog`, and for who lags behind them the rows' generations. It keeps no
+history of its own.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Written by `Snapshot.update`, read by `ChangeLog`.
 
 from __future__ import annotations
 
-from berth_sdk.tables.tombstones import Tombstones
+from berth_sdk.tables.generation_log import GenerationLog
 
 
 class RowParts:
@@ -25,11 +25,11 @@ class RowLog:
 
     def __init__(self) -> None:
         self._rows: dict[int, RowParts] = {}
-        self.moved: Tombstones[int] = Tombstones()
+        self.moved: GenerationLog[int] = GenerationLog()
         """Slots in which anything changed, repeats included, by the version that took it over."""
-        self.removed: Tombstones[int] = Tombstones()
+        self.removed: GenerationLog[int] = GenerationLog()
         """Slots of nodes that are gone."""
-        self.removed_pods: Tombstones[tuple[int, str]] = Tombstones()
+        self.removed_pods: GenerationLog[tuple[int, str]] = GenerationLog()
         """Slot and uid of pods that left a node which stayed."""
 
     def row(self, slot: int) -> RowParts:

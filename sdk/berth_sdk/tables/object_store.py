@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.tables.generation_log import GenerationLog
 from berth_sdk.tables.slot_log import RecentLog
-from berth_sdk.tables.tombstones import Tombstones
 
 _VERSIONS_PER_STORE: Final = 1 << 40
 _births: Final = itertools.count()
@@ -49,7 +49,7 @@ class ObjectStore:
         self._first = next(_births) * _VERSIONS_PER_STORE
         self.generation_sum = 0
         self.version = self._first
-        self.removed: Tombstones[ObjectRef] = Tombstones()
+        self.removed: GenerationLog[ObjectRef] = GenerationLog()
 
     def __len__(self) -> int:
         return len(self._items)

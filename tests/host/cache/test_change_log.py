@@ -15,7 +15,7 @@ from berth_sdk.needs import StateNeed
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import StateVersion
-from berth_sdk.tables.tombstones import Tombstones
+from berth_sdk.tables.generation_log import GenerationLog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,7 +76,7 @@ STEPS = st.lists(
 @given(steps=STEPS, limit=st.integers(0, 6))
 def test_who_lags_behind_the_log_of_rows_is_told_the_same(steps: list[tuple[str, int]], limit: int) -> None:
     setup = Setup()
-    setup.snapshot.log.moved = Tombstones(limit)
+    setup.snapshot.log.moved = GenerationLog(limit)
     for number, (what, which) in enumerate(steps):
         name = f"n{which + 1}"
         info = setup.cache.node_info(name)
@@ -93,7 +93,7 @@ def test_who_lags_behind_the_log_of_rows_is_told_the_same(steps: list[tuple[str,
         elif what == "update":
             setup.cache.update_snapshot(setup.snapshot)
     changes = setup.changes()
-    setup.snapshot.log.moved = Tombstones(limit=0)
+    setup.snapshot.log.moved = GenerationLog(limit=0)
     setup.snapshot.log.moved.add(setup.snapshot.generation, 0)
     every = setup.changes()
     assert [vars_of(change) for change in changes.nodes] == [vars_of(change) for change in every.nodes]
@@ -251,7 +251,7 @@ def test_way_from_a_foreign_version_is_not_known(setup: Setup, epoch_step: int, 
 
 
 def test_way_from_too_long_ago_is_not_known(setup: Setup) -> None:
-    setup.snapshot.log.removed_pods = Tombstones(limit=1)
+    setup.snapshot.log.removed_pods = GenerationLog(limit=1)
     for name in "ab":
         setup.cache.add_pod(pod(name))
     setup.base = setup.changes().target

@@ -11,7 +11,7 @@ from berth_host.errors.state import InvariantError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node, NodeImage
 from berth_sdk.pod import HostPort, Pod
-from berth_sdk.tables.tombstones import Tombstones
+from berth_sdk.tables.generation_log import GenerationLog
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -290,7 +290,7 @@ def test_object_made_again_between_two_updates_stays() -> None:
 
 def test_more_removals_than_the_log_remembers_are_all_taken_over() -> None:
     setup = Setup()
-    setup.objects.of_kind(KIND).removed = Tombstones(limit=2)
+    setup.objects.of_kind(KIND).removed = GenerationLog(limit=2)
     for name in "abcdef":
         setup.objects.put(KIND, claim(name))
     setup.update()

@@ -22,7 +22,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables import NodeTable, StateVersion
-from berth_sdk.tables.tombstones import Tombstones
+from berth_sdk.tables.generation_log import GenerationLog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -113,8 +113,8 @@ class DeltaMachine(RuleBasedStateMachine):
         self.cache = Cache(self.objects.generations)
         self.snapshot = Snapshot(self.objects)
         # Short logs, so that "too long ago" happens.
-        self.snapshot.log.removed = Tombstones(limit=2)
-        self.snapshot.log.removed_pods = Tombstones(limit=4)
+        self.snapshot.log.removed = GenerationLog(limit=2)
+        self.snapshot.log.removed_pods = GenerationLog(limit=4)
         self.links = [Link(ChangeLog(self.snapshot), needs) for needs in NEEDS]
         self.snapshot.confirmed_generation = lambda: min(
             link.believed.generation if link.believed else 0 for link in self.links

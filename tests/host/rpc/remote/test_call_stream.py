@@ -20,6 +20,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.status import Code
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
+from support.line import Line
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever
 
 POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
@@ -198,22 +199,6 @@ class Counted(BusyPoll):
     def end(self) -> None:
         self.ended += 1
         super().end()
-
-
-class Line:
-    """A stream that answers what the test says."""
-
-    def __init__(self, answer: Callable[[], Awaitable[Any]]) -> None:
-        self.read = answer
-
-    def done(self) -> bool:
-        return False
-
-    def cancel(self) -> None:
-        pass
-
-    async def write(self, message: bytes) -> None:
-        pass
 
 
 async def test_the_loop_stays_awake_for_a_call_however_it_ends() -> None:

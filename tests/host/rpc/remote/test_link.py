@@ -21,6 +21,7 @@ from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
+from support.line import Line
 
 ASKED = ("Demo", "Filter")
 
@@ -190,18 +191,9 @@ class Ending(Answering):
     link: InstanceLink
 
     def stream_stream(self, path: str) -> Callable[[], Any]:
-        return lambda: self
+        return lambda: Line(self.ends)
 
-    def done(self) -> bool:
-        return False
-
-    def cancel(self) -> None:
-        pass
-
-    async def write(self, message: bytes) -> None:
-        pass
-
-    async def read(self) -> Any:
+    async def ends(self) -> Any:
         self.link.close()
         return grpc.aio.EOF
 

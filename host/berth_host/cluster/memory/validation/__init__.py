@@ -6,38 +6,28 @@ manifest loader, which adds file and line.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
-
-import orjson
 
 from berth_host.cluster.memory.kinds import Kind
 from berth_host.cluster.memory.validation.fields import Problems, check_metadata, check_object_name
 from berth_host.cluster.memory.validation.kinds import KIND_CHECKS
+from berth_host.cluster.memory.validation.known_good import KnownGood
 from berth_host.cluster.memory.validation.schema import field_problems
 from berth_host.cluster.memory.validation.updates import update_problems
 from berth_host.errors.cluster import FieldProblem
 
 __all__ = ["own_problems", "problems_of", "status_problems"]
-_MAX_GOOD_SPECS: Final = 512
-# Only what JSON has itself: a time, say, must not look like the string that it is written as.
-_EXACT: Final = (
-    orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
-)
-# Pod specs that passed every check, as JSON: workloads make the same one over and over.
-_good_specs: OrderedDict[bytes, None] = OrderedDict()
-_MAX_GOOD_STATUSES: Final = 256
-_MAX_STATUS_BYTES: Final = 4096
-# The same for what was written of pods' statuses.
-_good_statuses: OrderedDict[bytes, None] = OrderedDict()
+_good_specs: Final = KnownGood(512, max_bytes=1024 * 1024)
+"""Of pods, as a whole."""
+_good_statuses: Final = KnownGood(256, max_bytes=4096)
+"""What was written of pods' statuses, but for plain text."""
 
 
 def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
     """All that is wrong with `obj`. Values are looked at only once every field has its right type."""
-    spec = _spec_as_json(kind, obj)
-    if spec is not None and spec in _good_specs:
-        _good_specs.move_to_end(spec)
+    spec = _good_specs.key(obj["spec"]) if kind.kind == "Pod" and obj.get("spec") else None
+    if _good_specs.holds(spec):
         # The rest of the object; without a spec nothing of it is asked for.
         obj = {key: value for key, value in obj.items() if key != "spec"}
         return field_problems(kind.kind, obj) or _metadata_problems(kind, obj).found
@@ -48,10 +38,8 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
     check = KIND_CHECKS.get(kind.kind)
     if check is not None:
         check(problems, obj)
-    if spec is not None and not problems.found:
-        _good_specs[spec] = None
-        if len(_good_specs) > _MAX_GOOD_SPECS:
-            _good_specs.popitem(last=False)
+    if not problems.found:
+        _good_specs.add(spec)
     return problems.found
 
 
@@ -88,31 +76,13 @@ def _pod_status_problems(status: Any) -> list[FieldProblem]:
         if field_problems("Pod", {"status": texts}) or (others and _pod_status_problems(others)):
             return field_problems("Pod", {"status": status})
         return []
-    try:
-        as_json = orjson.dumps(status, option=_EXACT)
-    except TypeError:
-        as_json = b""
-    if as_json in _good_statuses:
+    key = _good_statuses.key(status)
+    if _good_statuses.holds(key):
         return []
     problems = field_problems("Pod", {"status": status})
-    if as_json and not problems and len(as_json) <= _MAX_STATUS_BYTES and b"null" not in as_json:
-        _good_statuses[as_json] = None
-        if len(_good_statuses) > _MAX_GOOD_STATUSES:
-            _good_statuses.popitem(last=False)
+    if not problems:
+        _good_statuses.add(key)
     return problems
-
-
-def _spec_as_json(kind: Kind, obj: Mapping[str, Any]) -> bytes | None:
-    """A pod's spec, for comparison; None where there is none, or JSON cannot hold it."""
-    if kind.kind != "Pod" or not obj.get("spec"):
-        return None
-    try:
-        spec = orjson.dumps(obj["spec"], option=_EXACT)
-    except TypeError:
-        return None
-    return (
-        None if b"null" in spec else spec
-    )  # JSON writes other things so, too, such as a number that is none
 
 
 def _metadata_problems(kind: Kind, obj: Mapping[str, Any]) -> Problems:

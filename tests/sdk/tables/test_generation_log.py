@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from berth_sdk.tables.tombstones import Tombstones
+from berth_sdk.tables.generation_log import GenerationLog
 
 
 def test_removals_since_a_generation_come_oldest_first() -> None:
-    log: Tombstones[str] = Tombstones()
+    log: GenerationLog[str] = GenerationLog()
     for generation, name in ((2, "a"), (2, "b"), (5, "c")):
         log.add(generation, name)
     assert log.since(0) == [(2, "a"), (2, "b"), (5, "c")]
@@ -15,7 +15,7 @@ def test_removals_since_a_generation_come_oldest_first() -> None:
 
 
 def test_log_says_when_it_does_not_reach_back() -> None:
-    log: Tombstones[str] = Tombstones(limit=2)
+    log: GenerationLog[str] = GenerationLog(limit=2)
     for generation, name in ((1, "a"), (3, "b"), (4, "c")):
         log.add(generation, name)
     assert log.since(0) is None
