@@ -121,7 +121,7 @@ class DeafCluster:
     async def patch(self, resource: str, *details: object, **options: object) -> None:
         return
 
-    async def record_event(self, pod: Pod, *details: str) -> None:
+    def record_event(self, pod: Pod, *details: str) -> None:
         return
 
 

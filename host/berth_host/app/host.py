@@ -139,7 +139,7 @@ class Host:
         if self.attachments.attached_places.places:
             await self.handle_server.start()
         await self.attachments.start()
-        await self.cluster.start(self.handlers.handle)
+        await self.cluster.start(self.handlers.handle, ())
         await self.synchronise()
 
     async def synchronise(self) -> None:

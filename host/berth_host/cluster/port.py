@@ -1,18 +1,20 @@
 """What the host needs of a cluster: one stream of changes in, a few calls out.
 
-Adapters: `cluster/memory` (embedded). Composed by `app`, which hands the calls to the scheduler and the
-stream to `cluster/handlers`; nothing above the port knows which adapter it is.
+Adapters: `cluster/memory` (embedded) and `cluster/kube` (a real API server). Composed by `app`, which hands
+the calls to the scheduler and the stream to `cluster/handlers`; nothing above the port knows which it is.
 Resources are spelled as in a plugin's StateNeed: `pods`, `storage.k8s.io/csinodes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+
+from berth_host.model.patch_type import PatchType
 
 MAX_EVENTS_PER_TURN: Final = 20
 """How many changes an adapter hands over at most before the loop may do something else ..."""
@@ -47,17 +49,32 @@ class EventRecord:
 
 
 class ClusterPort(Protocol):
-    """A cluster. The calls raise ConflictError, NotFoundError, InvalidError or UnavailableError."""
+    """A cluster. The calls raise `errors.cluster.ClusterError`, each answer its own kind."""
 
-    async def start(self, handler: WatchHandler) -> None:
-        """Hand over every existing object as an add, then return; every later change follows, in order.
+    async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
+        """Hand over every existing object of `resources` as an add, then return; every later change follows.
 
-        The handler runs on the loop, at most MAX_EVENTS_PER_TURN times in one turn, and must not raise.
+        In order within a kind; between kinds no order is promised. The handler runs on the loop, at most
+        MAX_EVENTS_PER_TURN times in one turn. An update whose object has the resource version that was
+        handed over last is not handed over: a relist tells of nothing that did not change.
+        """
+        ...
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Hand over these resources too, for a plugin that came later; returns when all that exists was.
+
+        Harmless for those that are handed over already.
         """
         ...
 
     async def stop(self) -> None:
-        """Nothing is handed over any more."""
+        """Nothing is handed over any more, and events that wait are written, for a bounded time."""
+        ...
+
+    def cut(self) -> None:
+        """Send nothing any more, at once: every call from now on raises UnavailableError, and events are
+        dropped. For a host that is no longer the leader; harmless when repeated.
+        """
         ...
 
     @property
@@ -82,12 +99,20 @@ class ClusterPort(Protocol):
         self,
         resource: str,
         ref: ObjectRef,
-        merge_patch: Mapping[str, Any],
+        patch: Mapping[str, Any],
         *,
+        patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a JSON merge patch (RFC 7386); the object as it is then. `subresource`: "" or "status"."""
+        """Apply a patch; the object as it is then. `subresource`: "" or "status"."""
+        ...
+
+    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
+        """Replace a whole object (PUT), or with `subresource` "status" its status; the object as it is then.
+
+        ConflictError where `metadata.resourceVersion` is said and is not the current one.
+        """
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
@@ -100,10 +125,10 @@ class ClusterPort(Protocol):
         """Delete an object; with finalizers it stays, marked, until the last one is gone."""
         ...
 
-    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write an event about a pod, in the name of the pod's scheduler."""
+    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Write an event about a pod, in the name of the pod's scheduler; see `create_event`."""
         ...
 
-    async def create_event(self, event: EventRecord) -> None:
-        """Write any event."""
+    def create_event(self, event: EventRecord) -> None:
+        """Write any event, in the background: nobody waits for one. What is dropped is counted."""
         ...

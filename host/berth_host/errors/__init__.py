@@ -4,8 +4,13 @@ HostError
 ├── ClusterError            the cluster refused a call, or could not be asked (errors/cluster.py)
 │   ├── ConflictError       the object is not what the caller believed: read it again
 │   ├── NotFoundError       there is no such object (any more)
+│   ├── GoneError           the resource version is too old: list again
 │   ├── InvalidError        the request can never succeed as it is
-│   └── UnavailableError    nobody answered, or too late: may be tried again
+│   ├── UnauthorizedError   the credentials are not good
+│   ├── ForbiddenError      the credentials are good, and not enough
+│   ├── TooManyRequestsError    not done: come back later
+│   └── UnavailableError    nobody answered: the outcome is unknown
+│       └── TimedOutError   nobody answered in time
 ├── ManifestError           files that do not describe a cluster (errors/manifests.py)
 ├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
 ├── CycleRestartError       a plugin lost what the cycle left with it (errors/plugins.py)

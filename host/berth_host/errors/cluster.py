@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from berth_host.errors import HostError
 
@@ -24,13 +25,21 @@ class FieldProblem:
 
 
 class ClusterError(HostError):
-    """A call to the cluster that did not succeed. Attributes: resource, key (`namespace/name`)."""
+    """A call to the cluster that did not succeed. Attributes: resource, key (`namespace/name`), text.
 
-    def __init__(self, resource: str, key: str, text: str) -> None:
+    `server_message`: what the API server said itself, which is then the whole text of the error: users know
+    it from kubectl and from kube-scheduler's conditions.
+    `outcome_known` False: nobody can tell whether the call took effect: read before deciding.
+    """
+
+    outcome_known: ClassVar[bool] = True
+
+    def __init__(self, resource: str, key: str, text: str, *, server_message: str = "") -> None:
         self.resource = resource
         self.key = key
         self.text = text
-        super().__init__(f"{resource} {key!r}: {text}")
+        self.server_message = server_message
+        super().__init__(server_message or f"{resource} {key!r}: {text}")
 
 
 class ConflictError(ClusterError):
@@ -40,17 +49,48 @@ class ConflictError(ClusterError):
 class NotFoundError(ClusterError):
     """404: no such object. Trying again does not help."""
 
-    def __init__(self, resource: str, key: str, text: str = "not found") -> None:
-        super().__init__(resource, key, text)
+    def __init__(self, resource: str, key: str, text: str = "not found", *, server_message: str = "") -> None:
+        super().__init__(resource, key, text, server_message=server_message)
+
+
+class GoneError(ClusterError):
+    """410: the resource version that was asked for is too old. List again."""
 
 
 class InvalidError(ClusterError):
-    """400, 403, 422: refused for what it says. Attribute: problems, one per field, all of them."""
+    """400, 422: refused for what it says. Attribute: problems, one per field, all of them."""
 
-    def __init__(self, resource: str, key: str, problems: Sequence[FieldProblem]) -> None:
+    def __init__(
+        self, resource: str, key: str, problems: Sequence[FieldProblem], *, server_message: str = ""
+    ) -> None:
         self.problems = tuple(problems)
-        super().__init__(resource, key, "; ".join(str(problem) for problem in self.problems))
+        text = "; ".join(str(problem) for problem in self.problems)
+        super().__init__(resource, key, text, server_message=server_message)
+
+
+class UnauthorizedError(ClusterError):
+    """401: the credentials are missing, wrong or expired."""
+
+
+class ForbiddenError(ClusterError):
+    """403: the credentials are good, and RBAC or an admission plugin says no."""
+
+
+class TooManyRequestsError(ClusterError):
+    """429: not done, come back later. Attribute: retry_after_s, 0 where the server did not say."""
+
+    def __init__(
+        self, resource: str, key: str, text: str, *, retry_after_s: float = 0.0, server_message: str = ""
+    ) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(resource, key, text, server_message=server_message)
 
 
 class UnavailableError(ClusterError):
-    """500, 503, 504, or no answer at all: the outcome is unknown, the call may be repeated."""
+    """500, 503, 504, a lost connection: the outcome is unknown, the call may be repeated."""
+
+    outcome_known = False
+
+
+class TimedOutError(UnavailableError):
+    """No answer in time: the outcome is unknown."""

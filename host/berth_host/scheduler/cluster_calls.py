@@ -1,6 +1,6 @@
 """The few calls that the cycles make to a cluster; the port fits them by shape, and `app` hands it over.
 
-All raise `errors.cluster.ClusterError`: ConflictError, NotFoundError, InvalidError or UnavailableError.
+All raise `errors.cluster.ClusterError`, each answer its own kind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+
+from berth_host.model.patch_type import PatchType
 
 
 class ClusterCalls(Protocol):
@@ -32,12 +34,17 @@ class ClusterCalls(Protocol):
         self,
         resource: str,
         ref: ObjectRef,
-        merge_patch: Mapping[str, Any],
+        patch: Mapping[str, Any],
         *,
+        patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a merge patch; the object as it is then."""
+        """Apply a patch; the object as it is then."""
+        ...
+
+    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
+        """Replace a whole object, or with `subresource` "status" its status; the object as it is then."""
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
@@ -50,6 +57,6 @@ class ClusterCalls(Protocol):
         """Delete the object."""
         ...
 
-    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """Write an event about `pod`."""
+    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Write an event about `pod`, in the background."""
         ...

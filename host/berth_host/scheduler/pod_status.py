@@ -87,7 +87,7 @@ class PodStatusWriter:
     async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An event about `pod`; the note is cut to 1024 bytes."""
         try:
-            await self._cluster.record_event(pod, type, reason, action, cut_note(note))
+            self._cluster.record_event(pod, type, reason, action, cut_note(note))
         except ClusterError as err:
             log.warning("pod.status_refused", pod=pod.key, reason=reason, problem=str(err))
 

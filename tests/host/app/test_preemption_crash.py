@@ -50,8 +50,9 @@ class MortalCluster(MemoryCluster):
         self,
         resource: str,
         ref: ObjectRef,
-        merge_patch: Mapping[str, Any],
+        patch: Mapping[str, Any],
         *,
+        patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
@@ -59,7 +60,8 @@ class MortalCluster(MemoryCluster):
         done = await super().patch(
             resource,
             ref,
-            merge_patch,
+            patch,
+            patch_type=patch_type,
             subresource=subresource,
             expected_resource_version=expected_resource_version,
         )
@@ -76,9 +78,10 @@ class MortalCluster(MemoryCluster):
         await super().bind(pod, node_name)
         await self._turn()
 
-    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        await self._turn()
-        await super().record_event(pod, type, reason, action, note)
+    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        if self.is_dead:
+            raise asyncio.CancelledError
+        super().record_event(pod, type, reason, action, note)
 
 
 def a_host(server: ApiServer, seed: int, *, in_a_row: bool = False) -> tuple[Host, MortalCluster]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -18,6 +18,7 @@ from berth_sdk.pod import Pod
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S, EventRecord, WatchEvent, WatchHandler
 from berth_host.model.clock import Clock
+from berth_host.model.patch_type import PatchType
 
 
 class MemoryCluster:
@@ -28,8 +29,9 @@ class MemoryCluster:
     def __init__(self, clock: Clock, server: ApiServer | None = None) -> None:
         self.server = server if server is not None else ApiServer(clock)
         self._deliveries: list[_Delivery] = []
+        self._is_cut = False
 
-    async def start(self, handler: WatchHandler) -> None:
+    async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
         """Hand over what is there, return, and go on handing over what changes."""
         delivery = _Delivery(handler)
         self._deliveries.append(delivery)
@@ -37,6 +39,13 @@ class MemoryCluster:
             delivery.push(WatchEvent(obj.kind, None, obj))
         delivery.unsubscribe = self.server.store.subscribe(delivery.push)
         await delivery.caught_up()
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Hand over these resources too."""
+
+    def cut(self) -> None:
+        """Take no call any more."""
+        self._is_cut = True
 
     async def stop(self) -> None:
         """Nothing is handed over any more."""
@@ -61,19 +70,24 @@ class MemoryCluster:
         self,
         resource: str,
         ref: ObjectRef,
-        merge_patch: Mapping[str, Any],
+        patch: Mapping[str, Any],
         *,
+        patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a JSON merge patch."""
+        """Apply a patch."""
         return self.server.patch(
             resource,
             ref,
-            merge_patch,
+            patch,
             subresource=subresource,
             expected_resource_version=expected_resource_version,
         )
+
+    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
+        """Replace a whole object, or its status."""
+        return self.server.update(content, subresource=subresource)
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
         """Make an object."""
@@ -83,7 +97,7 @@ class MemoryCluster:
         """Delete an object."""
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
 
-    async def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """Keep an event about a pod, in the name of the pod's scheduler."""
         self.server.events.add(
             EventRecord(
@@ -96,7 +110,7 @@ class MemoryCluster:
             )
         )
 
-    async def create_event(self, event: EventRecord) -> None:
+    def create_event(self, event: EventRecord) -> None:
         """Keep an event."""
         self.server.events.add(event)
 

@@ -35,20 +35,20 @@ async def test_start_returns_once_everything_there_was_handed_over(cluster: Memo
     for i in range(3 * MAX_EVENTS_PER_TURN):
         cluster.server.create(pod_object(f"pod-{i}"))
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     assert names(seen) == ["default", "a", *(f"pod-{i}" for i in range(3 * MAX_EVENTS_PER_TURN))]
     assert all(event.old is None for event in seen)
 
 
 async def test_start_of_an_empty_cluster_returns(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     assert seen == []
 
 
 async def test_change_comes_back_later_not_inside_the_call(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     pod = cluster.server.create(pod_object("web"))
     await cluster.bind(pod.ref, "a")
     assert seen == []
@@ -69,7 +69,7 @@ async def test_one_turn_hands_over_a_few_changes_only(
 ) -> None:
     monkeypatch.setattr(cluster_module, "MAX_TURN_S", 60.0)
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     for i in range(2 * MAX_EVENTS_PER_TURN + 1):
         cluster.server.create(node_object(f"node-{i}"))
     counts = []
@@ -84,7 +84,7 @@ async def test_a_turn_ends_when_its_time_is_over(
 ) -> None:
     monkeypatch.setattr(cluster_module, "MAX_TURN_S", 0.0)
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     for name in "abc":
         cluster.server.create(node_object(name))
     counts = []
@@ -106,7 +106,7 @@ async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryClu
             raise ValueError(name)
         seen.append(name)
 
-    await cluster.start(handler)
+    await cluster.start(handler, ())
     for name in "abc":
         cluster.server.create(node_object(name))
     # How many changes a turn of the loop takes depends on how busy the machine is.
@@ -118,7 +118,7 @@ async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryClu
 
 async def test_nothing_is_handed_over_after_stop(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append)
+    await cluster.start(seen.append, ())
     cluster.server.create(node_object("a"))
     await cluster.stop()
     cluster.server.create(node_object("b"))
@@ -141,8 +141,8 @@ async def test_calls_answer_as_the_server_does(cluster: MemoryCluster) -> None:
 async def test_events_carry_the_pods_scheduler_and_are_found_by_reason(cluster: MemoryCluster) -> None:
     source = cluster.server.create(pod_object("web", schedulerName="mine"))
     pod = Pod.from_object(KubeObject.of(source.parsed))
-    await cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "first")
-    await cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "second")
+    cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "first")
+    cluster.record_event(pod, "Warning", "FailedScheduling", "Scheduling", "second")
     latest = cluster.server.events.latest("FailedScheduling", "default/web")
     assert latest is not None
     assert (latest.note, latest.reporter) == ("second", "mine")
