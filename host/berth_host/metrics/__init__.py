@@ -1,1 +1,7 @@
-"""What the host counts and measures. A leaf: everybody may write here, nobody is asked from here."""
+"""What the host counts and measures. The lowest layer: who does the work writes here, `endpoints` shows it.
+
+families.py           every family's name, type, labels, buckets
+series.py             the light counters and histograms that are written on the way of a pod
+scheduler_metrics.py  all of the scheduler's series in one object
+exposition.py         families and series -> the Prometheus text
+"""

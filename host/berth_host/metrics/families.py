@@ -1,0 +1,452 @@
+"""Every metric family: name, type, stability, labels, buckets. Those of kube-scheduler, then berth's own.
+
+Names, labels and buckets are those that kube-scheduler's `/metrics` shows; dashboards made for it work.
+Source: kube-scheduler `metrics/metrics.go`, component-base `metrics/prometheus/restclient`, v1.36, as
+recorded from its `/metrics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """A family's type, as its TYPE line says it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`stability` stands in front of the help text. `buckets`: upper bounds without +Inf.
+
+    `gate`: the feature gate without which kube-scheduler does not register the family; berth has none of
+    these features, so it does not show it either.
+    """
+
+    name: str
+    kind: Kind
+    stability: str
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+    gate: str = ""
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """`count` upper bounds, each `factor` times the one before; multiplied step by step, as Go does."""
+    bounds, bound = [], start
+    for _ in range(count):
+        bounds.append(bound)
+        bound *= factor
+    return tuple(bounds)
+
+
+_ATTEMPT_S: Final = exponential(0.001, 2, 15)
+_POINT_S: Final = exponential(0.0001, 2, 12)
+_CALL_S: Final = exponential(0.00001, 1.5, 20)
+_WAIT_S: Final = exponential(0.01, 2, 20)
+_BATCH_S: Final = exponential(0.00001, 2, 12)
+_DEVICES_S: Final = exponential(0.1, 2, 14)
+_REST_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_REST_BYTES: Final = (64.0, 256.0, 512.0, *exponential(1024.0, 4, 8))
+_CERTIFICATE_AGE_S: Final = tuple(
+    float(age)
+    for age in (600, 1800, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000)
+)
+_GROUPS: Final = "GenericWorkload"
+
+
+def _counter(name: str, stability: str, labels: str, help_text: str, gate: str = "") -> Family:
+    return Family(name, Kind.COUNTER, stability, tuple(labels.split()), help_text, gate=gate)
+
+
+def _gauge(name: str, stability: str, labels: str, help_text: str, gate: str = "") -> Family:
+    return Family(name, Kind.GAUGE, stability, tuple(labels.split()), help_text, gate=gate)
+
+
+def _histogram(
+    name: str, stability: str, labels: str, buckets: tuple[float, ...], help_text: str, gate: str = ""
+) -> Family:
+    return Family(name, Kind.HISTOGRAM, stability, tuple(labels.split()), help_text, buckets, gate)
+
+
+MASTER_STATUS: Final = _gauge(
+    "leader_election_master_status", "ALPHA", "name", "1 on the replica that leads, otherwise 0."
+)
+SLOW_PATH: Final = _counter(
+    "leader_election_slowpath_total", "ALPHA", "name", "Renewals of the lock that needed a read before."
+)
+CERTIFICATE_AGE: Final = _histogram(
+    "rest_client_exec_plugin_certificate_rotation_age",
+    "ALPHA",
+    "",
+    _CERTIFICATE_AGE_S,
+    "Age in seconds of a client certificate from an exec plugin when it was replaced.",
+)
+EXEC_TTL: Final = _gauge(
+    "rest_client_exec_plugin_ttl_seconds",
+    "ALPHA",
+    "",
+    "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
+)
+RATE_LIMITER: Final = _histogram(
+    "rest_client_rate_limiter_duration_seconds",
+    "ALPHA",
+    "host verb",
+    _REST_S,
+    "Seconds that API requests waited for the client's own rate limit.",
+)
+REQUEST_DURATION: Final = _histogram(
+    "rest_client_request_duration_seconds", "ALPHA", "host verb", _REST_S, "Seconds that API requests took."
+)
+REQUEST_RETRIES: Final = _counter(
+    "rest_client_request_retries_total", "ALPHA", "code host verb", "API requests that were sent again."
+)
+REQUEST_SIZE: Final = _histogram(
+    "rest_client_request_size_bytes", "ALPHA", "host verb", _REST_BYTES, "Size of API request bodies."
+)
+REQUESTS: Final = _counter(
+    "rest_client_requests_total", "ALPHA", "code host method", "API requests by answer and method."
+)
+RESPONSE_SIZE: Final = _histogram(
+    "rest_client_response_size_bytes", "ALPHA", "host verb", _REST_BYTES, "Size of API answers."
+)
+TRANSPORTS: Final = _gauge(
+    "rest_client_transport_cache_entries", "ALPHA", "", "Sessions with the API server that are open."
+)
+TRANSPORT_ROTATIONS: Final = _counter(
+    "rest_client_transport_cert_rotation_gc_calls_total",
+    "ALPHA",
+    "",
+    "Clean-ups after client certificates that were replaced.",
+)
+TRANSPORT_CALLS: Final = _counter(
+    "rest_client_transport_create_calls_total",
+    "ALPHA",
+    "result",
+    "Sessions asked for, by whether there was one.",
+)
+ASYNC_CALL_DURATION: Final = _histogram(
+    "scheduler_async_api_call_execution_duration_seconds",
+    "ALPHA",
+    "call_type result",
+    _ATTEMPT_S,
+    "Seconds that one API call of the asynchronous dispatcher took.",
+    "SchedulerAsyncAPICalls",
+)
+ASYNC_CALLS: Final = _counter(
+    "scheduler_async_api_call_execution_total",
+    "ALPHA",
+    "call_type result",
+    "API calls of the asynchronous dispatcher.",
+    "SchedulerAsyncAPICalls",
+)
+BATCH_ATTEMPTS: Final = _counter(
+    "scheduler_batch_attempts_total",
+    "ALPHA",
+    "profile result",
+    "Attempts by what the opportunistic batch gave them; berth has none, so no attempt has a hint.",
+)
+BATCH_FLUSHED: Final = _counter(
+    "scheduler_batch_cache_flushed_total",
+    "ALPHA",
+    "profile reason",
+    "Times that the opportunistic batch was dropped.",
+)
+CACHE_SIZE: Final = _gauge(
+    "scheduler_cache_size", "ALPHA", "type", "Nodes, pods and assumed pods in the scheduler's cache."
+)
+DEVICE_ALLOCATIONS: Final = _counter(
+    "scheduler_dra_bindingconditions_allocations_total",
+    "ALPHA",
+    "driver profile status",
+    "Allocations of devices with binding conditions.",
+)
+DEVICE_WAIT: Final = _histogram(
+    "scheduler_dra_bindingconditions_wait_duration_seconds",
+    "ALPHA",
+    "driver profile status",
+    _DEVICES_S,
+    "Seconds that PreBind waited for binding conditions of devices.",
+)
+EVENT_HANDLING: Final = _histogram(
+    "scheduler_event_handling_duration_seconds",
+    "ALPHA",
+    "event",
+    _POINT_S,
+    "Seconds in which one watch event was taken over.",
+)
+EXTENSION_POINT: Final = _histogram(
+    "scheduler_framework_extension_point_duration_seconds",
+    "STABLE",
+    "extension_point profile status",
+    _POINT_S,
+    "Seconds that all plugins of one extension point took together.",
+)
+NODE_HINT: Final = _histogram(
+    "scheduler_get_node_hint_duration_seconds",
+    "ALPHA",
+    "hinted profile",
+    _BATCH_S,
+    "Seconds that the opportunistic batch took to name a node.",
+)
+GOROUTINES: Final = _gauge(
+    "scheduler_goroutines", "BETA", "operation", "Tasks at work now, by what they do: binding cycles."
+)
+IN_FLIGHT_EVENTS: Final = _gauge(
+    "scheduler_inflight_events",
+    "ALPHA",
+    "event",
+    "Events that are kept for pods in flight; PodPopped: these pods.",
+)
+PENDING_ASYNC_CALLS: Final = _gauge(
+    "scheduler_pending_async_api_calls",
+    "ALPHA",
+    "call_type",
+    "API calls that wait for the asynchronous dispatcher.",
+    "SchedulerAsyncAPICalls",
+)
+PENDING_PODS: Final = _gauge(
+    "scheduler_pending_pods",
+    "STABLE",
+    "queue",
+    "Pods that wait: in activeQ, in backoffQ, for an event that helps, or before a gate.",
+)
+PERMIT_WAIT: Final = _histogram(
+    "scheduler_permit_wait_duration_seconds",
+    "BETA",
+    "result",
+    _ATTEMPT_S,
+    "Seconds that pods waited on Permit, by how the wait ended.",
+)
+PLUGIN_EVALUATIONS: Final = _counter(
+    "scheduler_plugin_evaluation_total",
+    "BETA",
+    "extension_point plugin profile",
+    "Times that a plugin took part at PreFilter, Filter, PreScore or Score: once per attempt, for all nodes.",
+)
+PLUGIN_EXECUTION: Final = _histogram(
+    "scheduler_plugin_execution_duration_seconds",
+    "ALPHA",
+    "extension_point plugin status",
+    _CALL_S,
+    "Seconds that one plugin took for one call, in about one cycle of ten.",
+)
+AFTER_FLUSH: Final = _counter(
+    "scheduler_pod_scheduled_after_flush_total",
+    "ALPHA",
+    "",
+    "Pods that were scheduled only because they were tried without an event that helps.",
+)
+POD_ATTEMPTS: Final = _histogram(
+    "scheduler_pod_scheduling_attempts",
+    "STABLE",
+    "",
+    exponential(1.0, 2, 5),
+    "Attempts that scheduled pods needed.",
+)
+POD_SLI: Final = _histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    "BETA",
+    "attempts",
+    _WAIT_S,
+    "Seconds from a pod's first entry into activeQ to its bind, over all attempts.",
+)
+GROUP_ATTEMPTS: Final = _counter(
+    "scheduler_podgroup_schedule_attempts_total",
+    "ALPHA",
+    "profile result",
+    "Attempts to schedule a group of pods.",
+    _GROUPS,
+)
+GROUP_ALGORITHM: Final = _histogram(
+    "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+    "ALPHA",
+    "",
+    _ATTEMPT_S,
+    "Seconds to place a group of pods.",
+    _GROUPS,
+)
+GROUP_DURATION: Final = _histogram(
+    "scheduler_podgroup_scheduling_attempt_duration_seconds",
+    "ALPHA",
+    "profile result",
+    _ATTEMPT_S,
+    "Seconds that one attempt for a group of pods took.",
+    _GROUPS,
+)
+PREEMPTION_ATTEMPTS: Final = _counter(
+    "scheduler_preemption_attempts_total", "STABLE", "", "Times that DefaultPreemption looked for room."
+)
+PREEMPTION_TASK_DURATION: Final = _histogram(
+    "scheduler_preemption_goroutines_duration_seconds",
+    "ALPHA",
+    "result",
+    _WAIT_S,
+    "Seconds in which the victims of one preemption were evicted.",
+)
+PREEMPTION_TASKS: Final = _counter(
+    "scheduler_preemption_goroutines_execution_total",
+    "ALPHA",
+    "result",
+    "Preemptions whose victims were evicted in the background.",
+)
+PREEMPTION_VICTIMS: Final = _histogram(
+    "scheduler_preemption_victims", "STABLE", "", exponential(1.0, 2, 7), "Victims of one preemption."
+)
+INCOMING_PODS: Final = _counter(
+    "scheduler_queue_incoming_pods_total",
+    "STABLE",
+    "event queue",
+    "Pods that came into a queue, by what brought them there.",
+)
+HINT_DURATION: Final = _histogram(
+    "scheduler_queueing_hint_execution_duration_seconds",
+    "ALPHA",
+    "event hint plugin",
+    _CALL_S,
+    "Seconds that a plugin took to say whether an event may help.",
+)
+CLAIM_CREATES: Final = _counter(
+    "scheduler_resourceclaim_creates_total",
+    "ALPHA",
+    "status",
+    "ResourceClaims that were created for extended resources.",
+)
+ATTEMPTS: Final = _counter(
+    "scheduler_schedule_attempts_total", "STABLE", "profile result", "Attempts by how they ended."
+)
+ALGORITHM_DURATION: Final = _histogram(
+    "scheduler_scheduling_algorithm_duration_seconds",
+    "ALPHA",
+    "",
+    _ATTEMPT_S,
+    "Seconds in which a node was found for a pod: PreFilter to Score.",
+)
+ATTEMPT_DURATION: Final = _histogram(
+    "scheduler_scheduling_attempt_duration_seconds",
+    "STABLE",
+    "profile result",
+    _ATTEMPT_S,
+    "Seconds that one attempt took, its binding cycle included.",
+)
+STORE_RESULTS: Final = _histogram(
+    "scheduler_store_schedule_results_duration_seconds",
+    "ALPHA",
+    "profile",
+    _BATCH_S,
+    "Seconds in which an attempt's results were kept for the opportunistic batch.",
+)
+UNSCHEDULABLE_PODS: Final = _gauge(
+    "scheduler_unschedulable_pods",
+    "BETA",
+    "plugin profile",
+    "Pods that wait because a plugin rejected them or keeps them out, by plugin.",
+)
+VOLUME_CACHE: Final = _counter(
+    "scheduler_volume_binder_cache_requests_total", "ALPHA", "operation", "Look-ups of volumes in the cache."
+)
+VOLUME_ERRORS: Final = _counter(
+    "scheduler_volume_scheduling_stage_error_total",
+    "ALPHA",
+    "operation",
+    "Failures of a step in the scheduling of volumes.",
+)
+
+KUBE_SCHEDULER: Final[tuple[Family, ...]] = tuple(
+    family for family in list(globals().values()) if isinstance(family, Family)
+)
+
+# The cache's sizes under the names that kube-scheduler had for them before 1.36 put them into one family.
+CACHE_ASSUMED: Final = _gauge("scheduler_cache_size_assumed_pods", "ALPHA", "", "Assumed pods in the cache.")
+CACHE_PODS: Final = _gauge("scheduler_cache_size_pods", "ALPHA", "", "Pods on nodes in the cache.")
+CACHE_NODES: Final = _gauge("scheduler_cache_size_nodes", "ALPHA", "", "Nodes in the cache.")
+
+PLUGIN_CALLS: Final = _counter(
+    "berth_plugin_calls_total", "ALPHA", "plugin extension_point", "Calls of a plugin."
+)
+PLUGIN_SECONDS: Final = _counter(
+    "berth_plugin_call_seconds_total", "ALPHA", "plugin extension_point", "Seconds that these calls took."
+)
+PLUGIN_SECONDS_MAX: Final = _gauge(
+    "berth_plugin_call_seconds_max", "ALPHA", "plugin extension_point", "Seconds of the longest of them."
+)
+PLUGIN_MESSAGES: Final = _counter(
+    "berth_plugin_messages_total",
+    "ALPHA",
+    "plugin extension_point",
+    "Requests that left the process: a call whose answer was there already sent none.",
+)
+PLUGIN_BYTES_SENT: Final = _counter(
+    "berth_plugin_sent_bytes_total", "ALPHA", "plugin extension_point", "Bytes of these requests."
+)
+PLUGIN_BYTES_RECEIVED: Final = _counter(
+    "berth_plugin_received_bytes_total", "ALPHA", "plugin extension_point", "Bytes of their replies."
+)
+PLUGIN_FAILURES: Final = _counter(
+    "berth_plugin_failures_total",
+    "ALPHA",
+    "plugin extension_point kind",
+    "Calls without a usable answer, by kind: timeout, unavailable, violation and so on.",
+)
+PLUGIN_POLICIES: Final = _counter(
+    "berth_plugin_policies_total",
+    "ALPHA",
+    "plugin extension_point policy",
+    "Times that a failure policy stood in for an answer.",
+)
+PLUGIN_REPEATS: Final = _counter(
+    "berth_plugin_repeats_total", "ALPHA", "plugin extension_point", "Calls that were made a second time."
+)
+PLUGIN_OVERRUNS: Final = _counter(
+    "berth_plugin_overruns_total",
+    "ALPHA",
+    "plugin extension_point",
+    "Answers of plugins in the host that came after the deadline.",
+)
+PLUGIN_VIOLATIONS: Final = _counter(
+    "berth_plugin_violations_total", "ALPHA", "plugin", "Answers that broke the contract."
+)
+EVENTS_DROPPED: Final = _counter(
+    "berth_events_dropped_total", "ALPHA", "reason", "Events that were not written to the API server."
+)
+OBJECTS_REFUSED: Final = _counter(
+    "berth_objects_refused_total", "ALPHA", "kind", "Objects of a watch that could not be read."
+)
+WATCH_RESTARTS: Final = _counter(
+    "berth_watch_restarts_total", "ALPHA", "resource reason", "Watches that were begun anew."
+)
+
+BERTH: Final[tuple[Family, ...]] = tuple(
+    family
+    for family in list(globals().values())
+    if isinstance(family, Family) and family not in KUBE_SCHEDULER
+)
+EXPOSED: Final[tuple[Family, ...]] = tuple(
+    sorted((family for family in KUBE_SCHEDULER + BERTH if not family.gate), key=lambda family: family.name)
+)
+"""What `/metrics` can show, sorted by name."""
+
+POD_REQUEST: Final = _gauge(
+    "kube_pod_resource_request",
+    "STABLE",
+    "namespace pod node scheduler priority resource unit",
+    "What a pod requests, as the scheduler counts it.",
+)
+POD_LIMIT: Final = _gauge(
+    "kube_pod_resource_limit",
+    "STABLE",
+    "namespace pod node scheduler priority resource unit",
+    "What a pod is limited to.",
+)
+HEALTH_CHECK: Final = _gauge(
+    "kubernetes_healthcheck", "STABLE", "name type", "Whether a health check passed the last time: 1 or 0."
+)
+HEALTH_CHECKS: Final = _counter(
+    "kubernetes_healthchecks_total", "STABLE", "name type status", "Health checks made, by their result."
+)

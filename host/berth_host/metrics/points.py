@@ -1,0 +1,159 @@
+"""What the plugins of one profile take: per extension point every time, per call in one cycle of ten.
+
+Written by `framework` for every pod, so each observation is a list look-up and a bisection. Who took part
+is counted per set of plugins, and told apart by plugin only when somebody asks for the metrics.
+Source: kube-scheduler `framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences:
+Filter asks a plugin about all nodes at once, so it counts once per attempt and not once per node; and what
+was remembered from an equal pod is counted as taking part, though nobody was called.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from berth_sdk.status import Code, Status, Verdicts
+
+from berth_host.metrics.series import Histogram, Histograms, Labels
+
+SAMPLED_SHARE: Final = 0.1
+_CODES: Final = max(Code) + 1
+_MOST_SETS: Final = 1024
+_POINT_OF_CALL: Final = {"NormalizeScore": "ScoreExtensionNormalize", "SimulateFilter": "Filter"}
+
+
+class Named(Protocol):
+    """A plugin."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the profile."""
+        ...
+
+
+class PointTimer:
+    """One extension point of one profile."""
+
+    __slots__ = ("_by_code", "_family", "_point", "_profile")
+
+    def __init__(self, family: Histograms, point: str, profile: str) -> None:
+        self._family = family
+        self._point = point
+        self._profile = profile
+        self._by_code: list[Histogram | None] = [None] * _CODES
+
+    def ended(self, code: Code, started_s: float) -> None:
+        """The point, begun at `started_s` (`time.perf_counter`), came to `code`."""
+        series = self._by_code[code]
+        if series is None:
+            series = self._by_code[code] = self._family.of(self._point, self._profile, code.kube_name)
+        seconds = time.perf_counter() - started_s
+        series.counts[bisect_left(series.bounds, seconds)] += 1
+        series.total += seconds
+
+
+class TakingPart:
+    """How often which plugins took part at one extension point of one profile."""
+
+    __slots__ = ("_counts", "_folded", "_point", "_profile")
+
+    def __init__(self, point: str, profile: str) -> None:
+        self._point = point
+        self._profile = profile
+        # By the identity of the tuple, which callers share between pods; kept, so that no other gets it.
+        self._counts: dict[int, list[Any]] = {}
+        self._folded: Counter[str] = Counter()
+
+    def count(self, plugins: Sequence[Named]) -> None:
+        """All of these took part in one attempt."""
+        entry = self._counts.get(id(plugins))
+        if entry is None:
+            if len(self._counts) >= _MOST_SETS:
+                self._fold()
+            entry = self._counts[id(plugins)] = [plugins, 0]
+        entry[1] += 1
+
+    def left_out(self, plugin: str) -> None:
+        """It was among those counted, and had nothing to do after all."""
+        self._folded[plugin] -= 1
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._counts.clear()
+        self._folded.clear()
+
+    def values(self) -> Iterator[tuple[Labels, float]]:
+        """(extension point, plugin, profile) and how often."""
+        self._fold()
+        for plugin, count in self._folded.items():
+            if count > 0:
+                yield (self._point, plugin, self._profile), count
+
+    def _fold(self) -> None:
+        for plugins, count in self._counts.values():
+            for plugin in plugins:
+                self._folded[plugin.name] += count
+        self._counts.clear()
+
+
+class CallSampler:
+    """Single calls of plugins, in the cycles that it was given to."""
+
+    def __init__(self, family: Histograms) -> None:
+        self._family = family
+
+    def called(self, plugin: str, call: str, seconds: float, answer: object) -> None:
+        """`plugin` took so long for `call` (as in the contract) and said `answer`; None: it failed."""
+        code = Code.ERROR if answer is None else _code_of(answer)
+        self._family.of(_POINT_OF_CALL.get(call, call), plugin, code.kube_name).observe(seconds)
+
+
+class PointTimes:
+    """All that is measured about the plugins of one profile."""
+
+    def __init__(self, times: Histograms, calls: Histograms, profile: str) -> None:
+        def timer(point: str) -> PointTimer:
+            return PointTimer(times, point, profile)
+
+        self.pre_enqueue = timer("PreEnqueue")
+        self.pre_filter = timer("PreFilter")
+        self.filter = timer("Filter")
+        self.post_filter = timer("PostFilter")
+        self.pre_score = timer("PreScore")
+        self.score = timer("Score")
+        self.reserve = timer("Reserve")
+        self.unreserve = timer("Unreserve")
+        self.permit = timer("Permit")
+        self.pre_bind_pre_flight = timer("PreBindPreFlight")
+        self.pre_bind = timer("PreBind")
+        self.bind = timer("Bind")
+        self.post_bind = timer("PostBind")
+        self.asked_pre_filter = TakingPart("PreFilter", profile)
+        self.asked_filter = TakingPart("Filter", profile)
+        self.asked_pre_score = TakingPart("PreScore", profile)
+        self.asked_score = TakingPart("Score", profile)
+        self._sampler = CallSampler(calls)
+
+    @property
+    def taking_part(self) -> tuple[TakingPart, ...]:
+        """The four points at which taking part is counted."""
+        return self.asked_pre_filter, self.asked_filter, self.asked_pre_score, self.asked_score
+
+    def sampler(self) -> CallSampler | None:
+        """Who is told of the calls of a cycle that begins: somebody in one cycle of ten, by chance."""
+        return self._sampler if random.random() < SAMPLED_SHARE else None
+
+
+def _code_of(answer: object) -> Code:
+    """The code of a plugin's answer; of verdicts that of the first rejection, if there is any."""
+    if isinstance(answer, Status):
+        return answer.code
+    verdicts = answer if isinstance(answer, Verdicts) else getattr(answer, "verdicts", None)
+    if isinstance(verdicts, Verdicts):
+        return next((one.code for one in verdicts.statuses if not one.is_success), Code.SUCCESS)
+    status = getattr(answer, "status", None)
+    return status.code if isinstance(status, Status) else Code.SUCCESS

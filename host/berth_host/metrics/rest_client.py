@@ -1,0 +1,86 @@
+"""What requests to the API server took: written by who sends them (`cluster.kube`), shown as rest_client_*.
+
+Source: component-base `metrics/prometheus/restclient/metrics.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from berth_host.metrics import families
+from berth_host.metrics.series import Counters, Histogram, Histograms, Readings
+
+
+class RestClientMetrics:
+    """`host`: `name:port` of the API server; `verb`: the HTTP method."""
+
+    def __init__(self) -> None:
+        self.rate_limiter = Histograms(families.RATE_LIMITER)
+        self.durations = Histograms(families.REQUEST_DURATION)
+        self.request_sizes = Histograms(families.REQUEST_SIZE)
+        self.response_sizes = Histograms(families.RESPONSE_SIZE)
+        self.requests = Counters(families.REQUESTS)
+        self.retries = Counters(families.REQUEST_RETRIES)
+        self.transport_calls = Counters(families.TRANSPORT_CALLS)
+        self.certificate_ages = Histograms(families.CERTIFICATE_AGE)
+        self.rotations = Counters(families.TRANSPORT_ROTATIONS)
+        self.transport_count = 0
+        """Sessions that are open."""
+        self.exec_ttl_s = math.inf
+        """Seconds until the exec plugin's certificate expires."""
+        self._known: dict[tuple[str, str], tuple[Histogram, Histogram, Histogram]] = {}
+
+    def request_ended(
+        self,
+        host: str,
+        verb: str,
+        *,
+        code: int,
+        seconds: float,
+        sent_bytes: int = 0,
+        received_bytes: int = 0,
+    ) -> None:
+        """A request was answered; `code` 0: it was not, and the family says `<error>`."""
+        known = self._known.get((host, verb))
+        if known is None:
+            known = self._known[host, verb] = (
+                self.durations.of(host, verb),
+                self.request_sizes.of(host, verb),
+                self.response_sizes.of(host, verb),
+            )
+        duration, request_size, response_size = known
+        duration.observe(seconds)
+        if code:
+            request_size.observe(sent_bytes)
+            response_size.observe(received_bytes)
+        self.requests.add((str(code) if code else "<error>", host, verb))
+
+    def waited(self, host: str, verb: str, seconds: float) -> None:
+        """A request waited so long for its turn under qps and burst."""
+        self.rate_limiter.of(host, verb).observe(seconds)
+
+    def retried(self, host: str, verb: str, code: int) -> None:
+        """A request is sent again after this answer."""
+        self.retries.add((str(code) if code else "<error>", host, verb))
+
+    def transport_used(self, *, made: bool) -> None:
+        """A session was asked for; `made`: it had to be made."""
+        self.transport_calls.add(("miss" if made else "hit",))
+
+    @property
+    def sources(self) -> Iterable[Histograms | Counters | Readings]:
+        """All families."""
+        return (
+            self.rate_limiter,
+            self.durations,
+            self.request_sizes,
+            self.response_sizes,
+            self.requests,
+            self.retries,
+            self.transport_calls,
+            self.certificate_ages,
+            self.rotations,
+            Readings(families.TRANSPORTS, lambda: [((), self.transport_count)]),
+            Readings(families.EXEC_TTL, lambda: [((), self.exec_ttl_s)]),
+        )

@@ -1,0 +1,150 @@
+"""`SchedulerMetrics`: all that the scheduler counts and measures. One per process, shared by its hosts.
+
+Parts take the series they write (`points(profile)` for a Framework, `preemption` for evictions,
+`rest_client` for the adapter of a real cluster); sizes of queue and cache stand with their owners, who are
+asked when somebody wants the metrics (`read`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from berth_host.metrics import families
+from berth_host.metrics.families import Family
+from berth_host.metrics.points import PointTimes
+from berth_host.metrics.rest_client import RestClientMetrics
+from berth_host.metrics.series import Counters, Histogram, Histograms, Labels, Readings, Values
+
+Source = Histograms | Counters | Readings
+_LAST_ATTEMPTS = 15
+
+
+class PreemptionMetrics:
+    """What evictions report."""
+
+    def __init__(self) -> None:
+        self.victims = Histograms(families.PREEMPTION_VICTIMS)
+        self.durations = Histograms(families.PREEMPTION_TASK_DURATION)
+        self.tasks = Counters(families.PREEMPTION_TASKS)
+
+    def begun(self, victims: int) -> float:
+        """A node was chosen whose `victims` have to go. The moment, for `ended`."""
+        self.victims.of().observe(victims)
+        return time.perf_counter()
+
+    def ended(self, started_s: float, *, failed: bool) -> None:
+        """The victims are evicted, or that failed."""
+        result = "error" if failed else "success"
+        self.durations.of(result).observe(time.perf_counter() - started_s)
+        self.tasks.add((result,))
+
+
+class SchedulerMetrics:
+    """The series by what they are about; `sources` lists every one of them."""
+
+    def __init__(self) -> None:
+        self.attempt_durations = Histograms(families.ATTEMPT_DURATION)
+        self.algorithm_durations = Histograms(families.ALGORITHM_DURATION)
+        self.pod_attempts = Histograms(families.POD_ATTEMPTS)
+        self.pod_sli = Histograms(families.POD_SLI)
+        self.after_flush = Counters(families.AFTER_FLUSH)
+        self.point_durations = Histograms(families.EXTENSION_POINT)
+        self.plugin_durations = Histograms(families.PLUGIN_EXECUTION)
+        self.permit_waits = Histograms(families.PERMIT_WAIT)
+        self.incoming_pods = Counters(families.INCOMING_PODS)
+        self.hint_durations = Histograms(families.HINT_DURATION)
+        self.event_durations = Histograms(families.EVENT_HANDLING)
+        self.events_dropped = Counters(families.EVENTS_DROPPED)
+        self.objects_refused = Counters(families.OBJECTS_REFUSED)
+        self.watch_restarts = Counters(families.WATCH_RESTARTS)
+        self.volume_errors = Counters(families.VOLUME_ERRORS)
+        self.preemption = PreemptionMetrics()
+        self.rest_client = RestClientMetrics()
+        self._points: dict[str, PointTimes] = {}
+        self._readings: dict[str, Readings] = {}
+        self._sli_by_attempts: list[Histogram | None] = [None] * (_LAST_ATTEMPTS + 1)
+        self.read(families.ATTEMPTS, self._attempts)
+        self.read(families.PLUGIN_EVALUATIONS, self._taking_part)
+        self.read(families.BATCH_ATTEMPTS, self._without_batch)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def points(self, profile: str) -> PointTimes:
+        """What the plugins of `profile` take; the same object every time."""
+        found = self._points.get(profile)
+        if found is None:
+            found = self._points[profile] = PointTimes(self.point_durations, self.plugin_durations, profile)
+        return found
+
+    def scheduled(self, attempts: int, since_first_s: float | None) -> None:
+        """A pod was bound after so many attempts, so many seconds after it first came into activeQ."""
+        self.pod_attempts.of().observe(attempts)
+        if since_first_s is None:
+            return
+        index = min(attempts, _LAST_ATTEMPTS)
+        series = self._sli_by_attempts[index]
+        if series is None:
+            label = f"{_LAST_ATTEMPTS}+" if index == _LAST_ATTEMPTS else str(attempts)
+            series = self._sli_by_attempts[index] = self.pod_sli.of(label)
+        series.observe(since_first_s)
+
+    def read(self, family: Family, values: Callable[[], Values]) -> None:
+        """Show what `values` answers whenever somebody asks; the last one given for a family counts."""
+        self._readings[family.name] = Readings(family, values)
+
+    # --- showing -------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> Iterable[Source]:
+        """Everything that can be shown, in any order, one per family."""
+        preemption = self.preemption
+        return (
+            self.attempt_durations,
+            self.algorithm_durations,
+            self.pod_attempts,
+            self.pod_sli,
+            self.after_flush,
+            self.point_durations,
+            self.plugin_durations,
+            self.permit_waits,
+            self.incoming_pods,
+            self.hint_durations,
+            self.event_durations,
+            self.events_dropped,
+            self.objects_refused,
+            self.watch_restarts,
+            self.volume_errors,
+            preemption.victims,
+            preemption.durations,
+            preemption.tasks,
+            *self.rest_client.sources,
+            *self._readings.values(),
+        )
+
+    def clear(self) -> None:
+        """Begin anew, as `DELETE /metrics` wants it; what is read elsewhere counts from here on."""
+        for source in self.sources:
+            if isinstance(source, Readings) and source.family is families.PLUGIN_EVALUATIONS:
+                continue
+            source.clear()
+        for points in self._points.values():
+            for part in points.taking_part:
+                part.clear()
+
+    # --- what follows from the rest --------------------------------------------------------------
+
+    def _attempts(self) -> Iterator[tuple[Labels, float]]:
+        """Every attempt's duration is observed, so there are as many."""
+        return ((labels, series.count) for labels, series in self.attempt_durations.items())
+
+    def _taking_part(self) -> Iterator[tuple[Labels, float]]:
+        for points in self._points.values():
+            for part in points.taking_part:
+                yield from part.values()
+
+    def _without_batch(self) -> Iterator[tuple[Labels, float]]:
+        by_profile: dict[str, int] = {}
+        for (profile, _), series in self.attempt_durations.items():
+            by_profile[profile] = by_profile.get(profile, 0) + series.count
+        return (((profile, "no_hint"), count) for profile, count in by_profile.items())
