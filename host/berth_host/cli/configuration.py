@@ -1,7 +1,7 @@
 """A configuration file as a command names it -> LoadedConfiguration, with all plugins that can be found.
 
-Called by `simulation`. Which points a foreign plugin in process has is read from its class; for one in
-another process the file says it.
+Called by `simulation` and `scheduler`. Which points a foreign plugin in process has is read from its class;
+for one in another process the file says it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,51 @@ from berth_host.app.registry import ClassRegistry, load_class, points_of_class
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.loading import default_configuration, load_berth_configuration, load_configuration
+from berth_host.config.overrides import NO_OVERRIDES, Overrides
 
 NO_EXTENDERS: Final = "HTTP extenders are not in this release: remove extenders from the configuration"
 
 
 def load(
-    path: str | None, plugins: Mapping[str, type] | None = None, *, convert_older: bool = True
+    path: str | None,
+    plugins: Mapping[str, type] | None = None,
+    *,
+    convert_older: bool = True,
+    feature_gates: Mapping[str, bool] | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> LoadedConfiguration:
     """The configuration at `path`, or the default one; `plugins` are the program's own.
 
     `convert_older`: one of an older version is converted to v1, with warnings, and not refused.
-    Raises ConfigurationError and PluginLoadError.
+    `feature_gates` and `overrides`: what the command line says. Raises ConfigurationError and
+    PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
     if path is None:
-        return default_configuration(registered=registered)
+        return default_configuration(
+            registered=registered, feature_gates=feature_gates or {}, overrides=overrides
+        )
     text = _read(path)
     registered |= _points_in_process(text, path)
-    return load_configuration(text, source=path, registered=registered, convert_older=convert_older)
+    return load_configuration(
+        text,
+        source=path,
+        registered=registered,
+        convert_older=convert_older,
+        feature_gates=feature_gates or {},
+        overrides=overrides,
+    )
 
 
 def for_simulation(
     path: str | None, plugins: Mapping[str, type] | None = None, *, convert_older: bool = True
 ) -> LoadedConfiguration:
     """As `load`, and nothing in it that a simulation would have to ignore."""
-    loaded = load(path, plugins, convert_older=convert_older)
+    return without_extenders(load(path, plugins, convert_older=convert_older), path)
+
+
+def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedConfiguration:
+    """The configuration itself. Raises ConfigurationError where it has what no release does yet."""
     if loaded.scheduler.extenders:
         raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
     return loaded

@@ -26,6 +26,7 @@ from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
 from berth_host.config.older.conversion import convert, form_of, is_older
 from berth_host.config.older.rows import Form
+from berth_host.config.overrides import NO_OVERRIDES, Overrides
 from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError
@@ -46,13 +47,15 @@ def load_configuration(
     feature_gates: Mapping[str, bool] = _NO_GATES,
     berth: BerthConfiguration | None = None,
     convert_older: bool = False,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> LoadedConfiguration:
     """Load a whole file. `source` is its name in messages.
 
     `convert_older`: a document of an older version is converted to v1, with warnings; otherwise it is
     refused, as kube-scheduler 1.36 does. `registered`: plugins beside the default ones, by name, with the
     points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
-    from another file. Raises ConfigurationError, and ValueError for a registered point that does not exist.
+    from another file; `overrides`: what a command line says in place of the file. Raises ConfigurationError,
+    and ValueError for a registered point that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
     documents = _read(text, source, convert_older=convert_older)
@@ -66,7 +69,14 @@ def load_configuration(
         return _load(
             replace(documents, scheduler=root),
             form,
-            _Given(source=source, registered=registered, gates=gates, berth=berth, warnings=warnings),
+            _Given(
+                source=source,
+                registered=registered,
+                gates=gates,
+                berth=berth,
+                warnings=warnings,
+                overrides=overrides,
+            ),
         )
     except ConfigurationError as err:
         if form is not None:
@@ -76,7 +86,7 @@ def load_configuration(
 
 def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfiguration:
     source, gates, berth = given.source, given.gates, given.berth
-    defaulted = _decode_and_validate(documents, gates, source)
+    defaulted = _decode_and_validate(documents, given)
     own = decode_berth(documents.berth, source=source) if documents.berth is not None else None
     if own is not None and berth is not None:
         message = "a BerthConfiguration is given here and in another file"
@@ -100,11 +110,17 @@ def default_configuration(
     registered: Mapping[str, frozenset[str]] = _NO_PLUGINS,
     feature_gates: Mapping[str, bool] = _NO_GATES,
     berth: BerthConfiguration | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> LoadedConfiguration:
     """What an empty KubeSchedulerConfiguration means: one profile, all default plugins."""
     text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     return load_configuration(
-        text, source=_DEFAULT_SOURCE, registered=registered, feature_gates=feature_gates, berth=berth
+        text,
+        source=_DEFAULT_SOURCE,
+        registered=registered,
+        feature_gates=feature_gates,
+        berth=berth,
+        overrides=overrides,
     )
 
 
@@ -124,18 +140,21 @@ def _read(text: str, source: str, *, convert_older: bool = False) -> Documents:
         raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=source) from err
 
 
-def _decode_and_validate(documents: Documents, gates: FeatureGates, source: str) -> DefaultedScheduler:
-    root = documents.scheduler
+def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedScheduler:
+    root, gates = documents.scheduler, given.gates
     if root is None:
         config = KubeSchedulerConfigurationV1(kind=KIND, api_version=API_VERSION)
-        return apply_defaults(DecodedScheduler(config=config, plugin_config=()), gates)
-    decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=source)
+        decoded = DecodedScheduler(config=config, plugin_config=())
+    else:
+        decoded = decode_scheduler(root, is_yaml=documents.is_yaml, source=given.source)
     defaulted = apply_defaults(decoded, gates)
+    defaulted = replace(defaulted, config=given.overrides.applied(defaulted.config))
     findings = [
-        finding.at_line(root.line_of(finding.field)) for finding in check_configuration(defaulted, gates)
+        finding if root is None else finding.at_line(root.line_of(finding.field))
+        for finding in check_configuration(defaulted, gates)
     ]
     if findings:
-        raise ConfigurationError("validation", findings, source=source)
+        raise ConfigurationError("validation", findings, source=given.source)
     return defaulted
 
 
@@ -148,6 +167,7 @@ class _Given:
     gates: FeatureGates
     berth: BerthConfiguration | None
     warnings: tuple[str, ...]
+    overrides: Overrides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

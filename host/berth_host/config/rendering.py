@@ -1,14 +1,24 @@
-"""The JSON shapes of `berth check-config -o json`, which the parity replay compares with as well."""
+"""The JSON shapes of `berth check-config -o json`, which the parity replay compares with as well.
+
+And the completed document, as the endpoint `/configz` and `berth scheduler --write-config-to` show it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from berth_host.config.configuration import LoadedConfiguration, PluginConfig, ResolvedProfile
 from berth_host.config.default_plugins import WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.profiles.expansion import EnabledPlugin
 from berth_host.config.source.node import Json
+
+_PLUGIN_SETS: Final = (
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
+    *("permit", "preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore"),
+)
+"""In the order of the fields of kube-scheduler's type."""
 
 
 def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
@@ -22,6 +32,24 @@ def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
     if loaded.converted_from is not None:
         result["converted"] = dict(loaded.document)
     return result
+
+
+def completed_document(loaded: LoadedConfiguration) -> dict[str, Json]:
+    """The first document with everything filled in: what `/configz` shows and `--write-config-to` writes."""
+    document = dict(loaded.scheduler_json)
+    extenders = document.pop("extenders", None)
+    document["profiles"] = [_completed_profile(profile) for profile in loaded.profiles]
+    if extenders:
+        document["extenders"] = extenders
+    return {"kind": document.pop("kind"), "apiVersion": document.pop("apiVersion"), **document}
+
+
+def _completed_profile(profile: ResolvedProfile) -> Json:
+    sets: dict[str, Json] = {point: profile.merged_plugins.get(point, {}) for point in _PLUGIN_SETS}
+    shown: dict[str, Json] = {"schedulerName": profile.scheduler_name}
+    if profile.percentage_of_nodes_to_score is not None:
+        shown["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
+    return {**shown, "plugins": sets, "pluginConfig": _plugin_config_to_json(profile.plugin_config)}
 
 
 def profile_to_json(profile: ResolvedProfile) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import yaml
 
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.rendering import completed_document
 from berth_host.config.source.node import Json
 from berth_host.config.source.scalars import resolve_word
 
@@ -34,6 +35,12 @@ def document_text(loaded: LoadedConfiguration) -> str:
 def file_text(loaded: LoadedConfiguration) -> str:
     """The whole file: the first document, and berth's own after it if there is one."""
     text = document_text(loaded)
+    return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
+
+
+def completed_text(loaded: LoadedConfiguration) -> str:
+    """The whole file with every default in it, and berth's own document after it if there is one."""
+    text = _dumped(completed_document(loaded))
     return text if loaded.berth_document is None else f"{text}---\n{_dumped(loaded.berth_document)}"
 
 

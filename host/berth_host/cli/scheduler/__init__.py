@@ -1,0 +1,1 @@
+"""`berth scheduler`: the flags, what they make of the configuration, and what bad input is told."""

@@ -1,0 +1,75 @@
+"""Flags -> the LoadedConfiguration that the scheduler runs with. Called by `command` at start and at HUP.
+
+Without --config the deprecated flags and those of the leader election change the defaults; with it only
+the latter change the file. Source: `cmd/kube-scheduler/app/options/options.go` (ApplyTo), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_host.cli import configuration
+from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, gate_values
+from berth_host.cli.scheduler.flags import FLAGS
+from berth_host.cli.scheduler.parsing import ParsedFlags
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.overrides import Overrides
+
+_LEADER_ELECTION: Final = {
+    "leader-elect": "leader_elect",
+    "leader-elect-lease-duration": "lease_duration",
+    "leader-elect-renew-deadline": "renew_deadline",
+    "leader-elect-retry-period": "retry_period",
+    "leader-elect-resource-lock": "resource_lock",
+    "leader-elect-resource-name": "resource_name",
+    "leader-elect-resource-namespace": "resource_namespace",
+}
+_CLIENT_CONNECTION: Final = {
+    "kubeconfig": "kubeconfig",
+    "kube-api-content-type": "content_type",
+    "kube-api-qps": "qps",
+    "kube-api-burst": "burst",
+}
+_TOP: Final = {"profiling": "enable_profiling", "contention-profiling": "enable_contention_profiling"}
+_NS_PER_S: Final = 1_000_000_000
+
+
+def loaded(flags: ParsedFlags, plugins: Mapping[str, type]) -> LoadedConfiguration:
+    """Read and complete the configuration; `plugins` are the program's own.
+
+    Raises ConfigurationError and PluginLoadError.
+    """
+    path = flags.text("config") or None
+    result = configuration.load(
+        path,
+        plugins,
+        convert_older=not flags.is_on("no-convert"),
+        feature_gates=gate_values(flags.texts("feature-gates")),
+        overrides=overrides(flags),
+    )
+    return configuration.without_extenders(result, path)
+
+
+def overrides(flags: ParsedFlags) -> Overrides:
+    """What the command line says in place of the file, or of the defaults."""
+    leader_election = _given(flags, _LEADER_ELECTION)
+    if flags.text("config"):
+        return Overrides(leader_election=leader_election)
+    return Overrides(
+        leader_election=leader_election,
+        client_connection=_given(flags, _CLIENT_CONNECTION),
+        top=_given(flags, _TOP),
+    )
+
+
+def _given(flags: ParsedFlags, attributes: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        attribute: _as_in_document(FLAGS[name].kind, flags.value(name))
+        for name, attribute in attributes.items()
+        if flags.is_given(name)
+    }
+
+
+def _as_in_document(kind: FlagKind, value: Value) -> Value:
+    return round(value * _NS_PER_S) if kind is DURATION and isinstance(value, float) else value

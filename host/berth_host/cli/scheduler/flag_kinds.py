@@ -1,0 +1,100 @@
+"""The kinds of values that flags have, each with the way its text is read.
+
+Used by the table in `flags` and by `parsing`. Durations become seconds. Source: `github.com/spf13/pflag`,
+`k8s.io/component-base/cli/flag`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.decoding.duration import parse_duration
+
+_SECOND_NS: Final = 1_000_000_000
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+MAX_INT32: Final = 2**31 - 1
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagKind:
+    """How a value is written and read. `read` raises ValueError with what is wanted.
+
+    `adds`: given again, it adds to what was given before. `without_value`: what the bare flag means; None:
+    it needs a value.
+    """
+
+    metavar: str
+    read: Callable[[str], Value]
+    adds: bool = False
+    without_value: Value | None = None
+
+
+def _bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("want true or false")
+
+
+def _version(text: str) -> bool:
+    return True if text == "raw" else _bool(text)
+
+
+def _int(text: str) -> int:
+    try:
+        number = int(text, 10)
+    except ValueError:
+        raise ValueError("want a whole number") from None
+    if not -MAX_INT32 - 1 <= number <= MAX_INT32:
+        raise ValueError(f"want a whole number up to {MAX_INT32}")
+    return number
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("want a number") from None
+
+
+def _seconds(text: str) -> float:
+    return parse_duration(text) / _SECOND_NS
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _gates(text: str) -> tuple[str, ...]:
+    gates = _texts(text)
+    for gate in gates:
+        name, equals, value = (part.strip() for part in gate.partition("="))
+        if not equals:
+            raise ValueError(f"missing bool value for {name}: want {name}=true or {name}=false")
+        if value not in _TRUE | _FALSE:
+            raise ValueError(f"invalid value of {name}={value}: want true or false")
+    return gates
+
+
+BOOL: Final = FlagKind("[=true|false]", _bool, without_value=True)
+VERSION: Final = FlagKind("", _version, without_value=True)
+INT: Final = FlagKind("INTEGER", _int)
+FLOAT: Final = FlagKind("NUMBER", _float)
+DURATION: Final = FlagKind("DURATION", _seconds)
+STRING: Final = FlagKind("TEXT", str)
+FILE: Final = FlagKind("FILE", str)
+FOLDER: Final = FlagKind("DIR", str)
+STRINGS: Final = FlagKind("TEXT,...", _texts, adds=True)
+GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True)
+
+
+def gate_values(gates: tuple[str, ...]) -> dict[str, bool]:
+    """`Name=true` texts, as read by GATES, by name; the last one counts."""
+    split = (gate.partition("=") for gate in gates)
+    return {name.strip(): value.strip() in _TRUE for name, _, value in split}

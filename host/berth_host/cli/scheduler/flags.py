@@ -1,0 +1,188 @@
+"""The flags of `berth scheduler`, one row each: kube-scheduler's, and the few that are berth's own.
+
+Read by `parsing` (the command line), `command` (the help text and its reference page) and `flagz` of the
+endpoints. Names, defaults and sections are kube-scheduler 1.36's; the words are ours.
+Source: `cmd/kube-scheduler/app/options`, `k8s.io/apiserver/pkg/server/options`, `k8s.io/component-base/logs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from berth_host.cli.scheduler.flag_kinds import (
+    BOOL,
+    DURATION,
+    FILE,
+    FLOAT,
+    FOLDER,
+    GATES,
+    INT,
+    STRING,
+    STRINGS,
+    VERSION,
+    FlagKind,
+    Value,
+)
+
+
+class Standing(StrEnum):
+    """What giving a flag is worth."""
+
+    IN_EFFECT = ""
+    DEPRECATED = "deprecated"
+    """Does what it says, and a warning."""
+    WITHOUT_EFFECT = "without effect"
+    """Taken, so that a command line of kube-scheduler's works, with a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. `without_config`: it is ignored when --config is given."""
+
+    name: str
+    kind: FlagKind
+    default: Value
+    help: str
+    standing: Standing = Standing.IN_EFFECT
+    shorthand: str = ""
+    without_config: bool = False
+
+
+def _deprecated(name: str, kind: FlagKind, default: Value, help_text: str) -> Flag:
+    return Flag(name, kind, default, help_text, Standing.DEPRECATED, without_config=True)
+
+
+def _ignored(name: str, kind: FlagKind, default: Value) -> Flag:
+    return Flag(name, kind, default, "Taken for kube-scheduler's sake.", Standing.WITHOUT_EFFECT)
+
+
+_MISC: Final = (
+    Flag("config", FILE, "", "KubeSchedulerConfiguration, with or without berth's own document."),
+    Flag("master", STRING, "", "Address of the API server; beats the one in the kubeconfig."),
+    Flag("write-config-to", FILE, "", "Write the completed configuration to this file, and exit."),
+    Flag("no-convert", BOOL, False, "Refuse older configurations, as kube-scheduler 1.36 does. berth's own."),
+)
+
+LEADER_ELECTION: Final = (
+    Flag("leader-elect", BOOL, True, "Schedule only while this replica holds the Lease."),
+    Flag("leader-elect-lease-duration", DURATION, 15.0, "Replicas wait so long before they take over."),
+    Flag("leader-elect-renew-deadline", DURATION, 10.0, "A leader that cannot renew for so long gives up."),
+    Flag("leader-elect-retry-period", DURATION, 2.0, "Time between two tries to get or to renew the Lease."),
+    Flag("leader-elect-resource-lock", STRING, "leases", "Kind of the lock: leases."),
+    Flag("leader-elect-resource-name", STRING, "kube-scheduler", "Name of the Lease."),
+    Flag("leader-elect-resource-namespace", STRING, "kube-system", "Namespace of the Lease."),
+)
+
+_SECURE_SERVING: Final = (
+    Flag("bind-address", STRING, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
+    Flag("secure-port", INT, 10259, "HTTPS port of the endpoints; 0: no endpoints."),
+    Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; made if absent."),
+    Flag("tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; else one is made."),
+    Flag("tls-private-key-file", FILE, "", "The key that belongs to --tls-cert-file."),
+    Flag("tls-min-version", STRING, "", "VersionTLS12 or VersionTLS13."),
+    Flag("tls-cipher-suites", STRINGS, (), "Cipher suites that TLS 1.2 may use, by their IANA names."),
+    _ignored("tls-curve-preferences", STRINGS, ()),
+    _ignored("tls-sni-cert-key", STRINGS, ()),
+    _ignored("http2-max-streams-per-connection", INT, 0),
+    _ignored("disable-http2-serving", BOOL, False),
+    _ignored("permit-address-sharing", BOOL, False),
+    _ignored("permit-port-sharing", BOOL, False),
+)
+
+_AUTHENTICATION: Final = (
+    Flag("authentication-kubeconfig", FILE, "", "Who asks the API server about tokens of the endpoints."),
+    Flag("authentication-skip-lookup", BOOL, False, "Do not read the missing settings from the cluster."),
+    Flag(
+        "authentication-tolerate-lookup-failure",
+        BOOL,
+        True,
+        "Go on when these settings cannot be read; requests may then be anonymous.",
+    ),
+    Flag("authentication-token-webhook-cache-ttl", DURATION, 10.0, "Answers about tokens are kept so long."),
+    Flag("client-ca-file", FILE, "", "Requests with a client certificate of this CA are its common name."),
+    Flag("requestheader-client-ca-file", FILE, "", "CA of front proxies, which name users in headers."),
+    Flag("requestheader-allowed-names", STRINGS, (), "Common names of front proxies; none: all."),
+    Flag("requestheader-username-headers", STRINGS, ("x-remote-user",), "Headers that name the user."),
+    Flag("requestheader-uid-headers", STRINGS, (), "Headers with the user's UID."),
+    Flag("requestheader-group-headers", STRINGS, ("x-remote-group",), "Headers that name groups."),
+    Flag("requestheader-extra-headers-prefix", STRINGS, ("x-remote-extra-",), "Prefixes of further ones."),
+)
+
+_AUTHORIZATION: Final = (
+    Flag("authorization-kubeconfig", FILE, "", "Who asks the API server what a user may do."),
+    Flag(
+        "authorization-always-allow-paths",
+        STRINGS,
+        ("/healthz", "/readyz", "/livez"),
+        "Paths that need no permission.",
+    ),
+    Flag("authorization-webhook-cache-authorized-ttl", DURATION, 10.0, "A yes is kept so long."),
+    Flag("authorization-webhook-cache-unauthorized-ttl", DURATION, 10.0, "A no is kept so long."),
+)
+
+DEPRECATED: Final = (
+    _deprecated("kubeconfig", FILE, "", "How to reach the API server. Ignored with --config."),
+    _deprecated("kube-api-qps", FLOAT, 50.0, "Requests per second. Ignored with --config."),
+    _deprecated("kube-api-burst", INT, 100, "Requests at once. Ignored with --config."),
+    _deprecated(
+        "kube-api-content-type",
+        STRING,
+        "application/vnd.kubernetes.protobuf",
+        "Media type of requests; berth sends JSON. Ignored with --config.",
+    ),
+    _deprecated("profiling", BOOL, True, "Profiles at /debug/pprof/. Ignored with --config."),
+    _deprecated("contention-profiling", BOOL, True, "Shown in the configuration. Ignored with --config."),
+    Flag(
+        "pod-max-in-unschedulable-pods-duration",
+        DURATION,
+        300.0,
+        "A pod that waits for an event is tried again after this time all the same.",
+        Standing.DEPRECATED,
+    ),
+)
+
+_FEATURE_GATES: Final = (
+    Flag("feature-gates", GATES, (), "Feature gates that differ from the defaults of kube-scheduler 1.36."),
+    _ignored("emulated-version", STRINGS, ()),
+    _ignored("emulation-forward-compatible", BOOL, False),
+    _ignored("min-compatibility-version", STRINGS, ()),
+    _ignored("runtime-config-emulation-forward-compatible", BOOL, False),
+)
+
+_METRICS: Final = (
+    _ignored("allow-metric-labels", STRINGS, ()),
+    _ignored("allow-metric-labels-manifest", FILE, ""),
+    _ignored("disabled-metrics", STRINGS, ()),
+    _ignored("show-hidden-metrics-for-version", STRING, ""),
+    _ignored("unsupported-kube-api-over-localhost", BOOL, False),
+)
+
+_LOGS: Final = (
+    Flag("v", INT, 0, "2 logs a line for every attempt, 4 what berth does inside.", shorthand="v"),
+    Flag("logging-format", STRING, "text", "text or json."),
+    _ignored("vmodule", STRINGS, ()),
+    _ignored("log-flush-frequency", DURATION, 5.0),
+    _ignored("log-json-info-buffer-size", STRING, "0"),
+    _ignored("log-json-split-stream", BOOL, False),
+    _ignored("log-text-info-buffer-size", STRING, "0"),
+    _ignored("log-text-split-stream", BOOL, False),
+    Flag("version", VERSION, False, "Say the version, and exit."),
+)
+
+SECTIONS: Final[Mapping[str, tuple[Flag, ...]]] = {
+    "misc": _MISC,
+    "leader election": LEADER_ELECTION,
+    "secure serving": _SECURE_SERVING,
+    "authentication": _AUTHENTICATION,
+    "authorization": _AUTHORIZATION,
+    "deprecated": DEPRECATED,
+    "feature gate": _FEATURE_GATES,
+    "metrics": _METRICS,
+    "logs": _LOGS,
+}
+
+FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flags in SECTIONS.values() for flag in flags}
+"""All of them, by name."""
