@@ -6,29 +6,33 @@ ClearingNominatedNodeNameAfterBinding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
+from berth_host.cluster.memory import answers
+from berth_host.cluster.memory.kinds import POD, Kind
 from berth_host.cluster.memory.validation.fields import Problems, check_object_name
-from berth_host.errors.cluster import ConflictError, InvalidError
+
+_BINDING: Final = Kind("v1", "Binding", "pods")
 
 
 def bound(pod: KubeObject, node_name: str, now: str) -> dict[str, Any]:
-    """The bound pod. Raises ConflictError where the pod cannot be bound (any more)."""
+    """The bound pod. Raises ConflictError where the pod cannot be bound (any more), InvalidError for a node
+    that cannot be named so.
+    """
     problems = Problems()
     check_object_name(problems, node_name, "target.name")
     if problems.found:
-        raise InvalidError("pods", pod.ref.key, problems.found)
+        raise answers.invalid(_BINDING, pod.ref.key, pod.ref.name, problems.found)
     parsed = pod.parsed
     spec = parsed["spec"]
     if parsed["metadata"].get("deletionTimestamp") is not None:
-        raise ConflictError("pods", pod.ref.key, "is being deleted, cannot be assigned to a host")
+        raise answers.cannot_bind(POD, pod.ref, "is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        text = f'is already assigned to node "{spec["nodeName"]}"'
-        raise ConflictError("pods", pod.ref.key, text)
+        raise answers.cannot_bind(POD, pod.ref, f'is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise ConflictError("pods", pod.ref.key, "has non-empty .spec.schedulingGates")
+        raise answers.cannot_bind(POD, pod.ref, "has non-empty .spec.schedulingGates")
     status = dict(parsed.get("status") or {})
     status.pop("nominatedNodeName", None)
     status["conditions"] = _with_scheduled(status.get("conditions") or [], now)
@@ -37,5 +41,10 @@ def bound(pod: KubeObject, node_name: str, now: str) -> dict[str, Any]:
 
 def _with_scheduled(conditions: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-    kept = [condition for condition in conditions if condition.get("type") != "PodScheduled"]
-    return [*kept, scheduled]
+    types = [condition.get("type") for condition in conditions]
+    if "PodScheduled" not in types:
+        return [*conditions, scheduled]
+    place = types.index("PodScheduled")
+    if conditions[place].get("status") == "True":
+        scheduled["lastTransitionTime"] = conditions[place].get("lastTransitionTime") or now
+    return [*conditions[:place], scheduled, *conditions[place + 1 :]]

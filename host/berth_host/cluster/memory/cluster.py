@@ -15,8 +15,10 @@ from typing import Any
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 
+from berth_host.cluster.memory.kinds import BY_RESOURCE
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S, EventRecord, WatchEvent, WatchHandler
+from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import Clock
 from berth_host.model.patch_type import PatchType
 
@@ -44,7 +46,7 @@ class MemoryCluster:
         """Hand over these resources too."""
 
     def cut(self) -> None:
-        """Take no call any more."""
+        """Take no call any more: each raises UnavailableError, and events are dropped."""
         self._is_cut = True
 
     async def stop(self) -> None:
@@ -60,10 +62,12 @@ class MemoryCluster:
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         """The object as it is now."""
+        self._check_connected(resource, ref)
         return self.server.get(resource, ref)
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Put a pod on a node."""
+        self._check_connected("pods", pod)
         self.server.bind(pod, node_name)
 
     async def patch(
@@ -77,29 +81,36 @@ class MemoryCluster:
         expected_resource_version: str = "",
     ) -> KubeObject:
         """Apply a patch."""
+        self._check_connected(resource, ref)
         return self.server.patch(
             resource,
             ref,
             patch,
+            patch_type=patch_type,
             subresource=subresource,
             expected_resource_version=expected_resource_version,
         )
 
     async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
         """Replace a whole object, or its status."""
-        return self.server.update(content, subresource=subresource)
+        self._check_connected(resource, KubeObject.of(content).ref)
+        kind = BY_RESOURCE.get(resource)
+        named = {} if kind is None else {"apiVersion": kind.api_version, "kind": kind.kind}
+        return self.server.update({**named, **content}, subresource=subresource)
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
         """Make an object."""
+        self._check_connected(resource, ref)
         return self.server.create_named(resource, ref, content)
 
     async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
         """Delete an object."""
+        self._check_connected(resource, ref)
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
 
     def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """Keep an event about a pod, in the name of the pod's scheduler."""
-        self.server.events.add(
+        self.create_event(
             EventRecord(
                 regarding=pod.ref,
                 type=type,
@@ -112,7 +123,12 @@ class MemoryCluster:
 
     def create_event(self, event: EventRecord) -> None:
         """Keep an event."""
-        self.server.events.add(event)
+        if not self._is_cut:
+            self.server.events.add(event)
+
+    def _check_connected(self, resource: str, ref: ObjectRef) -> None:
+        if self._is_cut:
+            raise UnavailableError(resource, ref.key, "the host has been cut off from the cluster")
 
 
 class _Delivery:

@@ -26,6 +26,23 @@ class Kind:
         """`namespace/name`, or `name` where there are no namespaces."""
         return f"{namespace}/{name}" if self.namespaced else name
 
+    @property
+    def plural(self) -> str:
+        """The resource without its group."""
+        return self.resource.rpartition("/")[2]
+
+    @property
+    def qualified(self) -> str:
+        """As the API server names the resource in its messages: `csinodes.storage.k8s.io`."""
+        group, _, plural = self.resource.rpartition("/")
+        return f"{plural}.{group}" if group else plural
+
+    @property
+    def qualified_kind(self) -> str:
+        """As the API server names the kind in its messages: `CSINode.storage.k8s.io`."""
+        group = self.resource.rpartition("/")[0]
+        return f"{self.kind}.{group}" if group else self.kind
+
 
 _ALL: Final = (
     Kind("v1", "Namespace", "namespaces", namespaced=False),

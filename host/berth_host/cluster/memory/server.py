@@ -9,11 +9,12 @@ unless finalizers hold it; there are no controllers, but for `volume_controller`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRef
 
+from berth_host.cluster.memory import answers, strategic_merge
 from berth_host.cluster.memory.admission import Admission
 from berth_host.cluster.memory.admission.objects import is_default_class
 from berth_host.cluster.memory.admission.pod import new_pod_status
@@ -25,6 +26,7 @@ from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.patch_type import PatchType
 
 _SERVER_FIELDS: Final = (
     "name",
@@ -68,21 +70,19 @@ class ApiServer:
 
         Raises ConflictError for a name that is taken, InvalidError with every problem.
         """
-        kind = BY_KIND.get(str(obj.get("kind")))
-        if kind is None or kind.api_version != obj.get("apiVersion"):
-            raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
+        kind = _kind_of(obj)
         problems = problems_of(kind, obj)
         if problems:
             metadata = obj.get("metadata")
             name = metadata.get("name") if isinstance(metadata, Mapping) else ""
-            raise InvalidError(kind.resource, str(name), problems)
+            raise answers.invalid(kind, str(name), str(name), problems)
         admitted, problems = self._admission.admit(kind.kind, self._prepared(kind, obj, restore))
         metadata = admitted["metadata"]
         key = kind.key(metadata.get("namespace") or "", metadata["name"])
         if problems:
-            raise InvalidError(kind.resource, key, problems)
+            raise answers.invalid(kind, key, metadata["name"], problems)
         if self.store.get(kind, key) is not None:
-            raise ConflictError(kind.resource, key, "already exists")
+            raise answers.already_exists(kind, key, metadata["name"])
         if kind.namespaced:
             self._ensure_namespace(metadata["namespace"])
         return self._stored(kind, key, admitted)
@@ -101,30 +101,44 @@ class ApiServer:
     def update(self, obj: JsonObject, *, subresource: str = "") -> KubeObject:
         """Replace an object, or with `subresource` "status" its status alone.
 
-        Raises ConflictError where metadata.resourceVersion is said and is not the current one.
+        Raises ConflictError where metadata.resourceVersion, or metadata.uid, is said and is not the current
+        one; NotFoundError, InvalidError with every problem.
         """
-        kind = BY_KIND[str(obj.get("kind"))]
+        kind = _kind_of(obj)
         ref = KubeObject.of(obj).ref
+        if not ref.name:
+            problem = FieldProblem("metadata.name", "name must be provided")
+            raise answers.invalid(kind, "", "", [problem])
         current = self._current(kind, ref)
         self._check_version(kind, current, ref.resource_version)
-        return self._replace(kind, current, dict(obj), subresource)
+        wanted = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}
+        return self._replace(kind, current, wanted, subresource)
 
     def patch(
         self,
         resource: str,
         ref: ObjectRef,
-        merge_patch: Mapping[str, Any],
+        patch: Mapping[str, Any],
         *,
+        patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
-        """Apply a JSON merge patch; the object as it is then."""
+        """Apply a patch; the object as it is then."""
         kind = _kind(resource)
         current = self._current(kind, ref)
-        said = str((merge_patch.get("metadata") or {}).get("resourceVersion") or "")
+        said = str((patch.get("metadata") or {}).get("resourceVersion") or "")
         for version in (expected_resource_version, said):
             self._check_version(kind, current, version)
-        return self._replace(kind, current, merged(current.parsed, merge_patch), subresource)
+        if patch_type is PatchType.MERGE:
+            wanted = merged(current.parsed, patch)
+        else:
+            try:
+                wanted = strategic_merge.merged(kind.kind, current.parsed, patch)
+            except strategic_merge.PatchError as err:
+                problems = [FieldProblem("", str(err))]
+                raise InvalidError(kind.resource, ref.key, problems, server_message=str(err)) from err
+        return self._replace(kind, current, wanted, subresource)
 
     def bind(self, ref: ObjectRef, node_name: str) -> KubeObject:
         """Put a pod on a node, as the `pods/binding` subresource does."""
@@ -134,7 +148,7 @@ class ApiServer:
     def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
         """Delete an object; with finalizers it is marked, and goes with the last of them."""
         kind = _kind(resource)
-        current = self._current(kind, ref)
+        current = self._current(kind, ref, answers.other_object_to_delete)
         key = current.ref.key
         if (kind.resource, key) not in self._finalized:
             self._gone(kind, current)
@@ -194,7 +208,7 @@ class ApiServer:
         else:
             problems = own_problems(kind, old, new)
         if problems:
-            raise InvalidError(kind.resource, current.ref.key, problems)
+            raise answers.invalid(kind, current.ref.key, current.ref.name, problems)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             self._gone(kind, current)
             return KubeObject.of(new)
@@ -211,7 +225,7 @@ class ApiServer:
         ]
         if changed:
             problems = [FieldProblem(f"metadata.{key}", "cannot be changed") for key in changed]
-            raise InvalidError(kind.resource, str(kept["name"]), problems)
+            raise answers.invalid(kind, str(kept["name"]), str(kept["name"]), problems)
         metadata = {key: value for key, value in said.items() if key not in _SERVER_FIELDS}
         metadata |= {key: kept[key] for key in _SERVER_FIELDS if key in kept}
         metadata["resourceVersion"] = kept["resourceVersion"]
@@ -242,21 +256,23 @@ class ApiServer:
         elif kind.kind == "StorageClass" and self._admission.default_storage_class == key:
             self._admission.default_storage_class = None
 
-    def _current(self, kind: Kind, ref: ObjectRef) -> KubeObject:
+    def _current(
+        self,
+        kind: Kind,
+        ref: ObjectRef,
+        refusal: Callable[[Kind, ObjectRef, str], ConflictError] = answers.other_object,
+    ) -> KubeObject:
         found = self.store.get(kind, kind.key(ref.namespace, ref.name))
         if found is None:
-            raise NotFoundError(kind.resource, ref.key)
+            raise answers.not_found(kind, ref)
         if ref.uid and ref.uid != found.ref.uid:
-            text = f"is another object now: uid {found.ref.uid}, not {ref.uid}"
-            raise ConflictError(kind.resource, ref.key, text)
+            raise refusal(kind, found.ref, ref.uid)
         return found
 
     @staticmethod
     def _check_version(kind: Kind, current: KubeObject, expected: str) -> None:
-        version = current.ref.resource_version
-        if expected and expected != version:
-            text = f"has changed: it is at version {version}, not {expected}"
-            raise ConflictError(kind.resource, current.ref.key, text)
+        if expected and expected != current.ref.resource_version:
+            raise answers.modified(kind, current.ref, expected)
 
     def _ensure_namespace(self, name: str) -> None:
         if self.store.get(NAMESPACE, name) is None:
@@ -264,6 +280,13 @@ class ApiServer:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now_s())
+
+
+def _kind_of(obj: JsonObject) -> Kind:
+    kind = BY_KIND.get(str(obj.get("kind")))
+    if kind is None or kind.api_version != obj.get("apiVersion"):
+        raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
+    return kind
 
 
 def _kind(resource: str) -> Kind:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from berth_host.cluster.memory import cluster as cluster_module
 from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.port import MAX_EVENTS_PER_TURN, ClusterPort, WatchEvent
-from berth_host.errors.cluster import ConflictError
+from berth_host.cluster.port import MAX_EVENTS_PER_TURN, ClusterPort, EventRecord, WatchEvent
+from berth_host.errors.cluster import ConflictError, UnavailableError
 from berth_host.model.clock import ManualClock
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from support.manifest_objects import node_object, pod_object
 
@@ -147,3 +148,31 @@ async def test_events_carry_the_pods_scheduler_and_are_found_by_reason(cluster: 
     assert latest is not None
     assert (latest.note, latest.reporter) == ("second", "mine")
     assert cluster.server.events.total_count == 2
+
+
+async def test_after_the_cut_no_call_gets_through_and_no_event(cluster: MemoryCluster) -> None:
+    pod = cluster.server.create(pod_object("web"))
+    cluster.cut()
+    cluster.cut()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: cluster.get("pods", pod.ref),
+        lambda: cluster.bind(pod.ref, "a"),
+        lambda: cluster.patch("pods", pod.ref, {}),
+        lambda: cluster.update("pods", pod.parsed),
+        lambda: cluster.create("pods", ObjectRef(namespace="default", name="api"), pod_object("api")),
+        lambda: cluster.delete("pods", pod.ref),
+    ]
+    for call in calls:
+        with pytest.raises(UnavailableError):
+            await call()
+    cluster.record_event(Pod.from_object(pod), "Normal", "Scheduled", "Binding", "note")
+    cluster.create_event(EventRecord(regarding=pod.ref, reason="r", note="n", reporter="me"))
+    assert cluster.server.events.total_count == 0
+    assert cluster.server.list("pods") == [pod]
+
+
+async def test_update_says_the_kind_of_its_resource(cluster: MemoryCluster) -> None:
+    pod = cluster.server.create(pod_object("web"))
+    said = {key: value for key, value in pod.parsed.items() if key not in ("apiVersion", "kind")}
+    said["metadata"] = {**said["metadata"], "labels": {"a": "1"}}
+    assert (await cluster.update("pods", said)).get("metadata.labels") == {"a": "1"}

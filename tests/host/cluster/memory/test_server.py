@@ -8,6 +8,7 @@ from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
 from berth_host.errors.cluster import ConflictError, InvalidError, NotFoundError
 from berth_host.model.clock import ManualClock
+from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.manifest_objects import node_object, pod_object
 
@@ -115,7 +116,7 @@ def test_binding_of_another_pod_of_that_name_is_a_conflict(server: ApiServer) ->
     old = server.create(pod_object("web"))
     server.delete("pods", old.ref)
     server.create(pod_object("web"))
-    with pytest.raises(ConflictError, match="another object"):
+    with pytest.raises(ConflictError, match="UID in precondition"):
         server.bind(old.ref, "a")
 
 
@@ -148,8 +149,8 @@ def test_patch_of_an_older_version_is_a_conflict(server: ApiServer) -> None:
     pod = server.create(pod_object("web"))
     version = pod.ref.resource_version
     labels = {"metadata": {"labels": {"a": "1"}}}
-    newer = server.patch("pods", pod.ref, labels, expected_resource_version=version)
-    with pytest.raises(ConflictError, match=f"at version {newer.ref.resource_version}"):
+    server.patch("pods", pod.ref, labels, expected_resource_version=version)
+    with pytest.raises(ConflictError, match="the object has been modified"):
         server.patch("pods", pod.ref, {"metadata": {"labels": {"a": "2"}}}, expected_resource_version=version)
 
 
@@ -243,6 +244,78 @@ def test_update_with_an_older_version_is_a_conflict(server: ApiServer) -> None:
     assert server.update(wanted).get("spec.unschedulable") is True
     with pytest.raises(ConflictError):
         server.update(dict(node.parsed) | {"spec": {"unschedulable": False}})
+
+
+def test_update_replaces_the_object_but_not_its_status(server: ApiServer) -> None:
+    old = server.create(pod_object("web", metadata={"labels": {"a": "1"}}))
+    said = {**old.parsed, "metadata": {**old.parsed["metadata"], "annotations": {"b": "2"}}}
+    said["metadata"].pop("labels")
+    after = server.update({**said, "status": {"phase": "Running"}})
+    assert after.get("metadata.labels") is None
+    assert after.get("metadata.annotations") == {"b": "2"}
+    assert after.get("status.phase") == "Pending"
+    assert (after.ref.uid, after.get("metadata.creationTimestamp")) == (
+        old.ref.uid,
+        old.get("metadata.creationTimestamp"),
+    )
+
+
+def test_update_of_the_status_replaces_the_status_alone(server: ApiServer) -> None:
+    old = server.create(pod_object("web"))
+    server.patch("pods", old.ref, {"status": {"nominatedNodeName": "a"}}, subresource="status")
+    said = {**old.parsed, "spec": {}, "status": {"phase": "Running"}}
+    said["metadata"] = {key: old.parsed["metadata"][key] for key in ("name", "namespace", "uid")}
+    after = server.update(said, subresource="status")
+    assert after.get("status") == {"phase": "Running"}
+    assert after.get("spec") == old.get("spec")
+
+
+def test_update_that_changes_nothing_keeps_the_version(server: ApiServer) -> None:
+    pod = server.create(pod_object("web"))
+    assert server.update(dict(pod.parsed)).ref.resource_version == pod.ref.resource_version
+
+
+def test_update_of_another_object_of_that_name_is_a_conflict(server: ApiServer) -> None:
+    old = server.create(node_object("a"))
+    server.delete("nodes", old.ref)
+    server.create(node_object("a"))
+    metadata = {"name": "a", "uid": old.ref.uid}
+    with pytest.raises(ConflictError, match="UID in precondition"):
+        server.update({**old.parsed, "metadata": metadata})
+
+
+def test_update_of_no_object_or_of_a_wrong_one_is_refused(server: ApiServer) -> None:
+    with pytest.raises(NotFoundError):
+        server.update(node_object("a"))
+    with pytest.raises(InvalidError, match=r"metadata\.name"):
+        server.update({"apiVersion": "v1", "kind": "Node", "metadata": {}})
+    with pytest.raises(InvalidError):
+        server.update({"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "a"}})
+    server.create(node_object("a"))
+    with pytest.raises(InvalidError, match=r"spec\.unschedulable"):
+        server.update({**node_object("a"), "spec": {"unschedulable": "yes"}})
+
+
+def test_strategic_patch_keeps_the_conditions_of_others(server: ApiServer) -> None:
+    pod = server.create(pod_object("web"))
+    conditions = [{"type": "example.com/Mine", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
+    server.patch("pods", pod.ref, {"status": {"conditions": conditions}}, subresource="status")
+    patch = {
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    }
+    after = server.patch("pods", pod.ref, patch, patch_type=PatchType.STRATEGIC, subresource="status")
+    assert {item["type"]: item["status"] for item in after.get("status.conditions")} == {
+        "example.com/Mine": "True",
+        "PodScheduled": "False",
+    }
+
+
+def test_strategic_patch_that_cannot_be_read_is_invalid(server: ApiServer) -> None:
+    pod = server.create(pod_object("web"))
+    server.patch("pods", pod.ref, {"status": {"conditions": []}}, subresource="status")
+    patch = {"status": {"conditions": [{"status": "False"}]}}
+    with pytest.raises(InvalidError, match="declared merge key: type"):
+        server.patch("pods", pod.ref, patch, patch_type=PatchType.STRATEGIC, subresource="status")
 
 
 def test_deleted_object_is_gone_and_told(server: ApiServer) -> None:

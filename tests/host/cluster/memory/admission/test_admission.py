@@ -122,7 +122,9 @@ def test_unknown_class_is_refused_unless_the_pod_says_its_priority(server: ApiSe
 def test_priority_that_contradicts_its_class_is_refused(server: ApiServer) -> None:
     server.create(priority_class("batch", 10))
     server.create(pod_object("same", priorityClassName="batch", priority=10))
-    with pytest.raises(InvalidError, match=r"spec\.priority: 11 is not the 10 of PriorityClass 'batch'"):
+    with pytest.raises(
+        InvalidError, match=r"spec\.priority: Invalid value: 11 is not the 10 of PriorityClass 'batch'"
+    ):
         server.create(pod_object("web", priorityClassName="batch", priority=11))
 
 
