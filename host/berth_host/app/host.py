@@ -18,8 +18,10 @@ from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_b
 from berth_host.app.collector import Collector
 from berth_host.app.facts import SnapshotFacts
 from berth_host.app.handle_server import handle_server
+from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
 from berth_host.app.open_post_filters import OpenPostFilters, PodsAndEvictions
 from berth_host.app.queue_wiring import QueueWiring, queue_config
+from berth_host.app.readings import show_host
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.settle import Progress, Settling
 from berth_host.cache.cache import Cache
@@ -33,10 +35,12 @@ from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.framework import Framework
+from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, ManualClock, RealClock
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueObserver, QueueSeams, QueueSort
@@ -64,7 +68,8 @@ class HostOptions:
 
     `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
     `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
-    `on_attempt` is told of every attempt at its end.
+    `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
+    sessions and the Lease that it also tells of, so hosts that follow each other share it.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -75,6 +80,7 @@ class HostOptions:
     ask_every_plugin: bool = False
     diagnoses_kept: int = 4096
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
+    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
 
 
 class Host:
@@ -97,7 +103,10 @@ class Host:
         self.snapshot = Snapshot(self.objects)
         self.waiting_pods = WaitingPods(self.clock)
         self.preempting = Preempting(self.objects)
-        self.diagnoses = Diagnoses(self.options.diagnoses_kept, self.options.on_attempt)
+        self.metrics = self.options.metrics
+        attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended)
+        self._queue_metrics = QueueMetrics(self.metrics, self.options.queue_observer)
         self.backend = Backend(self)
         self.open_post_filters = OpenPostFilters(self)
         self.handle_server = handle_server(self)
@@ -128,8 +137,10 @@ class Host:
             Handled(stores=self.objects, cache=self.cache, queue=self.queue, attempts=_Attempts(self)),
             frameworks.keys(),
         )
+        self._handle = HandlerMetrics(self.metrics, self._queue_metrics, self.handlers.handle).handle
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
         self._loop_task: asyncio.Future[None] | None = None
+        show_host(self.metrics, self)
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -139,7 +150,7 @@ class Host:
         if self.attachments.attached_places.places:
             await self.handle_server.start()
         await self.attachments.start()
-        await self.cluster.start(self.handlers.handle, ())
+        await self.cluster.start(self._handle, ())
         await self.synchronise()
 
     async def synchronise(self) -> None:
@@ -216,7 +227,8 @@ class Host:
 
     def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
         pre_bind = PreBindRunner(PatchRunner(self.cluster), self.clock)
-        queue_profiles, frameworks = {}, {}
+        queue_profiles = {}
+        frameworks: dict[str, Framework] = {}
         sort = None
         for profile in self.configuration.profiles:
             name = profile.scheduler_name
@@ -224,12 +236,12 @@ class Host:
             points = plugins_by_point(profile, clients)
             sort = sort or self.wiring.sort(points)
             queue_profiles[name] = self.wiring.profile(profile, clients, points)
-            frameworks[name] = Framework(name, points, self.waiting_pods, pre_bind)
+            frameworks[name] = MeasuredFramework(name, points, self.waiting_pods, pre_bind, self.metrics)
         seams = QueueSeams(
             pods=self.objects,
             profiles=queue_profiles,
             sort=sort or QueueSort(),
-            observer=self.options.queue_observer,
+            observer=self._queue_metrics,
             evicting=self.preempting,
         )
         config = replace(
@@ -260,6 +272,7 @@ class Host:
             waiting_pods=self.waiting_pods,
             preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
+            metrics=self.metrics.preemption,
         )
 
     def _nominated_pods(self) -> list[Pod]:

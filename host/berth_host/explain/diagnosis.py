@@ -81,7 +81,9 @@ class Diagnosis:
 
     `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
     swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
-    same start to the end of the attempt.
+    same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
+    `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
+    other reason than that it had waited too long.
     """
 
     pod: Pod
@@ -89,6 +91,8 @@ class Diagnosis:
     cycle_id: str
     attempt: int
     started_at_s: float
+    first_tried_at_s: float | None = None
+    after_flush: bool = False
     node_count: int = 0
     feasible_count: int = 0
     evaluated_count: int = 0
@@ -106,6 +110,7 @@ class Diagnosis:
     skipped_scores: Sequence[str] = ()
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    algorithm_ms: float = 0.0
     cycle_ms: float = 0.0
     duration_ms: float = 0.0
 

@@ -37,6 +37,8 @@ class Cycle:
     """Pods promised a node that count for this one."""
     statuses: NodeStatuses | None = None
     """Why no node fits, once that is known."""
+    pre_scored_s: float = 0.0
+    """When PreScore was over (`time.perf_counter`)."""
     idle: bool = False
     """The binding cycle waits for time to pass, or for a decision on Permit, and for nothing else."""
 

@@ -8,6 +8,7 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
@@ -36,6 +37,7 @@ async def score_nodes(
     `by_row`: the plugins whose answers equal pods share (`EqualPods`).
     """
     failed = await _run_pre_score(pre_score, cycle, nodes, by_row)
+    cycle.pre_scored_s = time.perf_counter()
     if failed is not None:
         return failed
     known = cycle.known

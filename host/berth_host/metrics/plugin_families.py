@@ -25,7 +25,9 @@ _PER_CALL: Final[tuple[tuple[Family, Callable[[CallStats], float]], ...]] = (
 
 
 def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
-    """Show what `stats` answers, by plugin and by call; the label has the names of the contract."""
+    """Show what `stats` answers, by plugin and by call, with the contract's names; what never happened is
+    left out: there are many plugins.
+    """
     for family, value in _PER_CALL:
         metrics.read(family, _PerCall(stats, value))
     metrics.read(families.PLUGIN_FAILURES, lambda: _by_name(stats, lambda one: one.failures))
@@ -45,7 +47,9 @@ class _PerCall:
     def __call__(self) -> Iterator[tuple[Labels, float]]:
         for plugin, stats in self._stats().items():
             for call, figures in stats.items():
-                yield (plugin, call), self._value(figures)
+                value = self._value(figures)
+                if value:
+                    yield (plugin, call), value
 
 
 def _by_name(

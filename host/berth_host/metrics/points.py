@@ -46,12 +46,12 @@ class PointTimer:
         self._profile = profile
         self._by_code: list[Histogram | None] = [None] * _CODES
 
-    def ended(self, code: Code, started_s: float) -> None:
-        """The point, begun at `started_s` (`time.perf_counter`), came to `code`."""
+    def ended(self, code: Code, started_s: float, ended_s: float | None = None) -> None:
+        """The point came to `code`. Readings of `time.perf_counter`; None: it ended now."""
         series = self._by_code[code]
         if series is None:
             series = self._by_code[code] = self._family.of(self._point, self._profile, code.kube_name)
-        seconds = time.perf_counter() - started_s
+        seconds = (time.perf_counter() if ended_s is None else ended_s) - started_s
         series.counts[bisect_left(series.bounds, seconds)] += 1
         series.total += seconds
 

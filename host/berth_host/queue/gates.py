@@ -9,6 +9,7 @@ Called by `places` before a pod enters. Source: kube-scheduler `backend/queue/sc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ class Gates:
         self._open.pop(info.uid, None)
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
+        started_s = time.perf_counter()
         shown = self._shown(info)
         open_ones: list[str] = []
         for name in _order(gates, info.gating_plugin):
@@ -80,8 +82,11 @@ class Gates:
                 return False
             if not status.is_success:
                 self._reject(info, name, status)
+                self._tell(info, status.code, started_s)
                 return False
             open_ones.append(name)
+        if gates:
+            self._tell(info, Code.SUCCESS, started_s)
         if info.gating_plugin:
             info.ungate()
         return True
@@ -139,6 +144,10 @@ class Gates:
         self._seams.observer.pod_rejected(plugin, info.pod.scheduler_name)
         # kube-scheduler has it in its log alone; here whoever explains a pod that waits shows it.
         self._close(info, plugin, status.message)
+
+    def _tell(self, info: QueuedPodInfo, code: Code, started_s: float) -> None:
+        took_s = time.perf_counter() - started_s
+        self._seams.observer.gates_ran(info.pod.scheduler_name, code, took_s)
 
     def _close(self, info: QueuedPodInfo, plugin: str, message: str) -> None:
         info.gating_plugin, info.gating_message = plugin, message

@@ -7,6 +7,7 @@ determineSchedulingHintForInFlightPod), v1.36.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 
@@ -108,7 +109,10 @@ class Hints:
             for registration in registrations:
                 if not registration.selects(event):
                     continue
+                started_s = time.perf_counter()
                 verdict = self._verdict(plugin, registration, event, info)
+                took_s = time.perf_counter() - started_s
+                self._seams.observer.hint_took(plugin, event, verdict, took_s)
                 if verdict is HintVerdict.DEFERRED and len(infos) > 1:
                     return None
                 self._seams.observer.hint_given(plugin, event, infos, verdict)

@@ -7,6 +7,7 @@ Source: kube-scheduler `backend/queue/active_queue.go` (inFlightPods, inFlightEv
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,10 @@ class InFlight:
     def event_count(self) -> int:
         """Events that are kept."""
         return len(self._events)
+
+    def labels(self) -> Counter[str]:
+        """How many events are kept, by label."""
+        return Counter(event.label for event in self._events)
 
     def start(self, info: QueuedPodInfo) -> None:
         """The pod was popped."""

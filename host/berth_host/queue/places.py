@@ -11,6 +11,7 @@ requeuePodWithQueueingStrategy), v1.36.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 
@@ -68,6 +69,15 @@ class Places:
             return Place.BACKOFF, info
         info = self.pool.get(key)
         return None if info is None else (Place.POOL, info)
+
+    def blamed(self) -> Counter[tuple[str, str]]:
+        """Pods by (plugin that rejected them the last time, profile), until they are tried again."""
+        found = self.pool.blamed()
+        for infos in (self.active, self.backoff.rejected()):
+            for info in infos:
+                for plugin in info.unschedulable_plugins:
+                    found[plugin, info.pod.scheduler_name] += 1
+        return found
 
     # --- moves -------------------------------------------------------------------------------
 

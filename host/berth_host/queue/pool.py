@@ -9,6 +9,7 @@ Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -105,7 +106,15 @@ class UnschedulablePool:
     @property
     def gated_count(self) -> int:
         """Pods that PreEnqueue keeps out."""
-        return sum(1 for info in self._infos.values() if info.is_gated)
+        return sum(len(alike.infos) for alike in self._alike.values() if alike.is_gated)
+
+    def blamed(self) -> Counter[tuple[str, str]]:
+        """Pods by (plugin that rejected them or keeps them out, profile)."""
+        found: Counter[tuple[str, str]] = Counter()
+        for likeness, alike in self._alike.items():
+            for plugin in likeness.rejected_by | likeness.pending_on:
+                found[plugin, likeness.profile] += len(alike.infos)
+        return found
 
     def get(self, key: str) -> QueuedPodInfo | None:
         """The pod called `namespace/name`, or None."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
-from berth_sdk.status import Status
+from berth_sdk.status import Code, Status
 
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -146,6 +146,12 @@ class QueueObserver:
         """One registration of a rejecting plugin was consulted; `pods`: those that the verdict is about, to
         be looked at now and not kept.
         """
+
+    def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
+        """A rejecting plugin was consulted, or its registration alone decided; `seconds`: that took."""
+
+    def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
+        """PreEnqueue of a profile that has such plugins came to `code`; not told where one answers later."""
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """Pods came into `active`, `backoff` or `unschedulable`; `label`: what brought them there."""

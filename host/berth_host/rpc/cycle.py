@@ -20,6 +20,8 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import StateVersion
 from numpy.typing import NDArray
 
+from berth_host.metrics.points import CallSampler
+
 DEFAULT_BUDGET_S: Final = 1.0
 
 
@@ -95,6 +97,7 @@ class CycleContext:
         "reserved",
         "restarted",
         "rounds",
+        "sampler",
         "shared",
         "skip_score",
         "timings_s",
@@ -123,6 +126,8 @@ class CycleContext:
         self.reserved = False
         self.shared = SharedState()
         self.notes: list[str] = []
+        self.sampler: CallSampler | None = None
+        """Who is told of every call, in some cycles."""
         self.timings_s: dict[tuple[str, str], float] = {}
         self.eager: dict[str, list[EagerScores]] = {}
         self.eager_filter: dict[str, EagerVerdicts] = {}

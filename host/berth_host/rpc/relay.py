@@ -207,7 +207,7 @@ class PluginRelay:
             made.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
         duration_s = time.perf_counter() - started_s
-        made.observe(cycle, duration_s)
+        made.observe(cycle, duration_s, answer)
         if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
         if self._failing:
@@ -230,7 +230,7 @@ class PluginRelay:
         except PluginError as failure:
             made.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, made.rule, cycle, failure), failure)
-        made.observe(cycle, time.perf_counter() - started_s)
+        made.observe(cycle, time.perf_counter() - started_s, answer)
         if self._failing:
             self._recovered(call)
         return answer
@@ -393,12 +393,14 @@ class _Made:
     key: tuple[str, str]
     stats: CallStats
 
-    def observe(self, cycle: CycleContext | None, duration_s: float) -> None:
-        """Count one call."""
+    def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
+        """Count one call; without an answer it failed."""
         self.stats.observe(duration_s)
         if cycle is not None:
             timings_s = cycle.timings_s
             timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
+            if cycle.sampler is not None:
+                cycle.sampler.called(*self.key, duration_s, answer)
 
 
 @contextmanager

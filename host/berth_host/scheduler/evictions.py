@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -28,6 +28,7 @@ from berth_host.errors.cluster import ClusterError
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
+from berth_host.metrics.scheduler_metrics import PreemptionMetrics
 from berth_host.queue.seams import PodLister
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
@@ -63,6 +64,7 @@ class EvictionSeams:
     waiting_pods: WaitingPods
     preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
+    metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,14 @@ class Evictions:
             marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(eviction, done))
+        begun_s = self._seams.metrics.begun(len(eviction.victims))
+        task.add_done_callback(lambda done: self._ended(eviction, begun_s, done))
 
-    def _ended(self, eviction: _Eviction, task: asyncio.Future[None]) -> None:
+    def _ended(self, eviction: _Eviction, begun_s: float, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         preemptor = eviction.preemptor
         err = None if task.cancelled() else task.exception()
+        self._seams.metrics.ended(begun_s, failed=task.cancelled() or err is not None)
         if err is None:
             return
         self.preempting.end(preemptor.uid)

@@ -175,6 +175,7 @@ class Scheduler:
 
     async def _choose(self, attempt: Attempt, profile: Profile, *, restarted: bool) -> ScheduleResult:
         """The node for the pod; raises Failed where there is none."""
+        begun_s = time.perf_counter()
         self._begin(attempt, profile, restarted=restarted)
         cycle, diagnosis = attempt.cycle, attempt.diagnosis
         if not len(cycle.nodes):
@@ -190,6 +191,7 @@ class Scheduler:
         result = await profile.algorithm.prioritize(cycle, feasible)
         if isinstance(result, Status):
             raise Failed(result, result.message)
+        diagnosis.algorithm_ms = 1000 * (time.perf_counter() - begun_s)
         record_scores(diagnosis, result)
         return result
 
@@ -269,12 +271,15 @@ class Scheduler:
     # --- the edges -----------------------------------------------------------------------------
 
     def _diagnose(self, queued: QueuedPodInfo) -> Diagnosis:
+        first_us = queued.initial_attempt_timestamp_us
         return Diagnosis(
             pod=queued.pod,
             profile=queued.pod.scheduler_name,
             cycle_id=self._next_id(),
             attempt=queued.attempts,
             started_at_s=self.clock.now_s(),
+            first_tried_at_s=None if first_us is None else first_us / 1e6,
+            after_flush=queued.was_flushed_from_unschedulable,
         )
 
     def _next_id(self) -> str:

@@ -1,0 +1,72 @@
+"""Sizes that stand somewhere in the host, read when somebody asks for the metrics. Called by `Host`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from berth_host.metrics import families
+from berth_host.metrics.plugin_families import show_plugins
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.metrics.series import Labels, Values
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host
+
+_POD_POPPED = "PodPopped"
+
+
+def show_host(metrics: SchedulerMetrics, host: Host) -> None:
+    """From now on `metrics` show this host's sizes, in place of an earlier one's."""
+    cache = host.cache
+    metrics.read(
+        families.CACHE_SIZE,
+        lambda: [
+            (("assumed_pods",), cache.assumed_count),
+            (("nodes",), cache.node_count),
+            (("pods",), cache.pod_count),
+        ],
+    )
+    metrics.read(families.CACHE_ASSUMED, lambda: [((), cache.assumed_count)])
+    metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
+    metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
+    metrics.read(families.PENDING_PODS, lambda: _pending(host))
+    metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))
+    metrics.read(families.IN_FLIGHT_EVENTS, _ThoseSeen(lambda: _in_flight(host)))
+    metrics.read(families.GOROUTINES, _ThoseSeen(lambda: _binding(host)))
+    show_plugins(metrics, host.plugin_stats)
+
+
+def _pending(host: Host) -> Iterator[tuple[Labels, float]]:
+    places = host.queue.places
+    gated = places.pool.gated_count
+    yield ("active",), len(places.active)
+    yield ("backoff",), len(places.backoff)
+    yield ("gated",), gated
+    yield ("unschedulable",), len(places.pool) - gated
+
+
+def _in_flight(host: Host) -> Iterator[tuple[Labels, float]]:
+    in_flight = host.queue.in_flight
+    for label, count in in_flight.labels().items():
+        yield (label,), count
+    if host.queue.scheduling_cycle:
+        yield (_POD_POPPED,), len(in_flight)
+
+
+def _binding(host: Host) -> Iterator[tuple[Labels, float]]:
+    if host.binding.bound_count or len(host.binding):
+        yield ("binding",), len(host.binding)
+
+
+class _ThoseSeen:
+    """A gauge's series do not vanish when they come to nothing: what was there once is shown as 0."""
+
+    def __init__(self, read: Callable[[], Values]) -> None:
+        self._read = read
+        self._seen: dict[Labels, float] = {}
+
+    def __call__(self) -> Values:
+        now = dict(self._read())
+        self._seen.update(dict.fromkeys(now, 0.0))
+        return (self._seen | now).items()
