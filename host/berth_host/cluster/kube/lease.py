@@ -1,0 +1,279 @@
+"""`LeaderElector`: one of several replicas holds a Lease, and only that one schedules.
+
+Run by `app/process`. `acquire` until this replica leads, `renew` until it does not any more, `release` when
+it leaves on purpose. The clocks of replicas are never compared: a holder is believed for the duration it
+wrote, from the moment at which *this* replica first saw the Lease as it is.
+
+Not `kubernetes.aio.leaderelection` (37.0.2): it measures with the wall clock, retries without jitter, counts
+no transitions, has no limit for a call that hangs, and never gives a Lease up.
+One step is stricter than client-go's: a leader that reads another holder's name stops at once, and not only
+after `renew_deadline_s`. Source: `k8s.io/client-go/tools/leaderelection/leaderelection.go`, v0.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar
+
+from berth_host.cluster.kube.lease_record import LeaseRecord, micro_time
+from berth_host.config.configuration import LeaderElection
+from berth_host.errors.cluster import ClusterError, ForbiddenError, UnauthorizedError
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, RealClock, sleep
+
+log = get_logger()
+T = TypeVar("T")
+
+JITTER: Final = 1.2
+"""A follower waits for `retry_period_s` times 1 to 2.2."""
+_RELEASED_DURATION_S: Final = 1
+_TOLERATED_EXPIRY_S: Final = 20.0
+
+
+class Leases(Protocol):
+    """The calls about one Lease, each bounded in time. They raise ClusterError."""
+
+    async def get(self) -> Mapping[str, Any] | None:
+        """The Lease as it is; None where there is none."""
+        ...
+
+    async def create(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Make it; ConflictError: there is one."""
+        ...
+
+    async def update(self, lease: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace it; ConflictError: it is not at the resource version that `lease` says."""
+        ...
+
+    def record_event(self, lease: Mapping[str, Any], message: str) -> None:
+        """Write a LeaderElection event about it, in the background."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectorOptions:
+    """Seams. `on_leading` is told of every change; `on_slow_path`: a leader had to read before it renewed.
+
+    `draw` gives a number of [0, 1).
+    """
+
+    clock: Clock = field(default_factory=RealClock)
+    draw: Callable[[], float] = random.random
+    on_leading: Callable[[bool], None] = lambda _: None
+    on_slow_path: Callable[[], None] = lambda: None
+
+
+class LeaderElector:
+    """`identity` names this replica, and no other process that ever was."""
+
+    def __init__(
+        self, leases: Leases, identity: str, settings: LeaderElection, options: ElectorOptions | None = None
+    ) -> None:
+        """Raises ValueError for periods that cannot work together."""
+        check_periods(settings)
+        self.identity = identity
+        self._leases = leases
+        self._settings = settings
+        self._options = options or ElectorOptions()
+        self._clock = self._options.clock
+        self._lease: Mapping[str, Any] = {}
+        self._observed = LeaseRecord(holder="", duration_s=0, acquire_time="", renew_time="", transitions=0)
+        self._observed_at_s = -math.inf
+        self._reported = ""
+        self._may_hold = False
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was seen last; "" for nobody."""
+        return self._observed.holder
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it was this replica."""
+        return self._observed.holder == self.identity
+
+    def complaint(self) -> str:
+        """What is wrong with the renewal, for the health endpoint; "" while all is well."""
+        age_s = self._clock.monotonic_s() - self._observed_at_s
+        if self.is_leader and age_s > self._settings.lease_duration_s + _TOLERATED_EXPIRY_S:
+            return f"failed election to renew leadership on lease {self._settings.resource_name}"
+        return ""
+
+    async def acquire(self) -> None:
+        """Return when this replica leads.
+
+        Raises ForbiddenError and UnauthorizedError, of the first try only: a standing replica rides out
+        what goes wrong later.
+        """
+        is_first = True
+        while not await self._tried(self._settings.renew_deadline_s, raises_refusal=is_first):
+            is_first = False
+            self._report_transition()
+            pause_s = self._settings.retry_period_s * (1 + self._options.draw() * JITTER)
+            await sleep(self._clock, pause_s)
+        self._report_transition()
+        self._leases.record_event(self._lease, f"{self.identity} became leader")
+        self._options.on_leading(True)
+
+    async def renew(self) -> None:
+        """Keep the Lease; return when it is lost."""
+        while await self._renewed():
+            self._report_transition()
+            await sleep(self._clock, self._settings.retry_period_s)
+        self._report_transition()
+        self._options.on_leading(False)
+
+    async def release(self) -> None:
+        """Give the Lease up, if it may be ours, so that another replica need not wait for its end."""
+        self._options.on_leading(False)
+        if not (self.is_leader or self._may_hold):
+            return
+        try:
+            await self._within(self._settings.renew_deadline_s, self._released())
+        except (ClusterError, TimeoutError) as err:
+            log.warning("lease.not_released", lease=self._key, error=str(err) or "no answer in time")
+
+    # --- one try -------------------------------------------------------------------------------
+
+    async def _renewed(self) -> bool:
+        """Try until it works; False when the deadline passed, or somebody else holds the Lease."""
+        deadline_s = self._clock.monotonic_s() + self._settings.renew_deadline_s
+        while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            if await self._tried(left_s):
+                return True
+            if self._observed.holder not in ("", self.identity):
+                return False
+            left_s = deadline_s - self._clock.monotonic_s()
+            await sleep(self._clock, min(self._settings.retry_period_s, max(left_s, 0.0)))
+        return False
+
+    async def _tried(self, limit_s: float, *, raises_refusal: bool = False) -> bool:
+        try:
+            return await self._within(limit_s, self._acquired_or_renewed())
+        except (ForbiddenError, UnauthorizedError) as err:
+            if raises_refusal:
+                raise
+            self._log_failure(err)
+        except (ClusterError, TimeoutError) as err:
+            self._log_failure(err)
+        return False
+
+    def _log_failure(self, err: Exception) -> None:
+        log.warning("lease.not_updated", lease=self._key, error=str(err) or "no answer in time")
+
+    async def _acquired_or_renewed(self) -> bool:
+        if self.is_leader and self._is_valid():
+            try:
+                await self._write(self._record(renews=self._observed))
+            except ClusterError as err:
+                # Somebody touched the Lease since we read it, or the answer was lost: look.
+                log.debug("lease.read_again", lease=self._key, error=str(err))
+                self._options.on_slow_path()
+            else:
+                return True
+        seen = await self._leases.get()
+        if seen is None:
+            await self._create(self._record())
+            return True
+        self._observe(seen)
+        if self.is_leader:
+            await self._write(self._record(renews=self._observed))
+            return True
+        if self._observed.holder and self._is_valid():
+            return False
+        await self._write(self._record(transitions=self._observed.transitions + 1))
+        return True
+
+    async def _released(self) -> None:
+        seen = await self._leases.get()
+        if seen is None:
+            return
+        self._observe(seen)
+        if not self.is_leader:
+            return
+        given_up = replace(
+            self._record(transitions=self._observed.transitions), holder="", duration_s=_RELEASED_DURATION_S
+        )
+        await self._write(given_up)
+        log.info("lease.released", lease=self._key)
+
+    # --- what is known of the Lease --------------------------------------------------------------
+
+    def _is_valid(self) -> bool:
+        return self._observed_at_s + self._observed.duration_s > self._clock.monotonic_s()
+
+    def _observe(self, lease: Mapping[str, Any]) -> None:
+        """Take over what was read. Only a change is a sign of life of its holder."""
+        record = LeaseRecord.of(lease)
+        self._lease = lease
+        if record != self._observed:
+            self._take(record)
+        self._may_hold = self.is_leader
+
+    def _take(self, record: LeaseRecord) -> None:
+        self._observed = record
+        self._observed_at_s = self._clock.monotonic_s()
+
+    def _record(self, renews: LeaseRecord | None = None, transitions: int = 0) -> LeaseRecord:
+        now = micro_time(self._clock.now_s())
+        return LeaseRecord(
+            holder=self.identity,
+            duration_s=int(self._settings.lease_duration_s),
+            acquire_time=now if renews is None else renews.acquire_time,
+            renew_time=now,
+            transitions=transitions if renews is None else renews.transitions,
+        )
+
+    async def _write(self, record: LeaseRecord) -> None:
+        self._may_hold = True
+        self._lease = await self._leases.update(record.put_into(self._lease))
+        self._take(record)
+
+    async def _create(self, record: LeaseRecord) -> None:
+        self._may_hold = True
+        metadata = {"name": self._settings.resource_name, "namespace": self._settings.resource_namespace}
+        self._lease = await self._leases.create(record.put_into({"metadata": metadata}))
+        self._take(record)
+
+    def _report_transition(self) -> None:
+        if self._observed.holder != self._reported:
+            self._reported = self._observed.holder
+            log.info("leader.changed", lease=self._key, leader=self._reported, is_me=self.is_leader)
+
+    @property
+    def _key(self) -> str:
+        return f"{self._settings.resource_namespace}/{self._settings.resource_name}"
+
+    async def _within(self, limit_s: float, call: Coroutine[Any, Any, T]) -> T:
+        """The call's result. Raises TimeoutError when it takes longer, on the elector's clock."""
+        task = asyncio.ensure_future(call)
+        timed_out = False
+
+        def end() -> None:
+            nonlocal timed_out
+            timed_out = True
+            task.cancel()
+
+        timer = self._clock.call_at(self._clock.monotonic_s() + limit_s, end)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if timed_out:
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+
+
+def check_periods(settings: LeaderElection) -> None:
+    """Raises ValueError for periods that client-go refuses, in its words."""
+    if settings.lease_duration_s <= settings.renew_deadline_s:
+        raise ValueError("leaseDuration must be greater than renewDeadline")
+    if settings.renew_deadline_s <= JITTER * settings.retry_period_s:
+        raise ValueError("renewDeadline must be greater than retryPeriod*JitterFactor")
+    if settings.lease_duration_s < 1:
+        raise ValueError("leaseDuration must be at least one second: the Lease counts whole seconds")

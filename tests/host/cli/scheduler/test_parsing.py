@@ -1,0 +1,190 @@
+"""The command line in Go's spelling, and what it makes of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.flags import FLAGS
+from berth_host.cli.scheduler.parsing import FlagError, parse
+from berth_host.config.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("", "leader-elect", True),
+        ("--leader-elect=false", "leader-elect", False),
+        ("--leader-elect=F", "leader-elect", False),
+        ("--leader-elect", "leader-elect", True),
+        ("--leader_elect=0", "leader-elect", False),
+        ("--v=2", "v", 2),
+        ("--v 2", "v", 2),
+        ("-v 2", "v", 2),
+        ("-v=2", "v", 2),
+        ("-v2", "v", 2),
+        ("", "secure-port", 10259),
+        ("--secure-port=0", "secure-port", 0),
+        ("--leader-elect-lease-duration=1m30s", "leader-elect-lease-duration", 90.0),
+        ("--leader-elect-retry-period 500ms", "leader-elect-retry-period", 0.5),
+        ("", "pod-max-in-unschedulable-pods-duration", 300.0),
+        ("--kube-api-qps=1e2", "kube-api-qps", 100.0),
+        ("--config a --config=b", "config", "b"),
+        ("--config=", "config", ""),
+        ("--config=a=b", "config", "a=b"),
+        ("", "authorization-always-allow-paths", ("/healthz", "/readyz", "/livez")),
+        ("--authorization-always-allow-paths=/a,/b", "authorization-always-allow-paths", ("/a", "/b")),
+        (
+            "--feature-gates=AllAlpha=false --feature-gates=A=true,B=false",
+            "feature-gates",
+            ("AllAlpha=false", "A=true", "B=false"),
+        ),
+        ("--version", "version", True),
+        ("--v=1 --", "v", 1),
+    ],
+)
+def test_a_flag_is_read_as_go_reads_it(line: str, name: str, value: object) -> None:
+    assert parse(line.split()).value(name) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--leader-elected", "unknown flag: --leader-elected (did you mean --leader-elect?)"),
+        ("--xyzzy=1", "unknown flag: --xyzzy"),
+        ("-x", "unknown shorthand flag: 'x' in -x"),
+        ("--config", "flag needs an argument: --config"),
+        ("-v", "flag needs an argument: -v"),
+        (
+            "--leader-elect=perhaps",
+            'invalid argument "perhaps" for "--leader-elect" flag: want true or false',
+        ),
+        ("--secure-port=ten", 'invalid argument "ten" for "--secure-port" flag: want a whole number'),
+        ("--kube-api-qps=x", 'invalid argument "x" for "--kube-api-qps" flag: want a number'),
+        (
+            "--leader-elect-lease-duration=15",
+            'invalid argument "15" for "--leader-elect-lease-duration" flag: invalid duration "15": '
+            "the unit is missing (ns, us, ms, s, m or h)",
+        ),
+        (
+            "--feature-gates=A",
+            'invalid argument "A" for "--feature-gates" flag: '
+            "missing bool value for A: want A=true or A=false",
+        ),
+        ("--leader-elect false", "berth scheduler takes no arguments, only flags: 'false'"),
+        ("-- scheduler.yaml", "berth scheduler takes no arguments, only flags: 'scheduler.yaml'"),
+    ],
+)
+def test_a_line_that_cannot_be_read_says_why(line: str, text: str) -> None:
+    with pytest.raises(FlagError) as caught:
+        parse(line.split())
+    assert str(caught.value) == text
+
+
+def test_help_beats_everything() -> None:
+    assert parse(["--nonsense", "-h"][1:]).wants_help
+    assert parse(["--v=2", "--help"]).wants_help
+
+
+def test_every_flag_of_kube_scheduler_is_known() -> None:
+    """The names on its `/flagz`, recorded from 1.36.2; berth's own are the difference."""
+    recorded = (Path(__file__).parent / "testdata" / "flagz.txt").read_text().split("\n")
+    names = {line.partition(":")[0] for line in recorded if line} - {"help"}
+    assert names - set(FLAGS) == set()
+    own = {"no-convert", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible"}
+    assert set(FLAGS) - names == own
+
+
+def test_defaults_are_kube_schedulers() -> None:
+    recorded = (Path(__file__).parent / "testdata" / "flagz.txt").read_text().split("\n")
+    # What the recording set itself.
+    given = {"authentication-kubeconfig", "authorization-kubeconfig", "bind-address", "config", "secure-port"}
+    given.add("feature-gates")  # a map there, shown as ""
+    for line in filter(None, recorded):
+        name, _, shown = line.partition(":")
+        flag = FLAGS.get(name)
+        if flag is not None and name not in given:
+            assert _as_go(flag.default) == shown.strip(), name
+
+
+def _as_go(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float() if value in (50.0,):
+            return "50"
+        case float():
+            return "5m0s" if value == 300 else f"{value:g}s"
+        case tuple():
+            return f"[{','.join(value)}]"
+        case _:
+            return str(value)
+
+
+def test_warnings_name_what_is_deprecated_ignored_or_without_effect() -> None:
+    assert list(parse(["--kubeconfig=k", "--vmodule=a=2", "--leader-elect=false"]).warnings()) == [
+        "--kubeconfig is deprecated",
+        "--vmodule has no effect in berth",
+    ]
+    assert list(parse(["--kubeconfig=k", "--config=c", "--profiling=false"]).warnings()) == [
+        "--kubeconfig is ignored: --config is given; say it in that file",
+        "--profiling is ignored: --config is given; say it in that file",
+    ]
+
+
+# --- precedence ----------------------------------------------------------------------------------
+
+DOCUMENT = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaseDuration: 40s, resourceName: mine}
+clientConnection: {kubeconfig: /from/file, qps: 7}
+enableProfiling: false
+"""
+
+
+def test_without_a_file_flags_beat_the_defaults() -> None:
+    line = (
+        "--kubeconfig=/k --kube-api-qps=9 --kube-api-burst=11 --kube-api-content-type=application/json "
+        "--profiling=false --leader-elect-lease-duration=20s --leader-elect-resource-name=other"
+    )
+    scheduler = loaded(parse(line.split()), {}).scheduler
+    connection, election = scheduler.client_connection, scheduler.leader_election
+    assert (connection.kubeconfig, connection.qps, connection.burst) == ("/k", 9, 11)
+    assert connection.content_type == "application/json"
+    assert (election.lease_duration_s, election.resource_name) == (20.0, "other")
+    assert election.renew_deadline_s == 10.0
+    assert not scheduler.enable_profiling
+
+
+def test_with_a_file_only_leader_election_flags_beat_it(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(DOCUMENT)
+    line = (
+        f"--config={path} --kubeconfig=/k --kube-api-qps=9 --profiling=true "
+        "--leader-elect-renew-deadline=30s --leader-elect-resource-name=other"
+    )
+    result = loaded(parse(line.split()), {})
+    connection, election = result.scheduler.client_connection, result.scheduler.leader_election
+    assert (connection.kubeconfig, connection.qps) == ("/from/file", 7)
+    assert not result.scheduler.enable_profiling
+    assert (election.lease_duration_s, election.renew_deadline_s) == (40.0, 30.0)
+    assert election.resource_name == "other"
+    assert result.scheduler_json["leaderElection"]["renewDeadline"] == "30s"  # type: ignore[index, call-overload]  # JSON
+
+
+def test_what_flags_say_is_validated_too(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(DOCUMENT)
+    with pytest.raises(ConfigurationError, match=r"leaderElection\.leaseDuration: .*RenewDeadline"):
+        loaded(parse([f"--config={path}", "--leader-elect-renew-deadline=50s"]), {})
+    with pytest.raises(ConfigurationError, match=r"leaderElection\.resourceLock"):
+        loaded(parse(["--leader-elect-resource-lock=endpoints"]), {})
+
+
+def test_feature_gates_reach_the_configuration() -> None:
+    with pytest.raises(ConfigurationError, match="unrecognized feature gate: Nonsense"):
+        loaded(parse(["--feature-gates=Nonsense=true"]), {})
+    assert loaded(parse(["--feature-gates=SchedulerAsyncPreemption=false"]), {}).profiles
