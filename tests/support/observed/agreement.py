@@ -1,0 +1,128 @@
+"""Does what was observed agree with what was recorded? The first difference, or None.
+
+Compared is what the recordings define: `pods` by name, `events` as a multiset, and `writes` in order for each
+object, since the order of writes to different objects is not defined. Neither is how often a pod is tried
+again within an observation: with `retries_count` False a repetition is as good as one. In the parts that
+differed between two recordings (`secondRun`) one history must be the beginning of the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+Json = dict[str, Any]
+_MISSING: Final = "<nothing>"
+
+
+def first_difference(
+    expected: Json, actual: Json, *, retries_count: bool = True, unstable: frozenset[str] = frozenset()
+) -> Json | None:
+    """None if one observation agrees. `unstable`: parts in which two recordings differed."""
+    return (
+        _pods(expected["pods"], actual["pods"], "pods" in unstable)
+        or _events(expected["events"], actual["events"], retries_count and "events" not in unstable)
+        or _writes(expected["writes"], actual["writes"], retries_count, "writes" in unstable)
+    )
+
+
+def unstable_parts(second_run: Any, step: int) -> frozenset[str]:
+    """The parts of one step (from 1) in which the second recording differed; `second_run` as recorded."""
+    if isinstance(second_run, str):
+        return frozenset()
+    return frozenset(str(item["part"]) for item in second_run if item["step"] == step)
+
+
+def _pods(expected: Json, actual: Json, unstable: bool) -> Json | None:
+    for name in sorted(expected.keys() | actual.keys()):
+        want, have = expected.get(name), actual.get(name)
+        if want is None or have is None or _pod(want, unstable) != _pod(have, unstable):
+            return _difference("pods", name, want, have)
+    return None
+
+
+def _pod(pod: Json, unstable: bool) -> Json:
+    left_out = {"nominatedNodeName"} if unstable else set()
+    shown = {key: value for key, value in pod.items() if key not in left_out}
+    shown["conditions"] = pod.get("conditions") or []
+    return shown
+
+
+def _events(expected: list[Json], actual: list[Json], retries_count: bool) -> Json | None:
+    return _multiset("events", "", expected, actual, retries_count)
+
+
+def _writes(expected: list[Json], actual: list[Json], retries_count: bool, unstable: bool) -> Json | None:
+    want, have = _by_object(expected), _by_object(actual)
+    for key in sorted(want.keys() | have.keys()):
+        first, second = want.get(key, []), have.get(key, [])
+        if key[0] == "events":
+            difference = _multiset("writes", "/".join(key), first, second, retries_count)
+        else:
+            difference = _sequence("/".join(key), first, second, retries_count, unstable)
+        if difference is not None:
+            return difference
+    return None
+
+
+def _by_object(writes: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
+    """Writes by what they are written to, each list in order."""
+    groups: dict[tuple[str, str, str], list[Json]] = {}
+    for write in writes:
+        key = (write["resource"], write.get("namespace", ""), write.get("name", ""))
+        groups.setdefault(key, []).append(write)
+    return groups
+
+
+def _sequence(
+    what: str, expected: list[Json], actual: list[Json], retries_count: bool, unstable: bool
+) -> Json | None:
+    want, have = expected, actual
+    if not retries_count or unstable:
+        want, have = _once_each(expected), _once_each(actual)
+    if unstable:
+        length = min(len(want), len(have))
+        want, have = want[:length], have[:length]
+    for position in range(max(len(want), len(have))):
+        first = want[position] if position < len(want) else None
+        second = have[position] if position < len(have) else None
+        if first is None or second is None or _text(first) != _text(second):
+            return {**_difference("writes", what, first, second), "position": position}
+    return None
+
+
+def _once_each(writes: list[Json]) -> list[Json]:
+    """Distinct writes in the order of their first time."""
+    seen: dict[str, Json] = {}
+    for write in writes:
+        seen.setdefault(_text(write), write)
+    return list(seen.values())
+
+
+def _multiset(
+    part: str, what: str, expected: list[Json], actual: list[Json], retries_count: bool
+) -> Json | None:
+    want, have = Counter(map(_text, expected)), Counter(map(_text, actual))
+    if not retries_count:
+        want, have = Counter(want.keys()), Counter(have.keys())
+    if want == have:
+        return None
+    lacking, extra = want - have, have - want
+    first = json.loads(min(lacking)) if lacking else None
+    second = json.loads(min(extra)) if extra else None
+    return _difference(part, what, first, second)
+
+
+def _difference(part: str, what: str, expected: Any, actual: Any) -> Json:
+    return {
+        "part": part,
+        "object": what,
+        "expected": _MISSING if expected is None else expected,
+        "actual": _MISSING if actual is None else actual,
+    }
+
+
+def _text(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)

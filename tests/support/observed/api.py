@@ -1,0 +1,167 @@
+"""A small client of the API server for tests: JSON in, JSON out, one method per verb.
+
+It reads and writes what the tests play (nodes, pods, volumes); schedulers under test have clients of their
+own.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+
+Json: TypeAlias = dict[str, Any]
+_REQUEST_S: Final = 60.0
+
+
+class ApiError(Exception):
+    """An answer of 400 and more. Attributes: status, message."""
+
+    def __init__(self, status: int, message: str, request: str) -> None:
+        self.status = status
+        self.message = message
+        super().__init__(f"{request}: {status} {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where the objects of one kind are found. `group_version`: `api/v1`, `apis/policy/v1`."""
+
+    group_version: str
+    resource: str
+    namespaced: bool = True
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "Pod": Kind("api/v1", "pods"),
+    "Node": Kind("api/v1", "nodes", namespaced=False),
+    "Namespace": Kind("api/v1", "namespaces", namespaced=False),
+    "PersistentVolume": Kind("api/v1", "persistentvolumes", namespaced=False),
+    "PersistentVolumeClaim": Kind("api/v1", "persistentvolumeclaims"),
+    "PriorityClass": Kind("apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    "StorageClass": Kind("apis/storage.k8s.io/v1", "storageclasses", namespaced=False),
+    "CSIDriver": Kind("apis/storage.k8s.io/v1", "csidrivers", namespaced=False),
+    "CSINode": Kind("apis/storage.k8s.io/v1", "csinodes", namespaced=False),
+    "PodDisruptionBudget": Kind("apis/policy/v1", "poddisruptionbudgets"),
+    "DeviceClass": Kind("apis/resource.k8s.io/v1", "deviceclasses", namespaced=False),
+    "ResourceSlice": Kind("apis/resource.k8s.io/v1", "resourceslices", namespaced=False),
+    "ResourceClaim": Kind("apis/resource.k8s.io/v1", "resourceclaims"),
+    "ValidatingAdmissionPolicy": Kind(
+        "apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+    ),
+    "ValidatingAdmissionPolicyBinding": Kind(
+        "apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+    ),
+    "Lease": Kind("apis/coordination.k8s.io/v1", "leases"),
+    "Event": Kind("apis/events.k8s.io/v1", "events"),
+}
+
+
+class ApiClient:
+    """One connection pool to one API server, as one user. To be closed."""
+
+    def __init__(self, url: str, token: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: None trusts whoever answers, for a server of our own on loopback."""
+        self._url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(ssl=tls or False, limit=64),
+            timeout=aiohttp.ClientTimeout(total=_REQUEST_S),
+        )
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._session.close()
+
+    async def request(
+        self, verb: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> Json:
+        """One call; raises ApiError. `path` begins without a slash."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": content_type} if data is not None else {}
+        async with self._session.request(verb, f"{self._url}/{path}", data=data, headers=headers) as answer:
+            text = await answer.text()
+            try:
+                parsed = json.loads(text) if text else {}
+            except ValueError:
+                parsed = {"message": text.strip()}
+            if answer.status >= 400:
+                raise ApiError(answer.status, str(parsed.get("message", "")), f"{verb} {path}")
+            return dict(parsed)
+
+    async def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
+        """One object, or None."""
+        try:
+            return await self.request("GET", path_of(kind, name, namespace))
+        except ApiError as err:
+            if err.status == 404:
+                return None
+            raise
+
+    async def all_of(self, kind: str, namespace: str = "") -> tuple[list[Json], str]:
+        """All objects as of this moment, and the resource version to watch from."""
+        answer = await self.request("GET", path_of(kind, "", namespace))
+        return list(answer.get("items") or ()), str(answer["metadata"]["resourceVersion"])
+
+    async def create(self, content: Json) -> Json:
+        """Make an object, in namespace `default` unless it says another."""
+        namespace = content["metadata"].get("namespace", "default")
+        return await self.request("POST", path_of(content["kind"], "", namespace), content)
+
+    async def patch(
+        self, kind: str, name: str, body: Json, *, namespace: str = "default", subresource: str = ""
+    ) -> Json:
+        """A JSON merge patch."""
+        path = path_of(kind, name, namespace) + (f"/{subresource}" if subresource else "")
+        return await self.request("PATCH", path, body, "application/merge-patch+json")
+
+    async def bind(self, pod: str, node: str, namespace: str = "default") -> Json:
+        """Post a Binding."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace},
+            "target": {"kind": "Node", "name": node},
+        }
+        return await self.request("POST", f"{path_of('Pod', pod, namespace)}/binding", body)
+
+    async def delete(
+        self, kind: str, name: str, *, namespace: str = "default", grace_period_s: int | None = None
+    ) -> None:
+        """Delete one object; none of that name is as good."""
+        query = "" if grace_period_s is None else f"?gracePeriodSeconds={grace_period_s}"
+        try:
+            await self.request("DELETE", path_of(kind, name, namespace) + query)
+        except ApiError as err:
+            if err.status != 404:
+                raise
+
+    async def delete_all(self, kind: str, namespace: str = "default") -> None:
+        """Delete all objects of a kind (in one namespace), at once."""
+        await self.request("DELETE", f"{path_of(kind, '', namespace)}?gracePeriodSeconds=0")
+
+    async def watch(
+        self, kind: str, resource_version: str, namespace: str = ""
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """(`ADDED`, object) and so on, until the server ends the stream."""
+        path = f"{path_of(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.get(f"{self._url}/{path}", timeout=timeout) as answer:
+            rest = b""
+            async for piece in answer.content.iter_any():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    change = json.loads(line)
+                    yield change["type"], change["object"]
+
+
+def path_of(kind: str, name: str = "", namespace: str = "default") -> str:
+    """The path of an object, or of its collection; without `namespace` that of all namespaces."""
+    place = KINDS[kind]
+    scope = f"namespaces/{namespace}/" if place.namespaced and namespace else ""
+    return f"{place.group_version}/{scope}{place.resource}" + (f"/{name}" if name else "")

@@ -1,0 +1,80 @@
+"""What a scheduler has made of a cluster since the last look: its pods, its Events, its writes, masked.
+
+The form is that of the recordings (`pods`, `events`, `writes`). Used by `replay_observability`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.observed.api import ApiClient
+from support.observed.audit import AuditLog, writes_of
+from support.observed.masking import masked, masked_event_name
+
+Json = dict[str, Any]
+
+
+class Observer:
+    """Looks at one cluster. A step begins with `begin_step`; `look` shows the step so far."""
+
+    def __init__(self, api: ApiClient, audit: AuditLog) -> None:
+        self._api = api
+        self._audit = audit
+        self._before: dict[str, str] = {}
+        self._audited: list[Json] = []
+        self._events: dict[str, str] = {}
+
+    def begin_step(self) -> None:
+        """What was seen at the last look is no news any more."""
+        self._before = dict(self._events)
+        self._audited.clear()
+
+    @property
+    def write_count(self) -> int:
+        """How many writes the step has seen so far."""
+        return len(self._audited)
+
+    async def look(self) -> Json:
+        """The observation of this step as of now."""
+        pods, _ = await self._api.all_of("Pod")
+        events, _ = await self._api.all_of("Event")
+        self._audited.extend(self._audit.read())
+        self._events = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in events}
+        news = [item for item in events if self._is_news(item)]
+        news.sort(key=lambda item: int(item["metadata"]["resourceVersion"]))
+        return {
+            "pods": {item["metadata"]["name"]: _pod(item) for item in pods},
+            "events": [self._event(item) for item in news],
+            "writes": writes_of(self._audited),
+        }
+
+    def _is_news(self, event: Json) -> bool:
+        metadata = event["metadata"]
+        return self._before.get(metadata["uid"]) != str(metadata["resourceVersion"])
+
+    def _event(self, event: Json) -> Json:
+        metadata = event["metadata"]
+        seen = {key: value for key, value in event.items() if key not in ("kind", "apiVersion")}
+        seen["metadata"] = {
+            "name": masked_event_name(metadata["name"]),
+            "namespace": metadata["namespace"],
+        }
+        if not seen.get("deprecatedSource"):
+            seen.pop("deprecatedSource", None)
+        if metadata["uid"] in self._before:
+            seen["changed"] = True
+        result: Json = masked(seen)
+        return result
+
+
+def _pod(pod: Json) -> Json:
+    status = pod.get("status") or {}
+    shown: Json = {
+        "phase": status.get("phase", ""),
+        "nodeName": pod["spec"].get("nodeName"),
+        "nominatedNodeName": status.get("nominatedNodeName"),
+        "terminating": True if pod["metadata"].get("deletionTimestamp") else None,
+        "conditions": status.get("conditions"),
+    }
+    result: Json = masked({key: value for key, value in shown.items() if value is not None})
+    return result

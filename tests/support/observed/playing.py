@@ -1,0 +1,111 @@
+"""The operations of a recorded scenario, done to a real API server; and an empty cluster after each.
+
+Operations: create, patch, delete, bind, sleep (README of the recordings). Called by `replay_observability`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from support.observed.api import KINDS, ApiClient, ApiError, path_of
+
+Json = dict[str, Any]
+_KEPT: Final = frozenset({"Namespace"})
+_KEPT_PRIORITIES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+_WIPE_S: Final = 30.0
+POLICY_S: Final = 10.0
+
+
+async def play(api: ApiClient, operations: Iterable[Json]) -> None:
+    """Do these, one after the other. Raises ApiError, and ValueError for an unknown operation."""
+    for operation in operations:
+        await _play_one(api, operation)
+
+
+async def _play_one(api: ApiClient, operation: Json) -> None:
+    match operation:
+        case {"create": content}:
+            made = await api.create(content)
+            await _with_status(api, content, made)
+        case {"patch": name, "kind": kind, "body": body, **more}:
+            subresource = str(more.get("subresource", ""))
+            await api.patch(kind, name, body, namespace=_namespace(more), subresource=subresource)
+        case {"delete": name, "kind": kind, **more}:
+            grace_s = more.get("gracePeriodSeconds")
+            await api.delete(kind, name, namespace=_namespace(more), grace_period_s=grace_s)
+        case {"bind": pod, "node": node, **more}:
+            await api.bind(pod, node, _namespace(more))
+        case {"sleep": seconds}:
+            await asyncio.sleep(float(seconds))
+        case _:
+            raise ValueError(f"unknown operation: {sorted(operation)}")
+
+
+async def _with_status(api: ApiClient, content: Json, made: Json) -> None:
+    """A status that the API server drops at creation is written by whoever plays the controller."""
+    status = content.get("status")
+    if status and not (made.get("status") or {}).items() >= status.items():
+        name, namespace = content["metadata"]["name"], content["metadata"].get("namespace", "default")
+        body = {"status": status}
+        await api.patch(content["kind"], name, body, namespace=namespace, subresource="status")
+
+
+async def settle_policies(api: ApiClient, setup: Iterable[Json]) -> None:
+    """An admission policy takes effect some time after it was made: wait until it refuses what it is to.
+
+    The recorded one refuses Bindings of a pod `p1`; a dry run of such a Binding shows it.
+    """
+    if not any(item.get("create", {}).get("kind") == "ValidatingAdmissionPolicyBinding" for item in setup):
+        return
+    probe = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p1"},
+        "target": {"kind": "Node", "name": "n1"},
+    }
+    path = f"{path_of('Pod', 'p1')}/binding?dryRun=All"
+    ends_s = time.monotonic() + POLICY_S
+    while time.monotonic() < ends_s:  # the server tells nobody when it is ready
+        try:
+            await api.request("POST", path, probe)
+        except ApiError as err:
+            if "ValidatingAdmissionPolicy" in err.message:
+                return
+        await asyncio.sleep(0.1)
+    raise TimeoutError("the admission policy does not take effect")
+
+
+async def wipe(api: ApiClient) -> None:
+    """Make the cluster empty: every object of every kind that scenarios use, whatever guards it."""
+    ends_s = time.monotonic() + _WIPE_S
+    while await _wipe_once(api):
+        if time.monotonic() > ends_s:
+            raise TimeoutError("the cluster does not become empty")
+        await asyncio.sleep(0.05)
+
+
+async def _wipe_once(api: ApiClient) -> int:
+    """Delete everything that is there; how many objects that were."""
+    counts = await asyncio.gather(*(_wipe_kind(api, kind) for kind in KINDS if kind not in _KEPT))
+    return sum(counts)
+
+
+async def _wipe_kind(api: ApiClient, kind: str) -> int:
+    items, _ = await api.all_of(kind)
+    items = [item for item in items if item["metadata"]["name"] not in _KEPT_PRIORITIES]
+    for item in items:
+        metadata = item["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace", "default")
+        with contextlib.suppress(ApiError):  # gone meanwhile
+            if metadata.get("finalizers"):
+                await api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+            await api.delete(kind, name, namespace=namespace, grace_period_s=0)
+    return len(items)
+
+
+def _namespace(operation: Json) -> str:
+    return str(operation.get("namespace", "default"))

@@ -1,0 +1,126 @@
+"""One recorded scenario, played: setup, the scheduler, then step by step until what was recorded is seen.
+
+Called by `replay_observability`. A step is over when what was observed agrees with the recording and nothing
+more came for a while, or when patience ends; only then does it count how it was recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from support.observed.agreement import first_difference, unstable_parts
+from support.observed.api import ApiClient
+from support.observed.audit import AuditLog
+from support.observed.observing import Observer
+from support.observed.playing import play, settle_policies, wipe
+from support.scheduler_process import SchedulerProcess, SchedulerSetup
+
+Json = dict[str, Any]
+SHORTEST_STEP_S: Final = 2.5
+QUIET_S: Final = 1.0
+PATIENCE_S: Final = 12.0
+_LOOK_EVERY_S: Final = 0.2
+PROBE_DOCUMENT: Final = """\
+apiVersion: config.berth.io/v1alpha1
+kind: BerthConfiguration
+plugins:
+- {name: Probe, inProcess: "support.probe_plugin:Probe"}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """An API server with nothing in it, and what a scheduler needs to work there."""
+
+    api: ApiClient
+    audit_log: Path
+    kubeconfig: Path
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a scenario. `other_retries`: it agrees but for how often pods were tried again."""
+
+    name: str
+    difference: Json | None = None
+    other_retries: bool = False
+    seconds: float = 0.0
+
+
+async def run(record: Json, stage: Stage, program: str) -> Outcome:
+    """Play one scenario. A scheduler that does not start, or an operation that fails, is a difference."""
+    began_s = time.monotonic()
+    await wipe(stage.api)
+    scheduler = SchedulerProcess(_setup(record, stage, program), record["name"])
+    try:
+        difference, other_retries = await _played(record, stage, scheduler)
+    except Exception as err:  # noqa: BLE001 (the others go on: this one counts as not identical)
+        difference, other_retries = {"problem": f"{type(err).__name__}: {err}"}, False
+    finally:
+        await scheduler.stop()
+    if difference is not None and scheduler.ended_with:
+        difference = {**difference, "exit": scheduler.ended_with, "log": scheduler.last_lines(5)}
+    seconds = round(time.monotonic() - began_s, 1)
+    return Outcome(name=record["name"], difference=difference, other_retries=other_retries, seconds=seconds)
+
+
+def _setup(record: Json, stage: Stage, program: str) -> SchedulerSetup:
+    return SchedulerSetup(
+        program=program,
+        kubeconfig=stage.kubeconfig,
+        folder=stage.folder,
+        configuration=record["schedulerConfig"],
+        more_documents=PROBE_DOCUMENT if record.get("plugin") == "Probe" else "",
+    )
+
+
+async def _played(record: Json, stage: Stage, scheduler: SchedulerProcess) -> tuple[Json | None, bool]:
+    """The first difference, and whether there were other retries."""
+    await play(stage.api, record["setup"])
+    await settle_policies(stage.api, record["setup"])
+    observer = Observer(stage.api, _from_now_on(stage.audit_log))
+    await scheduler.start()
+    await scheduler.ready()
+    other_retries = False
+    for number, (step, expected) in enumerate(zip(record["steps"], record["expected"], strict=True), 1):
+        await play(stage.api, step["ops"])
+        unstable = unstable_parts(record.get("secondRun", "same"), number)
+        difference, others = await _settled(observer, expected, unstable)
+        other_retries |= others
+        if difference is not None:
+            return {"step": number, **difference}, other_retries
+        observer.begin_step()
+    return None, other_retries
+
+
+def _from_now_on(path: Path) -> AuditLog:
+    log = AuditLog(path)
+    log.read()
+    return log
+
+
+async def _settled(observer: Observer, expected: Json, unstable: frozenset[str]) -> tuple[Json | None, bool]:
+    """Look until all is as recorded, then a little longer, for what comes unasked."""
+    began_s = time.monotonic()
+    agreed_s: float | None = None
+    while True:
+        seen = await observer.look()
+        now_s = time.monotonic()
+        difference = first_difference(expected, seen, unstable=unstable)
+        if difference is None and agreed_s is None:
+            agreed_s = now_s
+        if agreed_s is not None and now_s - agreed_s >= QUIET_S and now_s - began_s >= SHORTEST_STEP_S:
+            if difference is None:
+                return None, False
+            seen["pods"] = expected["pods"]  # they were so when all agreed; a retry may show in them
+            break
+        if agreed_s is None and now_s - began_s > PATIENCE_S:
+            break
+        await asyncio.sleep(_LOOK_EVERY_S)
+    difference = first_difference(expected, seen, retries_count=False, unstable=unstable)
+    return difference, difference is None
