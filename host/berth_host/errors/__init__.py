@@ -11,6 +11,9 @@ HostError
 │   ├── TooManyRequestsError    not done: come back later
 │   └── UnavailableError    nobody answered: the outcome is unknown
 │       └── TimedOutError   nobody answered in time
+├── ClientConfigError       how to reach the API server is missing or wrong (errors/cluster.py)
+├── EndpointError           the secure port cannot be opened (errors/endpoints.py)
+├── ReviewError             the API server could not be asked about a user (errors/endpoints.py)
 ├── ManifestError           files that do not describe a cluster (errors/manifests.py)
 ├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
 ├── CycleRestartError       a plugin lost what the cycle left with it (errors/plugins.py)

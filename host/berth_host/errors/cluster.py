@@ -94,3 +94,7 @@ class UnavailableError(ClusterError):
 
 class TimedOutError(UnavailableError):
     """No answer in time: the outcome is unknown."""
+
+
+class ClientConfigError(HostError):
+    """What says how to reach the API server is missing or wrong. The text ends in the cure."""

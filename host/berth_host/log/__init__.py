@@ -20,7 +20,10 @@ EVENTS: Final = frozenset(
         "attachment.refusal_unheard",
         "attachment.sync_failed",
         "cache.event_refused",
+        "client.credentials_failed",
         "cycle.restarted",
+        "event.dropped",
+        "event.written_before",
         "host.drained",
         "host.failed",
         "host.started",
@@ -58,7 +61,10 @@ EVENTS: Final = frozenset(
         "task.failed",
         "victim.evicted",
         "volume.not_bound",
+        "watch.expired",
+        "watch.failed",
         "watch.object_refused",
+        "watch.recovered",
     }
 )
 

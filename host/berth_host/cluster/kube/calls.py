@@ -1,0 +1,148 @@
+"""What the cycles ask of a cluster -> requests to the API server, with the bodies that kube-scheduler sends.
+
+Used by `cluster.KubeCluster`, which documents each call as the port does.
+Source: kube-scheduler's requests with JSON bodies (recorded, v1.36.2); client-go `kubernetes/typed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from berth_sdk.kube_object import KubeObject, ObjectRef
+
+from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.resources import ApiResource, Resources
+from berth_host.errors.cluster import NotFoundError
+from berth_host.model.patch_type import PatchType
+
+
+class Calls:
+    """`before_sending` is called before each request goes out, and raises to stop it."""
+
+    def __init__(self, client: KubeClient, resources: Resources, before_sending: Callable[[], None]) -> None:
+        self._client = client
+        self._resources = resources
+        self._before_sending = before_sending
+
+    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """Read one object, live."""
+        found = await self._resource(resource)
+        try:
+            item = await self._ask("GET", found, ref.namespace, ref.name)
+        except NotFoundError:
+            return None
+        answer = _object(found, item)
+        return answer if ref.uid in ("", answer.ref.uid) else None
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Post a Binding."""
+        namespace = pod.namespace or "default"
+        metadata = {"name": pod.name, "namespace": namespace}
+        if pod.uid:
+            metadata["uid"] = pod.uid
+        body = {
+            "kind": "Binding",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "target": {"kind": "Node", "name": node_name},
+        }
+        await self._client.send(
+            "POST",
+            path_of("/api/v1", "pods", namespace, pod.name, "binding"),
+            body=orjson.dumps(body),
+            resource="pods",
+            key=f"{namespace}/{pod.name}",
+            before_sending=self._before_sending,
+        )
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        patch: Mapping[str, Any],
+        patch_type: PatchType,
+        subresource: str,
+        expected_resource_version: str,
+    ) -> KubeObject:
+        """Send a patch; with a version it holds for that one only."""
+        found = await self._resource(resource)
+        if expected_resource_version:
+            metadata = {**(patch.get("metadata") or {}), "resourceVersion": expected_resource_version}
+            patch = {**patch, "metadata": metadata}
+        item = await self._ask(
+            "PATCH", found, ref.namespace, ref.name, subresource, patch, content_type=patch_type.value
+        )
+        return _object(found, item)
+
+    async def update(self, resource: str, content: Mapping[str, Any], subresource: str) -> KubeObject:
+        """Replace an object (PUT)."""
+        found = await self._resource(resource)
+        metadata = content.get("metadata") or {}
+        body = {"kind": found.kind, "apiVersion": found.api_version, **content}
+        namespace, name = metadata.get("namespace") or "", metadata.get("name") or ""
+        return _object(found, await self._ask("PUT", found, namespace, name, subresource, body))
+
+    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Make an object; a name that ends in "-" is completed by the server."""
+        found = await self._resource(resource)
+        metadata = dict(content.get("metadata") or {})
+        metadata.pop("name", None)
+        metadata["generateName" if ref.name.endswith("-") else "name"] = ref.name
+        namespace = (ref.namespace or metadata.get("namespace") or "default") if found.namespaced else ""
+        if namespace:
+            metadata["namespace"] = namespace
+        body = {"kind": found.kind, "apiVersion": found.api_version, **content, "metadata": metadata}
+        item = await self._ask("POST", found, namespace, "", "", body, key=ref.key)
+        return _object(found, item)
+
+    async def delete(self, resource: str, ref: ObjectRef, grace_period_s: int | None) -> None:
+        """Delete an object, without preconditions, as kube-scheduler does."""
+        found = await self._resource(resource)
+        options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        await self._client.send(
+            "DELETE",
+            found.path(ref.namespace, ref.name),
+            body=orjson.dumps(options),
+            resource=resource,
+            key=ref.key,
+            before_sending=self._before_sending,
+        )
+
+    async def _resource(self, name: str) -> ApiResource:
+        self._before_sending()
+        return self._resources.known(name) or await self._resources.resolve(name)
+
+    async def _ask(
+        self,
+        method: str,
+        resource: ApiResource,
+        namespace: str,
+        name: str,
+        subresource: str = "",
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        key: str = "",
+    ) -> dict[str, Any]:
+        if resource.namespaced and not namespace:
+            namespace = "default"
+        return await self._client.request(
+            method,
+            resource.path(namespace, name, subresource),
+            body=body,
+            content_type=content_type,
+            resource=resource.name,
+            key=key or (f"{namespace}/{name}" if resource.namespaced else name),
+            before_sending=self._before_sending,
+        )
+
+
+def _object(resource: ApiResource, item: dict[str, Any]) -> KubeObject:
+    metadata = item.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
+    return KubeObject(resource.api_version, resource.kind, parsed=item)

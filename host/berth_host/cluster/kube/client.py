@@ -1,0 +1,341 @@
+"""`KubeClient`: requests to one API server, in our name, within our rate, each answer an error or bytes.
+
+Opened by `app`; used by `cluster`, `informer`, `calls`, `events` and by whoever needs one more request
+(leader election, the delegated checks of the secure port). Bodies are bytes; nothing is modelled.
+Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+import orjson
+from aiohttp.client_exceptions import ClientConnectorDNSError
+from multidict import CIMultiDict
+from yarl import URL
+
+from berth_host.cluster.kube.answers import error_of, retry_after_s
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.credentials import Credentials
+from berth_host.cluster.kube.limiter import TokenBucket
+from berth_host.errors.cluster import ClusterError, TimedOutError, UnavailableError
+from berth_host.metrics.rest_client import RestClientMetrics
+
+MAX_RETRIES: Final = 10
+"""How often a request is sent again when the server says when to."""
+KEEP_ALIVE_S: Final = 30.0
+"""Idle connections are closed by us, before a server or a balancer does it under a request."""
+MIN_CONNECTIONS: Final = 100
+WATCH_CONNECTIONS: Final = 100
+"""On top of those for requests: a watch holds its own."""
+CONNECT_TIMEOUT_S: Final = 10.0
+_KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+_DEFAULT_TIMEOUT_S: Final = 30.0
+_DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+class KubeClient:
+    """A client is used on one event loop and closed once. `metrics`: where requests are counted."""
+
+    def __init__(
+        self, connection: Connection, credentials: Credentials, metrics: RestClientMetrics | None = None
+    ) -> None:
+        self._credentials = credentials
+        self.metrics = metrics if metrics is not None else RestClientMetrics()
+        self.connection = connection
+        self.host = credentials.host
+        self._authority = urlsplit(credentials.host).netloc.rpartition("@")[2]
+        self._limiter = TokenBucket(connection.qps, connection.burst)
+        self._user_agent = connection.user_agent
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._headers_are_for = ""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=max(MIN_CONNECTIONS, connection.burst) + WATCH_CONNECTIONS,
+                keepalive_timeout=KEEP_ALIVE_S,
+                socket_factory=_socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Like kube-scheduler: what compression saves on the wire costs more on both ends.
+            skip_auto_headers=("Accept-Encoding", "Content-Type"),
+            read_bufsize=2**18,
+            proxy=credentials.proxy,
+        )
+        self.metrics.transport_count += 1
+        self.metrics.transport_used(made=True)
+
+    @classmethod
+    async def open(cls, connection: Connection, metrics: RestClientMetrics | None = None) -> KubeClient:
+        """Read the credentials; nothing is sent. Raises ClientConfigError."""
+        return cls(connection, await Credentials.open(connection), metrics)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if not self._session.closed:
+            self.metrics.transport_count -= 1
+            await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = _DEFAULT_TIMEOUT_S,
+        resource: str = "",
+        key: str = "",
+        limited: bool = True,
+        before_sending: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """Send, and read the answer as JSON; an empty one is {}. Raises the ClusterError for what happened.
+
+        `path` is escaped already (see `path_of`); `resource` and `key` go into errors. `before_sending` is
+        called before every try and stops it by raising; `limited`: wait for a turn under qps and burst.
+        """
+        raw = await self.send(
+            method,
+            path,
+            query=query,
+            body=body if body is None or isinstance(body, bytes) else orjson.dumps(body),
+            content_type=content_type,
+            timeout_s=timeout_s,
+            resource=resource,
+            key=key,
+            limited=limited,
+            before_sending=before_sending,
+        )
+        if not raw:
+            return {}
+        try:
+            parsed = orjson.loads(raw)
+        except orjson.JSONDecodeError as err:
+            raise UnavailableError(resource, key, f"{self.host} answered no JSON: {err}") from err
+        if not isinstance(parsed, dict):
+            raise UnavailableError(resource, key, f"{self.host} answered no JSON object")
+        return parsed
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = _DEFAULT_TIMEOUT_S,
+        resource: str = "",
+        key: str = "",
+        limited: bool = True,
+        before_sending: Callable[[], None] | None = None,
+    ) -> bytes:
+        """`request` for who needs no more than that it succeeded: the answer's bytes."""
+        url = self._url(path, query)
+        ends_s = time.monotonic() + timeout_s
+        retry_count, is_renewed = 0, False
+        while True:
+            if limited:
+                waited_s = await self._limiter.take()
+                self.metrics.waited(self._authority, method, waited_s)
+            if before_sending is not None:
+                before_sending()
+            status, answer, retry_after = await self._try(
+                method, url, body, content_type, timeout_s, resource, key
+            )
+            if status < 300:
+                return answer
+            if status == 401 and not is_renewed:
+                is_renewed = True
+                if await self._credentials.refresh(force=True):
+                    continue
+            wait_s = retry_after_s(retry_after)
+            is_asked_to_wait = status == 429 or (status >= 500 and wait_s > 0)
+            wait_s = max(wait_s, 1.0)
+            if is_asked_to_wait and retry_count < MAX_RETRIES and time.monotonic() + wait_s < ends_s:
+                retry_count += 1
+                self.metrics.retried(self._authority, method, status)
+                await asyncio.sleep(wait_s)
+                continue
+            raise error_of(status, answer, resource, key, retry_after=retry_after)
+
+    async def _try(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        content_type: str,
+        timeout_s: float,
+        resource: str,
+        key: str,
+    ) -> tuple[int, bytes, str]:
+        """Send once: status, body, Retry-After."""
+        credentials = self._credentials
+        if time.monotonic() >= credentials.due_s:
+            await credentials.refresh()
+        started_s = time.perf_counter()
+        code = 0
+        answer = b""
+        try:
+            response = await self._session.request(
+                method,
+                url,
+                data=body,
+                headers=self._headers_of(content_type if body is not None else ""),
+                timeout=_DEFAULT_TIMEOUT if timeout_s == _DEFAULT_TIMEOUT_S else _timeout(timeout_s),
+                allow_redirects=False,
+                ssl=credentials.ssl_context,
+                server_hostname=credentials.server_hostname,
+            )
+            answer = await response.read()
+            code = response.status
+            return code, answer, response.headers.get("Retry-After", "")
+        except (aiohttp.ClientError, OSError) as err:
+            raise self._lost(err, resource, key, timeout_s) from err
+        finally:
+            self.metrics.request_ended(
+                self._authority,
+                method,
+                code=code,
+                seconds=time.perf_counter() - started_s,
+                sent_bytes=len(body) if body is not None else 0,
+                received_bytes=len(answer),
+            )
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], idle_s: float, resource: str = ""
+    ) -> AsyncIterator[Stream]:
+        """Open an answer that goes on, as a watch's. `idle_s`: silence after which it counts as lost.
+
+        Raises the ClusterError for an answer that is none, and on leaving nothing more.
+        """
+        credentials = self._credentials
+        if time.monotonic() >= credentials.due_s:
+            await credentials.refresh()
+        started_s = time.perf_counter()
+        code = 0
+        try:
+            response = await self._session.request(
+                "GET",
+                self._url(path, query),
+                headers=self._headers_of(""),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_s),
+                allow_redirects=False,
+                ssl=credentials.ssl_context,
+                server_hostname=credentials.server_hostname,
+            )
+            code = response.status
+        except (aiohttp.ClientError, OSError) as err:
+            raise self._lost(err, resource, "", idle_s) from err
+        finally:
+            seconds = time.perf_counter() - started_s
+            self.metrics.request_ended(self._authority, "GET", code=code, seconds=seconds)
+        try:
+            if code != 200:
+                if code == 401:
+                    await credentials.refresh(force=True)
+                try:
+                    answer = await response.read()
+                except (aiohttp.ClientError, OSError) as err:
+                    raise self._lost(err, resource, "", idle_s) from err
+                raise error_of(code, answer, resource, "")
+            yield Stream(response, lambda err: self._lost(err, resource, "", idle_s))
+        finally:
+            response.close()
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+        if query:
+            path = f"{path}?{urlencode(query, quote_via=quote)}"
+        return URL(self.host + path, encoded=True)
+
+    def _headers_of(self, content_type: str) -> CIMultiDict[str]:
+        """Made once per content type, and again when the token has changed."""
+        if self._headers_are_for != self._credentials.authorization:
+            self._headers.clear()
+            self._headers_are_for = self._credentials.authorization
+        found = self._headers.get(content_type)
+        if found is None:
+            found = CIMultiDict({"Accept": "application/json", "User-Agent": self._user_agent})
+            if content_type:
+                found["Content-Type"] = content_type
+            if self._headers_are_for:
+                found["Authorization"] = self._headers_are_for
+            self._headers[content_type] = found
+        return found
+
+    def _lost(self, err: Exception, resource: str, key: str, timeout_s: float) -> ClusterError:
+        """What went wrong between us and the server, in one line that ends in the cure."""
+        host = self.host
+        if isinstance(err, TimeoutError):
+            return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
+        if isinstance(err, aiohttp.ClientConnectorCertificateError):
+            reason = getattr(err.certificate_error, "verify_message", "") or err.certificate_error
+            text = (
+                f"the certificate of {host} is not trusted: {reason}; set certificate-authority in the"
+                " kubeconfig to the cluster's CA"
+            )
+        elif isinstance(err, aiohttp.ClientConnectorSSLError):
+            text = f"no TLS with {host}: {err.os_error}; is it an https address?"
+        elif isinstance(err, ClientConnectorDNSError):
+            text = f"the name in {host} cannot be resolved; check server in the kubeconfig, or --master"
+        elif isinstance(err, aiohttp.ClientConnectorError):
+            reason = err.os_error.strerror or err.os_error
+            text = f"cannot connect to {host}: {reason}; is the API server running, and the address right?"
+        else:
+            text = f"the connection to {host} was lost: {err or type(err).__name__}"
+        return UnavailableError(resource, key, text)
+
+
+class Stream:
+    """An answer that goes on."""
+
+    def __init__(self, response: aiohttp.ClientResponse, lost: Callable[[Exception], ClusterError]) -> None:
+        self._response = response
+        self._lost = lost
+
+    async def chunk(self) -> bytes:
+        """What has arrived, b"" at the end. Raises UnavailableError, TimedOutError after a long silence."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as err:
+            raise self._lost(err) from err
+
+    def close(self) -> None:
+        """Make `chunk` end or raise."""
+        self._response.close()
+
+
+def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """The path of a resource or of an object: `/api/v1/namespaces/default/pods/web/binding`."""
+    parts = [prefix]
+    if namespace:
+        parts.append(f"namespaces/{quote(namespace, safe=':')}")
+    parts.append(plural)
+    if name:
+        parts.append(quote(name, safe=":"))
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)
+
+
+def _timeout(total_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket whose other end is asked now and then whether it is still there: a watch may be silent."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE_PROBES:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

@@ -1,0 +1,163 @@
+"""`KubeCluster`: a real API server as a `ClusterPort`.
+
+Composed by `app` from an open `client.KubeClient`, which stays the caller's to close: after `cut` leader
+election and health checks still use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+
+from berth_host.cluster.kube.calls import Calls
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.delivery import Delivery
+from berth_host.cluster.kube.events import EventWriter
+from berth_host.cluster.kube.informer import Informer, WatchTimes
+from berth_host.cluster.kube.resources import Resources
+from berth_host.cluster.port import EventRecord, WatchHandler
+from berth_host.errors.cluster import UnavailableError
+from berth_host.model.clock import Clock
+from berth_host.model.patch_type import PatchType
+
+
+class KubeCluster:
+    """The calls are documented at the port. `host_name`: for events, this machine's where not given."""
+
+    answers_at_once = False
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, *, host_name: str = "", times: WatchTimes | None = None
+    ) -> None:
+        self._client = client
+        self._times = times
+        self._resources = Resources(client)
+        self._calls = Calls(client, self._resources, self._check_not_cut)
+        self.events = EventWriter(client, clock, self._check_not_cut, host_name=host_name)
+        self._delivery: Delivery | None = None
+        self._handler: WatchHandler | None = None
+        self._informers: dict[str, Informer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_cut = False
+
+    # --- what changes ------------------------------------------------------------------------------
+
+    async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
+        """List and watch; returns once all that exists was handed over."""
+        self._handler = handler
+        self._delivery = Delivery()
+        await self.watch(resources)
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """List and watch these too."""
+        if self._handler is None or self._delivery is None:
+            raise RuntimeError("KubeCluster.watch before start")
+        for name in resources:
+            if name not in self._informers:
+                informer = Informer(
+                    name, self._client, self._resources, self._delivery, self._handler, times=self._times
+                )
+                self._informers[name] = informer
+                task = asyncio.get_running_loop().create_task(informer.run(), name=f"watch {name}")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        await asyncio.gather(*(self._informers[name].synced.wait() for name in resources))
+
+    async def stop(self) -> None:
+        """End the watches; events that wait are written, for a bounded time."""
+        if self._delivery is not None:
+            self._delivery.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.events.stop()
+
+    def cut(self) -> None:
+        """Send nothing any more but lists and watches."""
+        self._is_cut = True
+        self.events.cut()
+
+    @property
+    def undelivered_count(self) -> int:
+        """Changes that have arrived and were not handed over yet."""
+        return 0 if self._delivery is None else self._delivery.waiting_count
+
+    @property
+    def synced(self) -> Mapping[str, bool]:
+        """Resource -> whether all that existed was handed over once."""
+        return {name: informer.synced.is_set() for name, informer in self._informers.items()}
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Resource -> why it is not up to date now; only those that are not."""
+        return {name: informer.problem for name, informer in self._informers.items() if informer.problem}
+
+    @property
+    def informers(self) -> Mapping[str, Informer]:
+        """Resource -> its informer, for what it has counted."""
+        return self._informers
+
+    # --- calls ---------------------------------------------------------------------------------------
+
+    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """The object as it is now."""
+        return await self._calls.get(resource, ref)
+
+    async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Put a pod on a node."""
+        await self._calls.bind(pod, node_name)
+
+    async def patch(
+        self,
+        resource: str,
+        ref: ObjectRef,
+        patch: Mapping[str, Any],
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        expected_resource_version: str = "",
+    ) -> KubeObject:
+        """Apply a patch."""
+        return await self._calls.patch(
+            resource, ref, patch, patch_type, subresource, expected_resource_version
+        )
+
+    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
+        """Replace a whole object, or its status."""
+        return await self._calls.update(resource, content, subresource)
+
+    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Make an object."""
+        return await self._calls.create(resource, ref, content)
+
+    async def delete(self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+        """Delete an object."""
+        await self._calls.delete(resource, ref, grace_period_s)
+
+    # --- events --------------------------------------------------------------------------------------
+
+    def record_event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """Write an event about a pod, in the name of the pod's scheduler."""
+        self.create_event(
+            EventRecord(
+                regarding=pod.ref,
+                type=type,
+                reason=reason,
+                action=action,
+                note=note,
+                reporter=pod.scheduler_name,
+            )
+        )
+
+    def create_event(self, event: EventRecord) -> None:
+        """Write any event."""
+        self.events.add(event)
+
+    def _check_not_cut(self) -> None:
+        if self._is_cut:
+            raise UnavailableError("", "", "this host is not the leader any more: nothing is sent")

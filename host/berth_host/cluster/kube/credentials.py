@@ -1,0 +1,240 @@
+"""A `Connection` -> where the API server is, whom to trust, and who we are, kept fresh.
+
+Opened by `client`, asked before every request. Reading is done by the Kubernetes client's own loader; tokens
+and certificates that change (token files, exec plugins) are read again here.
+Source: client-go `tools/clientcmd`, `transport/token_source.go` and `plugin/pkg/client/auth/exec`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import incluster_config, kube_config
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.exec_provider import ExecProvider
+
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
+from berth_host.errors.cluster import ClientConfigError
+from berth_host.log import get_logger
+
+log = get_logger()
+
+FILE_PERIOD_S: Final = 60.0
+"""How long what was read from files is used before they are read again."""
+EXPIRY_MARGIN_S: Final = 10.0
+"""An exec plugin's answer is renewed so long before it expires."""
+RETRY_S: Final = 10.0
+"""How long a plugin or a file that failed is left alone while its last answer may still do."""
+
+
+class Credentials:
+    """Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
+    authorization (a header's value, empty for none), ssl_context.
+    """
+
+    def __init__(self, configuration: Configuration, entry: Entry | None, token_file: Path | None) -> None:
+        self._configuration = configuration
+        self._entry = entry
+        self._token_file = token_file
+        self._exec: Any = entry.exec_plugin if entry is not None else None
+        self._lock = asyncio.Lock()
+        self._certificate: tuple[bytes, bytes] | None = None
+        self.host: str = str(configuration.host).rstrip("/")
+        self.server_hostname: str | None = configuration.tls_server_name or None
+        self.proxy: str | None = configuration.proxy or _proxy_of_environment(self.host)
+        self.authorization: str = configuration.api_key.get("BearerToken") or ""
+        self.ssl_context = _ssl_context(configuration)
+        self.due_s = math.inf
+        """Monotonic seconds from which on `refresh` has something to do."""
+
+    @classmethod
+    async def open(cls, connection: Connection) -> Credentials:
+        """Read all there is to read. Raises ClientConfigError."""
+        configuration = Configuration()
+        # Go's TLS does not ask for what this flag asks for, and many clusters' certificates lack it.
+        configuration.disable_strict_ssl_verification = True
+        entry: Entry | None = None
+        token_file: Path | None = None
+        if connection.kubeconfig:
+            entry = read_kubeconfig(connection.kubeconfig, connection.master)
+            await _load_entry(entry, configuration)
+            token_file = entry.token_file
+        elif not connection.master:
+            token_file = _load_service_account(configuration)
+        if connection.master:
+            configuration.host = connection.master
+        _check_host(str(configuration.host))
+        try:
+            found = cls(configuration, entry, token_file)
+        except (OSError, ValueError) as err:  # ssl.SSLError is an OSError.
+            where = connection.kubeconfig or "the service account"
+            raise ClientConfigError(
+                f"{where}: certificate-authority cannot be used: {err}; it needs certificates in PEM"
+            ) from err
+        await found._read()
+        return found
+
+    async def refresh(self, *, force: bool = False) -> bool:
+        """Read again what may have changed; whether it has. `force`: the server refused what we have.
+
+        Failures are logged, and what we have is used on: the server has the last word.
+        """
+        before = self.authorization, self.ssl_context
+        async with self._lock:
+            # Somebody else may have done it while we waited.
+            is_done = (self.authorization, self.ssl_context) != before
+            if not is_done and (force or time.monotonic() >= self.due_s):
+                try:
+                    await self._read()
+                except ClientConfigError as err:
+                    self.due_s = time.monotonic() + RETRY_S
+                    log.error("client.credentials_failed", error=str(err))
+        return (self.authorization, self.ssl_context) != before
+
+    async def _read(self) -> None:
+        if self._exec is not None:
+            await self._run_plugin()
+            return
+        if self._token_file is not None:
+            self.authorization = f"Bearer {_read_token(self._token_file)}"
+            self.due_s = time.monotonic() + FILE_PERIOD_S
+        certificate, key = (self._entry.certificate, self._entry.key) if self._entry else (None, None)
+        if certificate is not None or key is not None:
+            if certificate is None or key is None:
+                raise ClientConfigError("client-certificate and client-key go together; set both or neither")
+            self._use_certificate(_pem(certificate), _pem(key))
+            if isinstance(certificate, Path) or isinstance(key, Path):
+                self.due_s = time.monotonic() + FILE_PERIOD_S
+
+    async def _run_plugin(self) -> None:
+        command = self._exec["command"]
+        hint = self._exec.safe_get("installHint") or "check users[].user.exec of the kubeconfig"
+        try:
+            status: Mapping[str, Any] = await ExecProvider(self._exec).run()
+        except (ConfigException, OSError, TypeError) as err:
+            raise ClientConfigError(f"exec plugin {command!r} gave no credentials: {err}; {hint}") from err
+        token, certificate, key = (
+            status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
+        )
+        if not token and not (certificate and key):
+            raise ClientConfigError(
+                f"exec plugin {command!r} answered neither token nor client certificate and key; {hint}"
+            )
+        if token:
+            self.authorization = f"Bearer {token}"
+        if certificate and key:
+            self._use_certificate(str(certificate).encode(), str(key).encode())
+        self.due_s = time.monotonic() + _life_s(status.get("expirationTimestamp"))
+
+    def _use_certificate(self, certificate: bytes, key: bytes) -> None:
+        if self._certificate == (certificate, key):
+            return
+        context = _ssl_context(self._configuration)
+        # The library takes certificates from files only; this one exists for as long as it reads it.
+        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
+            pem = Path(folder, "client.pem")
+            pem.touch(mode=0o600)
+            pem.write_bytes(certificate + b"\n" + key + b"\n")
+            try:
+                context.load_cert_chain(pem)
+            except OSError as err:
+                raise ClientConfigError(
+                    f"the client certificate and its key cannot be used: {err}; they need PEM, and each other"
+                ) from err
+        # A context is part of what a connection is known by: connections with the old one are not used on.
+        self.ssl_context = context
+        self._certificate = certificate, key
+
+
+async def _load_entry(entry: Entry, configuration: Configuration) -> None:
+    """Let the Kubernetes client read one context of a kubeconfig."""
+    try:
+        loader = kube_config.KubeConfigLoader(config_dict=entry.content, config_base_path=str(entry.folder))
+        await loader.load_and_set(configuration)
+        if entry.authorities is not None and str(configuration.host).startswith("https"):
+            configuration.ca_cert_data = entry.authorities.decode("ascii")
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as err:
+        raise ClientConfigError(
+            f"kubeconfig {str(entry.path)!r}: {err}; see it with kubectl config view --kubeconfig"
+        ) from err
+
+
+def _load_service_account(configuration: Configuration) -> Path:
+    try:
+        incluster_config.load_incluster_config(configuration, try_refresh_token=False)
+    except (ConfigException, OSError) as err:
+        raise ClientConfigError(
+            "neither --kubeconfig nor clientConnection.kubeconfig is set, and this is not a pod with a"
+            f" service account ({err}); set one of them"
+        ) from err
+    return Path(incluster_config.SERVICE_TOKEN_FILENAME)
+
+
+def _check_host(host: str) -> None:
+    try:
+        parts = urlsplit(host)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ClientConfigError(f"server {host!r} is no URL; write it as https://HOST:PORT")
+
+
+def _read_token(path: Path) -> str:
+    try:
+        # Written by an editor or by echo, it ends in a line feed, which no header may hold.
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as err:
+        raise ClientConfigError(f"token file {str(path)!r} cannot be read: {err}") from err
+    if not token:
+        raise ClientConfigError(f"token file {str(path)!r} is empty; write the token into it")
+    return token
+
+
+def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
+    context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+    return context
+
+
+def _pem(source: bytes | Path) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    try:
+        return source.read_bytes()
+    except OSError as err:
+        raise ClientConfigError(
+            f"{str(source)!r} cannot be read: {err.strerror}; the kubeconfig names it as client-certificate"
+            " or client-key"
+        ) from err
+
+
+def _life_s(expires: object) -> float:
+    """Seconds until something that expires then is to be renewed; for ever where nothing is said."""
+    if not isinstance(expires, str):
+        return math.inf
+    try:
+        moment = datetime.fromisoformat(expires)
+    except ValueError:
+        return FILE_PERIOD_S
+    return max(moment.timestamp() - time.time() - EXPIRY_MARGIN_S, 1.0)
+
+
+def _proxy_of_environment(host: str) -> str | None:
+    """HTTPS_PROXY and its kin, looked up once: the HTTP library would ask for every request, in a thread."""
+    parts = urlsplit(host)
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)

@@ -1,0 +1,138 @@
+"""`EventSeries`: which events are the same again, and what is to be written about them.
+
+Kept by `events`. Two events are the same if all but their text and time are, the version of the object
+included. The first is created, the second makes it a series (count 2), later ones are only counted; what a
+series has come to is written when it has been quiet for SERIES_END_S, and every REFRESH_S while it is not.
+Source: client-go `tools/events/event_broadcaster.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from berth_host.cluster.kube.client import path_of
+from berth_host.cluster.kube.event_body import event_body, event_name, micro_time
+from berth_host.cluster.port import EventRecord
+
+SERIES_END_S: Final = 360.0
+REFRESH_S: Final = 1800.0
+MAX_KEPT: Final = 10_000
+"""Events that are remembered; of the oldest, a repetition is a new event again."""
+_GROUP: Final = "/apis/events.k8s.io/v1"
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class KeptEvent:
+    """One event object. `count`: 1 until it is a series; `is_written`: the server has it."""
+
+    namespace: str
+    name: str
+    content: bytes
+    seen_at_s: float
+    written_at_s: float
+    count: int = 1
+    is_written: bool = False
+    is_pending: bool = False
+
+    @property
+    def create_path(self) -> str:
+        """Where it is created."""
+        return path_of(_GROUP, "events", self.namespace)
+
+    @property
+    def patch_path(self) -> str:
+        """Where its series is patched."""
+        return path_of(_GROUP, "events", self.namespace, self.name)
+
+    @property
+    def series(self) -> dict[str, Any]:
+        """The series as it is now."""
+        return {"count": self.count, "lastObservedTime": micro_time(self.seen_at_s)}
+
+    def patch(self) -> bytes:
+        """The patch that brings the series up to date."""
+        return orjson.dumps({"series": self.series})
+
+    def whole(self) -> bytes:
+        """The object; with its series where it is one (it was deleted meanwhile)."""
+        if self.count == 1:
+            return self.content
+        return orjson.dumps({**orjson.loads(self.content), "series": self.series})
+
+
+class EventSeries:
+    """Events of the last minutes by what makes them the same."""
+
+    def __init__(self, host_name: str) -> None:
+        self._host_name = host_name
+        self._kept: dict[Key, KeptEvent] = {}
+        self._last_sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, event: EventRecord, now_s: float) -> KeptEvent | None:
+        """Take an event over; what is to be written now, None where counting is enough."""
+        key = _key(event)
+        kept = self._kept.get(key)
+        if kept is not None:
+            kept.count += 1
+            kept.seen_at_s = now_s
+            if kept.count > 2:
+                return None
+            kept.written_at_s = now_s
+            return kept
+        # Nanoseconds as in client-go, and never the same twice.
+        self._last_sequence = max(self._last_sequence + 1, int(now_s * 1e9))
+        name = event_name(event.regarding.name, self._last_sequence)
+        body = event_body(event, name, now_s, self._host_name)
+        kept = KeptEvent(
+            namespace=body["metadata"]["namespace"],
+            name=name,
+            content=orjson.dumps(body),
+            seen_at_s=now_s,
+            written_at_s=now_s,
+        )
+        # A pod is bound once: to remember that would only push out what does repeat.
+        if event.action != "Binding" or event.type != "Normal":
+            self._kept[key] = kept
+            if len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return kept
+
+    def forget(self, kept: KeptEvent) -> None:
+        """It could not be written: the next one of its kind starts anew."""
+        for key, other in self._kept.items():
+            if other is kept:
+                del self._kept[key]
+                return
+
+    def due(self, now_s: float) -> Iterator[KeptEvent]:
+        """Series that are to be written again; those that are over are forgotten."""
+        for key, kept in list(self._kept.items()):
+            is_series = kept.count > 1
+            if now_s - kept.seen_at_s >= SERIES_END_S:
+                del self._kept[key]
+            elif not is_series or now_s - kept.written_at_s < REFRESH_S:
+                continue
+            if is_series:
+                kept.written_at_s = now_s
+                yield kept
+
+
+def _key(event: EventRecord) -> Key:
+    return (
+        event.type,
+        event.action,
+        event.reason,
+        event.reporter,
+        event.regarding_kind,
+        event.regarding,
+        event.related,
+    )

@@ -1,0 +1,198 @@
+"""`EventWriter`: events in the background: nobody waits for one, and none is worth more than its turn.
+
+Owned by `cluster.KubeCluster`. Bounded in what waits (MAX_WAITING), in how many are under way
+(MAX_UNDER_WAY), in rate (a bucket of its own, so that events do not slow down bindings) and in tries; what
+is dropped is counted by cause.
+Source: client-go `tools/events/event_broadcaster.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+from berth_host.cluster.kube.backoff import Backoff
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.event_body import own_host_name
+from berth_host.cluster.kube.event_series import SERIES_END_S, EventSeries, KeptEvent
+from berth_host.cluster.kube.limiter import TokenBucket
+from berth_host.cluster.port import EventRecord
+from berth_host.errors.cluster import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, Timer
+from berth_host.model.patch_type import PatchType
+
+log = get_logger()
+
+MAX_WAITING: Final = 10_000
+MAX_UNDER_WAY: Final = 16
+MAX_TRIES: Final = 12
+FLUSH_S: Final = 3.0
+"""How long `stop` waits for what is left."""
+TIMEOUT_S: Final = 10.0
+
+
+class EventWriter:
+    """Counts: written_count, dropped (cause -> count: full, rejected, unreachable, stopped)."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        before_sending: Callable[[], None],
+        *,
+        host_name: str = "",
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._before_sending = before_sending
+        self._limiter = TokenBucket(client.connection.qps, client.connection.burst)
+        self._series = EventSeries(host_name or own_host_name())
+        self._max_waiting = max_waiting
+        self._waiting: deque[KeptEvent] = deque()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._sweep: Timer | None = None
+        self._is_stopped = False
+        self.written_count = 0
+        self.dropped: Counter[str] = Counter()
+
+    @property
+    def waiting_count(self) -> int:
+        """Events that are not written yet."""
+        return len(self._waiting) + len(self._under_way)
+
+    def add(self, event: EventRecord) -> None:
+        """Write an event, later."""
+        if self._is_stopped:
+            self.dropped["stopped"] += 1
+            return
+        if len(self._waiting) >= self._max_waiting:
+            self._drop("full", None)
+            return
+        kept = self._series.add(event, self._clock.now_s())
+        if kept is not None:
+            self._plan(kept)
+        if self._sweep is None:
+            self._plan_sweep()
+
+    async def stop(self, within_s: float = FLUSH_S) -> None:
+        """Write what is left, for so long; then drop the rest."""
+        self._is_stopped = True
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + within_s
+        while self._under_way and (left_s := ends_s - loop.time()) > 0:
+            await asyncio.wait(self._under_way, timeout=left_s)
+        self.cut()
+
+    def cut(self) -> None:
+        """Drop everything, at once."""
+        self._is_stopped = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        if self.waiting_count:
+            self.dropped["stopped"] += self.waiting_count
+            log.info("event.dropped", cause="stopped", dropped_count=self.dropped["stopped"])
+        self._waiting.clear()
+        for task in self._under_way:
+            task.cancel()
+
+    def _plan(self, kept: KeptEvent) -> None:
+        if kept.is_pending:
+            return  # It is written as it is when its turn comes, or once more afterwards.
+        kept.is_pending = True
+        self._waiting.append(kept)
+        if len(self._under_way) < MAX_UNDER_WAY:
+            task = asyncio.get_running_loop().create_task(self._write_waiting())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            kept = self._waiting.popleft()
+            count = kept.count
+            await self._limiter.take()
+            try:
+                await self._write(kept)
+            except ClusterError as err:
+                cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
+                self._series.forget(kept)
+                self._drop(cause, err)
+            else:
+                self.written_count += 1
+                kept.is_pending = False
+                if count == 1 and kept.count > 1 and not self._is_stopped:
+                    self._plan(kept)  # It became a series while it was created.
+
+    async def _write(self, kept: KeptEvent) -> None:
+        backoff = Backoff(random.Random())
+        for tries_left in reversed(range(MAX_TRIES)):
+            try:
+                await self._send(kept)
+            except (UnavailableError, TooManyRequestsError):
+                if not tries_left or self._is_stopped:
+                    raise
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
+
+    async def _send(self, kept: KeptEvent) -> None:
+        if kept.is_written:
+            try:
+                await self._client.send(
+                    "PATCH",
+                    kept.patch_path,
+                    body=kept.patch(),
+                    content_type=PatchType.STRATEGIC.value,
+                    timeout_s=TIMEOUT_S,
+                    resource="events.k8s.io/events",
+                    key=f"{kept.namespace}/{kept.name}",
+                    limited=False,
+                    before_sending=self._before_sending,
+                )
+            except NotFoundError:
+                kept.is_written = False  # It has expired: once more from the start.
+            else:
+                return
+        try:
+            await self._client.send(
+                "POST",
+                kept.create_path,
+                body=kept.whole(),
+                timeout_s=TIMEOUT_S,
+                resource="events.k8s.io/events",
+                key=f"{kept.namespace}/{kept.name}",
+                limited=False,
+                before_sending=self._before_sending,
+            )
+        except ConflictError:
+            # A try that got no answer has been there.
+            log.debug("event.written_before", key=f"{kept.namespace}/{kept.name}")
+        kept.is_written = True
+
+    def _drop(self, cause: str, err: ClusterError | None) -> None:
+        self.dropped[cause] += 1
+        count = self.dropped[cause]
+        # A namespace that goes away refuses hundreds: the first is told, then every tenfold.
+        if str(count).strip("0") == "1":
+            log.warning("event.dropped", cause=cause, dropped_count=count, error=str(err or ""))
+
+    def _plan_sweep(self) -> None:
+        self._sweep = self._clock.call_at(self._clock.monotonic_s() + SERIES_END_S, self._sweep_series)
+
+    def _sweep_series(self) -> None:
+        self._sweep = None
+        for kept in self._series.due(self._clock.now_s()):
+            self._plan(kept)
+        if len(self._series):
+            self._plan_sweep()

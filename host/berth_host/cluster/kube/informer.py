@@ -1,0 +1,278 @@
+"""`Informer`: one resource, listed once and then watched, over any number of broken connections.
+
+Started by `cluster.KubeCluster`, one per resource; what it learns goes through `delivery` into a `view`.
+
+    listing -all handed over-> watching -connection ends-> watching (from the last resource version)
+    watching -410, too old-> listing (what did not change is told to nobody)
+
+Source: client-go `tools/cache/reflector.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from berth_host.cluster.kube.answers import error_of_status
+from berth_host.cluster.kube.backoff import Backoff
+from berth_host.cluster.kube.client import KubeClient, Stream
+from berth_host.cluster.kube.delivery import Delivery
+from berth_host.cluster.kube.resources import ApiResource, Resources
+from berth_host.cluster.kube.view import NoObjectError, View
+from berth_host.cluster.port import WatchHandler
+from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
+from berth_host.log import get_logger
+
+log = get_logger()
+
+PAGE_SIZE: Final = 500
+"""Objects per answer of a list."""
+LIST_TIMEOUT_S: Final = 60.0
+MIN_WATCH_S: Final = 300
+"""The server ends a watch after five to ten minutes, so that the load moves between API servers ..."""
+MAX_WATCH_S: Final = 600
+IDLE_S: Final = 150.0
+"""... and says a word every minute (a bookmark). After so long a silence the connection counts as dead."""
+STEADY_S: Final = 5.0
+"""A watch that lasted so long has ended for a good reason: the next one need not wait."""
+_ERROR_MARK: Final = b'"type":"ERROR"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTimes:
+    """How long a watch lasts, and how long it may be silent; seconds."""
+
+    min_watch_s: int = MIN_WATCH_S
+    max_watch_s: int = MAX_WATCH_S
+    idle_s: float = IDLE_S
+    page_size: int = PAGE_SIZE
+
+
+class _BrokenLineError(UnavailableError):
+    """A line of a watch that is no event."""
+
+
+class Informer:
+    """Counts: reconnect_count, relist_count, broken_count (lines and objects that could not be read)."""
+
+    def __init__(
+        self,
+        name: str,
+        client: KubeClient,
+        resources: Resources,
+        delivery: Delivery,
+        handler: WatchHandler,
+        *,
+        times: WatchTimes | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._resources = resources
+        self._delivery = delivery
+        self._handler = handler
+        self._times = times if times is not None else WatchTimes()
+        # Seeded by nobody: hosts that lost one server must not come back in step.
+        self._chance = chance if chance is not None else random.Random()
+        self._backoff = Backoff(self._chance)
+        self._version = ""
+        self._stream: Stream | None = None
+        self._fault: ClusterError | None = None
+        self._skips_at: str | None = None
+        self.view: View | None = None
+        self.synced = asyncio.Event()
+        self.problem = ""
+        """Why it is not up to date, empty while it is."""
+        self.reconnect_count = 0
+        self.relist_count = 0
+        self.broken_count = 0
+
+    async def run(self) -> None:
+        """Keep the view up to date until cancelled. Never ends by itself, never raises."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except GoneError as err:
+                self._version = ""
+                self.relist_count += 1
+                log.info("watch.expired", resource=self.name, error=str(err))
+            except ClusterError as err:
+                self._note(err)
+            except Exception as err:  # The top of a loop that must not end.
+                self._note(UnavailableError(self.name, "", f"{type(err).__name__}: {err}"))
+                log.error("watch.failed", resource=self.name, exc_info=True)
+            self.reconnect_count += 1
+            await asyncio.sleep(self._backoff.next_s())
+
+    # --- listing ---------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        try:
+            resource = await self._resources.resolve(self.name)
+            if self.view is None:
+                self.view = View(resource, self._handler)
+            try:
+                seen, version = await self._pages(resource, self.view, self._times.page_size)
+            except GoneError:
+                # The first page was too old before the last one was read: then all at once.
+                seen, version = await self._pages(resource, self.view, 0)
+        except NotFoundError:
+            # What is not served has no objects; it may be served later.
+            self.synced.set()
+            raise
+        await self._delivery.put(self.view.keep_only, [seen])
+        await self._delivery.settled()
+        self._version = version
+        self._well()
+        self.synced.set()
+
+    async def _pages(self, resource: ApiResource, view: View, page_size: int) -> tuple[set[str], str]:
+        """Hand over all there is; their keys, and the resource version of the list."""
+        seen: set[str] = set()
+
+        def show(item: Any) -> None:
+            try:
+                view.show(item, seen)
+            except NoObjectError as err:
+                self._broken("", str(err))
+
+        token = ""
+        while True:
+            query = _selection(resource)
+            if page_size:
+                query["limit"] = str(page_size)
+            if token:
+                query["continue"] = token
+            page = await self._client.request(
+                "GET",
+                resource.path(),
+                query=query,
+                timeout_s=LIST_TIMEOUT_S,
+                resource=self.name,
+                limited=False,
+            )
+            metadata = page.get("metadata")
+            if not isinstance(metadata, dict) or not isinstance(page.get("items") or [], list):
+                raise UnavailableError(self.name, "", f"{self._client.host} answered no list")
+            await self._delivery.put(show, page.get("items") or ())
+            token = metadata.get("continue") or ""
+            if not token:
+                return seen, str(metadata.get("resourceVersion") or "")
+
+    # --- watching --------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        resource = await self._resources.resolve(self.name)
+        query = {
+            **_selection(resource),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(self._chance.randint(self._times.min_watch_s, self._times.max_watch_s)),
+        }
+        self._fault = None
+        began_s = asyncio.get_running_loop().time()
+        try:
+            async with self._client.stream(
+                resource.path(), query=query, idle_s=self._times.idle_s, resource=self.name
+            ) as stream:
+                self._stream = stream
+                rest = b""
+                while chunk := await stream.chunk():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    await self._delivery.put(self._line, lines)
+                    if any(_ERROR_MARK in line[:40] for line in lines):
+                        break
+                    if self._fault is not None:
+                        break
+        finally:
+            self._stream = None
+            if asyncio.get_running_loop().time() - began_s > STEADY_S:
+                self._backoff.reset()
+            # The next watch begins where the last line that was handed over ends, so all must be.
+            await self._delivery.settled()
+        if self._fault is not None:
+            raise self._fault
+
+    def _line(self, line: bytes) -> None:
+        """One event of the watch, in its turn."""
+        if self._fault is not None or not line:
+            return
+        try:
+            event = orjson.loads(line)
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                self._fault = _fault_of(self.name, item)
+                return
+            version = str(item["metadata"]["resourceVersion"])
+            if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+                raise ValueError(f"no such event: {kind!r}")
+            # Taken first: a handler that raises has had its object, which does not come again.
+            self._version = version
+        except (ValueError, KeyError, TypeError) as err:
+            self._unreadable(str(err))
+            return
+        self._well()
+        view = self.view
+        if view is None or kind == "BOOKMARK":
+            return
+        try:
+            if kind == "DELETED":
+                view.remove(item)
+            else:
+                view.show(item)
+        except NoObjectError as err:
+            self._broken(version, str(err))
+
+    def _unreadable(self, error: str) -> None:
+        """Ask for the line again, once: it may have been the connection. Then go on without it."""
+        self._broken(self._version, error)
+        if self._skips_at == self._version:
+            return
+        self._skips_at = self._version
+        self._fault = _BrokenLineError(self.name, "", f"a line of the watch is no event: {error}")
+        if self._stream is not None:
+            self._stream.close()
+
+    # --- how it goes -------------------------------------------------------------------------------
+
+    def _broken(self, version: str, error: str) -> None:
+        self.broken_count += 1
+        log.error("watch.object_refused", kind=self.name, object="", version=version, error=error)
+
+    def _well(self) -> None:
+        self._backoff.reset()
+        if self.problem:
+            self.problem = ""
+            log.info("watch.recovered", resource=self.name)
+
+    def _note(self, err: ClusterError) -> None:
+        text = str(err)
+        if isinstance(err, ForbiddenError):
+            resource = self._resources.known(self.name)
+            group = resource.group if resource is not None else ""
+            plural = resource.plural if resource is not None else self.name
+            text = (
+                f"{text}; grant it: in a ClusterRole of this user, apiGroups: [{group!r}],"
+                f" resources: [{plural!r}], verbs: ['list', 'watch']"
+            )
+        if text != self.problem:
+            log.warning("watch.failed", resource=self.name, error=text)
+        self.problem = text
+
+
+def _selection(resource: ApiResource) -> dict[str, str]:
+    return {"fieldSelector": resource.field_selector} if resource.field_selector else {}
+
+
+def _fault_of(name: str, item: Mapping[str, Any]) -> ClusterError:
+    """The object of an ERROR event is a Status."""
+    code = item.get("code")
+    return error_of_status(code if isinstance(code, int) else 500, item, name, "")

@@ -1,0 +1,163 @@
+"""A kubeconfig file -> the one context of it that is in use, ready for the Kubernetes client's loader.
+
+Called by `credentials`. What that loader does not do well is taken out here and done there: it runs exec
+plugins without a word when they fail, reads a token file once, and leaves keys behind in temporary files.
+Source: client-go `tools/clientcmd/client_config.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from kubernetes.aio.config.kube_config import ConfigNode
+
+from berth_host.errors.cluster import ClientConfigError
+
+_EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One context. `content`: a kubeconfig with only what it names, without what the other fields hold.
+
+    `authorities`, `certificate`, `key`: PEM as it stands in the file, or where it stands; `exec_plugin`: the
+    loader's own node, or None.
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+    authorities: bytes | None
+    certificate: bytes | Path | None
+    key: bytes | Path | None
+    token_file: Path | None
+    exec_plugin: Any
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in it start from."""
+        return self.path.parent
+
+
+def read_kubeconfig(path_text: str, master: str = "") -> Entry:
+    """Read a file and pick its current context. `master` stands in for a server that it does not say.
+
+    Raises ClientConfigError, which names the file and the cure.
+    """
+    path = Path(path_text).expanduser().absolute()
+    content = _load(path)
+    contexts, clusters, users = (_named(content, name, path) for name in ("contexts", "clusters", "users"))
+    current = content.get("current-context")
+    if not current:
+        raise _wrong(path, "current-context is not set", "kubectl config use-context NAME sets it")
+    if current not in contexts:
+        raise _wrong(path, f"there is no context {current!r}", "kubectl config get-contexts lists them")
+    context = _part(contexts[current], "context")
+    cluster_name, user_name = context.get("cluster"), context.get("user")
+    if cluster_name not in clusters:
+        raise _wrong(path, f"there is no cluster {cluster_name!r}, which context {current!r} names", "add it")
+    if user_name and user_name not in users:
+        raise _wrong(path, f"there is no user {user_name!r}, which context {current!r} names", "add it")
+    cluster = dict(_part(clusters[cluster_name], "cluster"))
+    if not cluster.get("server"):
+        if not master:
+            raise _wrong(path, f"cluster {cluster_name!r} has no server", "add it, as https://HOST:PORT")
+        cluster["server"] = master
+    user = dict(_part(users.get(user_name) or {}, "user"))
+    if cluster.get("certificate-authority-data"):
+        cluster.pop("certificate-authority", None)
+    authorities = _taken(cluster, "certificate-authority-data", "", path)
+    return Entry(
+        path=path,
+        authorities=authorities if isinstance(authorities, bytes) else None,
+        certificate=_taken(user, "client-certificate-data", "client-certificate", path),
+        key=_taken(user, "client-key-data", "client-key", path),
+        token_file=_taken_token_file(user, path),
+        exec_plugin=_taken_exec(user, path),
+        content={
+            "current-context": "berth",
+            "contexts": [{"name": "berth", "context": {"cluster": "berth", "user": "berth"}}],
+            "clusters": [{"name": "berth", "cluster": cluster}],
+            "users": [{"name": "berth", "user": user}],
+        },
+    )
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except FileNotFoundError as err:
+        raise _wrong(path, "no such file", "give the path of an existing one") from err
+    except (OSError, UnicodeDecodeError) as err:
+        raise _wrong(path, f"cannot be read: {err}", "check the path and its permissions") from err
+    except yaml.YAMLError as err:
+        line = " ".join(str(err).split())
+        raise _wrong(path, f"is not YAML: {line}", "see it with kubectl config view --kubeconfig") from err
+    if not isinstance(content, dict) or content.get("kind", "Config") != "Config":
+        raise _wrong(path, "is not a kubeconfig", "it needs kind: Config, clusters, contexts and users")
+    return content
+
+
+def _named(content: Mapping[str, Any], name: str, path: Path) -> dict[Any, Mapping[str, Any]]:
+    items = content.get(name) or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise _wrong(path, f"{name} is not a list of named entries", "kubectl config set-... writes them")
+    found: dict[Any, Mapping[str, Any]] = {}
+    for item in items:
+        # The first of a name counts, as with kubectl.
+        found.setdefault(item.get("name"), item)
+    return found
+
+
+def _part(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = item.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _taken(part: dict[str, Any], data_name: str, file_name: str, path: Path) -> bytes | Path | None:
+    """Data that stands in the file beats a file that is named."""
+    data, file = part.pop(data_name, None), part.pop(file_name, None)
+    if data:
+        try:
+            return base64.b64decode(str(data))
+        except (binascii.Error, ValueError) as err:
+            raise _wrong(path, f"{data_name} is not base64: {err}", "write it anew") from err
+    return path.parent / str(file) if file else None
+
+
+def _taken_exec(user: dict[str, Any], path: Path) -> Any:
+    plugin = user.pop("exec", None)
+    if plugin is None:
+        return None
+    if not isinstance(plugin, dict) or not plugin.get("command"):
+        raise _wrong(path, "users[].user.exec has no command", "add the program that gives the credentials")
+    if plugin.get("apiVersion") not in _EXEC_VERSIONS:
+        raise _wrong(
+            path,
+            f"users[].user.exec.apiVersion {plugin.get('apiVersion')!r} is not known",
+            f"use {_EXEC_VERSIONS[0]}",
+        )
+    command = str(plugin["command"])
+    if os.sep in command and not Path(command).is_absolute():
+        # As client-go: a path is relative to the file, a bare name is looked up in PATH.
+        plugin = {**plugin, "command": str(path.parent / command)}
+    return ConfigNode("exec", plugin)
+
+
+def _taken_token_file(user: dict[str, Any], path: Path) -> Path | None:
+    name = user.pop("tokenFile", None)
+    if not name:
+        return None
+    # The file beats the token beside it, as in client-go: it is the one that somebody keeps fresh.
+    user.pop("token", None)
+    return path.parent / str(name)
+
+
+def _wrong(path: Path, problem: str, cure: str) -> ClientConfigError:
+    return ClientConfigError(f"kubeconfig {str(path)!r}: {problem}; {cure}")
