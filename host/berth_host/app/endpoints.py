@@ -1,0 +1,266 @@
+"""The secure port put together: which pages there are, and what of the process they show.
+
+Made by `app.process` (and by tests, over an embedded cluster). `Endpoints.server` takes further routes.
+Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHandler), v1.36.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.reviews import KubeReviewer
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.rendering import completed_document
+from berth_host.endpoints.access import NoReviewer, Reviewer
+from berth_host.endpoints.answer import Answer, Request, as_json, text
+from berth_host.endpoints.debugging import PREFIX, Profiling, verbosity
+from berth_host.endpoints.health import PING, Check
+from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.server import EndpointServer
+from berth_host.endpoints.z_pages import Flagz, Statusz
+from berth_host.metrics import families
+from berth_host.metrics.exposition import CONTENT_TYPE, Exposition
+from berth_host.metrics.pod_resources import pod_resources_text
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.model.user import ClientTrust, User
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host, HostOptions
+
+NOT_SYNCED: Final = "handlers are not fully synchronized"
+
+
+class Election(Protocol):
+    """The leader election (`cluster.kube.lease.LeaderElector`)."""
+
+    def complaint(self) -> str:
+        """What is wrong with the renewal; "" while all is well."""
+        ...
+
+
+class Observed(Protocol):
+    """The process, as far as the pages show it; attributes may change at any time."""
+
+    @property
+    def configuration(self) -> LoadedConfiguration:
+        """What it runs with."""
+        ...
+
+    @property
+    def host(self) -> Host | None:
+        """The host that schedules, or stands by."""
+        ...
+
+    @property
+    def elector(self) -> Election | None:
+        """None: there is no election, and this replica leads from the start."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Everything that exists has been handed over once."""
+        ...
+
+    @property
+    def is_leading(self) -> bool:
+        """Pods are scheduled here."""
+        ...
+
+    @property
+    def is_stopping(self) -> bool:
+        """The process has been told to end."""
+        ...
+
+
+class Settings(Protocol):
+    """What the process was started with (`app.process.ProcessSettings`)."""
+
+    @property
+    def serving(self) -> ServingOptions:
+        """The flags of the port."""
+        ...
+
+    @property
+    def authentication_kubeconfig(self) -> str:
+        """Who asks the API server about tokens; empty: who schedules."""
+        ...
+
+    @property
+    def authorization_kubeconfig(self) -> str:
+        """The same for permissions."""
+        ...
+
+    @property
+    def flags(self) -> Iterable[tuple[str, str]]:
+        """Names and values for `/flagz`."""
+        ...
+
+    @property
+    def options(self) -> HostOptions:
+        """With the metrics that every host of the process writes to."""
+        ...
+
+
+class Endpoints:
+    """The server, and the clients that it asks about users with."""
+
+    def __init__(self, server: EndpointServer, reviewer: LateReviewer | None) -> None:
+        self.server = server
+        self._reviewer = reviewer
+
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Listen; nothing with port 0. Raises EndpointError and ClientConfigError."""
+        if self._reviewer is not None and (listening is not None or self.server.options.port):
+            await self._reviewer.open()
+        await self.server.start(listening)
+
+    async def stop(self) -> None:
+        """Harmless when it was never started."""
+        await self.server.stop()
+        if self._reviewer is not None:
+            await self._reviewer.close()
+
+
+def make_endpoints(
+    process: Observed,
+    client: KubeClient | None,
+    settings: Settings,
+    *,
+    reviewer: Reviewer | None = None,
+    set_verbosity: Callable[[int], None] | None = None,
+) -> Endpoints:
+    """All pages. Users are asked about through `client`, or through a `reviewer` of the caller's; with
+    neither, nobody is known and health is all that can be seen. `set_verbosity`: what `PUT /debug/flags/v`
+    does. Raises EndpointError for impossible options.
+    """
+    metrics = settings.options.metrics
+    late = None
+    if reviewer is None and client is not None:
+        reviewer = late = LateReviewer(client, settings)
+    server = EndpointServer(settings.serving, reviewer)
+    _add_checks(server, process)
+    _add_pages(server, process, metrics, dict(settings.flags))
+    if process.configuration.scheduler.enable_profiling:
+        server.add_route(PREFIX, Profiling().answer)
+        if set_verbosity is not None:
+            server.add_page("/debug/flags/v", verbosity(set_verbosity))
+    if process.elector is not None:
+        name = process.configuration.scheduler.leader_election.resource_name
+        metrics.read(families.MASTER_STATUS, lambda: [((name,), int(process.is_leading))])
+    return Endpoints(server, late)
+
+
+def _add_checks(server: EndpointServer, process: Observed) -> None:
+    """In kube-scheduler's order; the plugins are berth's own, and only where some have to be attached."""
+    leads = Check("leaderElection", lambda: process.elector.complaint() if process.elector else "")
+    elects = process.elector is not None
+    server.add_checks("healthz", [leads if elects else PING])
+    server.add_checks("livez", [PING])
+    server.add_checks("readyz", [leads] if elects else [])
+    server.add_checks(
+        "readyz",
+        [
+            Check("shutdown", lambda: "process is shutting down" if process.is_stopping else ""),
+            Check("sched-handler-sync", lambda: "" if process.is_connected else NOT_SYNCED),
+        ],
+    )
+    if any(plugin.in_process is None for plugin in process.configuration.berth.plugins):
+        server.add_checks("readyz", [Check("plugins", lambda: _absent_plugins(process))])
+
+
+def _absent_plugins(process: Observed) -> str:
+    """Required plugins that are not attached: pods in their scope cannot be scheduled."""
+    host = process.host
+    if host is None:
+        return ""
+    absent = {
+        client.name
+        for clients in host.clients.by_profile.values()
+        for client in clients.values()
+        if client.settings.required and not client.available
+    }
+    return f"required plugins are not attached: {', '.join(sorted(absent))}" if absent else ""
+
+
+def _add_pages(
+    server: EndpointServer, process: Observed, metrics: SchedulerMetrics, flags: Mapping[str, str]
+) -> None:
+    shown = Exposition(lambda: metrics.sources)
+    slis = Exposition(lambda: server.health_metrics.sources, process=False)
+
+    async def configz(request: Request) -> Answer:
+        return as_json({"componentconfig": completed_document(process.configuration)}, sniff=False)
+
+    async def all_metrics(request: Request) -> Answer:
+        if request.method == "DELETE":
+            metrics.clear()
+            return text("metrics reset\n", sniff=True)
+        return await _metrics(request, shown.text)
+
+    async def resources(request: Request) -> Answer:
+        host = process.host
+        if host is None or not process.is_leading:
+            return Answer(b"", "")
+        return await _metrics(request, lambda: pod_resources_text(list(host.objects.pods())))
+
+    async def sli_metrics(request: Request) -> Answer:
+        return await _metrics(request, slis.text)
+
+    server.add_page("/configz", configz, listed=True)
+    server.add_page("/metrics", all_metrics, listed=True)
+    server.add_page("/metrics/resources", resources)
+    server.add_page("/metrics/slis", sli_metrics)
+    server.add_page("/statusz", Statusz(time.time(), lambda: server.paths).answer)
+    server.add_page("/flagz", Flagz(flags).answer, listed=True)
+
+
+async def _metrics(request: Request, made: Callable[[], Awaitable[bytes]]) -> Answer:
+    """HEAD is told of no body, and none is made for it."""
+    return Answer(b"" if request.method == "HEAD" else await made(), CONTENT_TYPE)
+
+
+class LateReviewer:
+    """`KubeReviewer` with the clients that the kubeconfigs ask for; opened when the server starts."""
+
+    def __init__(self, client: KubeClient, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._opened: list[KubeClient] = []
+        self._reviewer: Reviewer = NoReviewer()
+
+    async def open(self) -> None:
+        """Raises ClientConfigError for a kubeconfig that is wrong."""
+        settings = self._settings
+        authentication = await self._client_of(settings.authentication_kubeconfig)
+        authorization = await self._client_of(settings.authorization_kubeconfig)
+        self._reviewer = KubeReviewer(authentication, authorization)
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        for client in self._opened:
+            await client.close()
+        self._opened.clear()
+
+    async def _client_of(self, kubeconfig: str) -> KubeClient:
+        if not kubeconfig:
+            return self._client
+        client = await KubeClient.open(Connection(kubeconfig=kubeconfig), self._client.metrics)
+        self._opened.append(client)
+        return client
+
+    async def user_of(self, token: str) -> User | None:
+        """See Reviewer."""
+        return await self._reviewer.user_of(token)
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        """See Reviewer."""
+        return await self._reviewer.may(user, verb, path)
+
+    async def trust(self) -> ClientTrust:
+        """See Reviewer."""
+        return await self._reviewer.trust()

@@ -1,0 +1,184 @@
+"""Who asks, and may they? Delegated to the API server, answers kept for some seconds.
+
+    front proxy's certificate -> the user in its headers
+    client certificate        -> common name and organisations
+    bearer token              -> TokenReview          nothing of these -> system:anonymous
+    then: a path that everybody may see | system:masters | SubjectAccessReview -> yes or no
+
+Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
+DelegatingAuthorizationOptions) and what they put together, v1.36. Whoever cannot be asked has not said yes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote
+
+from berth_host.endpoints.expiring import Expiring
+from berth_host.endpoints.options import ServingOptions
+from berth_host.errors.endpoints import ReviewError
+from berth_host.log import get_logger
+from berth_host.model.user import ANONYMOUS, AUTHENTICATED_GROUP, MASTERS_GROUP, ClientTrust, User
+
+log = get_logger()
+
+
+class Reviewer(Protocol):
+    """The API server, as far as it knows people (`cluster.kube.reviews`). Calls raise ReviewError."""
+
+    async def user_of(self, token: str) -> User | None:
+        """TokenReview: whose token this is; None: nobody's."""
+        ...
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        """SubjectAccessReview for a path that is no resource."""
+        ...
+
+    async def trust(self) -> ClientTrust:
+        """The ConfigMap kube-system/extension-apiserver-authentication; empty where there is none."""
+        ...
+
+
+class NoReviewer:
+    """There is no API server to ask, as on the embedded cluster: nobody is known, nothing is allowed."""
+
+    async def user_of(self, token: str) -> User | None:
+        """Nobody."""
+        return None
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        """No."""
+        return False
+
+    async def trust(self) -> ClientTrust:
+        """None."""
+        return ClientTrust()
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A client's certificate that the handshake has verified. `by_proxy_ca`: by the front proxies' CA."""
+
+    common_name: str
+    organisations: tuple[str, ...]
+    by_client_ca: bool
+    by_proxy_ca: bool
+
+
+class Authentication:
+    """Requests -> users."""
+
+    def __init__(
+        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ttl_s = options.token_ttl_s
+        self._reviewer = reviewer
+        self._known: Expiring[User | str] = Expiring(now_s)
+        self.trust = options.trust
+        """Whose certificates count; the server renews it."""
+
+    async def user_of(
+        self, headers: Mapping[str, Sequence[str]], certificate: Certificate | None
+    ) -> User | None:
+        """Who it is; None: credentials were shown, and are not good. `headers`: names in lower case."""
+        if certificate is not None and certificate.by_proxy_ca:
+            names = self.trust.proxy_names
+            if not names or certificate.common_name in names:
+                user = _user_in(headers, self.trust)
+                if user is not None:
+                    return user
+        if certificate is not None and certificate.by_client_ca:
+            return _authenticated(User(name=certificate.common_name, groups=certificate.organisations))
+        token = _bearer_token(headers)
+        if token is None:
+            return ANONYMOUS if certificate is None or certificate.by_proxy_ca else None
+        return await self._user_of_token(token)
+
+    async def _user_of_token(self, token: str) -> User | None:
+        # The token itself is not kept.
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(key)
+        if known is not None:
+            return known if isinstance(known, User) else None
+        try:
+            user = await self._reviewer.user_of(token)
+        except ReviewError as err:
+            log.warning("endpoints.review_failed", review="TokenReview", problem=str(err))
+            return None
+        if user is not None:
+            user = _authenticated(user)
+        self._known.put(key, user or "nobody", self._ttl_s)
+        return user
+
+
+class Authorization:
+    """Users -> what they may see."""
+
+    def __init__(
+        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._reviewer = reviewer
+        self._known: Expiring[bool] = Expiring(now_s)
+
+    async def may(self, user: User, method: str, path: str) -> bool:
+        """Whether `user` may do `method` (GET) to `path`."""
+        if _is_open(path, self._options.always_allowed) or MASTERS_GROUP in user.groups:
+            return True
+        verb = method.lower()
+        key = (user.key, verb, path)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        try:
+            allowed = await self._reviewer.may(user, verb, path)
+        except ReviewError as err:
+            log.warning("endpoints.review_failed", review="SubjectAccessReview", problem=str(err))
+            return False
+        options = self._options
+        self._known.put(key, allowed, options.allowed_ttl_s if allowed else options.denied_ttl_s)
+        return allowed
+
+
+def _is_open(path: str, paths: Sequence[str]) -> bool:
+    """`/a` stands for itself, `/a/*` for all below it."""
+    return any(
+        path.startswith(one[:-1]) if one.endswith("*") else path.strip("/") == one.strip("/") for one in paths
+    )
+
+
+def _authenticated(user: User) -> User:
+    if AUTHENTICATED_GROUP in user.groups:
+        return user
+    groups = (*user.groups, AUTHENTICATED_GROUP)
+    return User(name=user.name, uid=user.uid, groups=groups, extra=user.extra)
+
+
+def _bearer_token(headers: Mapping[str, Sequence[str]]) -> str | None:
+    """None where no token is shown."""
+    scheme, _, token = (headers.get("authorization") or ("",))[0].strip().partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token else None
+
+
+def _user_in(headers: Mapping[str, Sequence[str]], trust: ClientTrust) -> User | None:
+    """The user that a front proxy speaks for."""
+
+    def first(names: Sequence[str]) -> str:
+        return next((headers[name.lower()][0] for name in names if headers.get(name.lower())), "")
+
+    name = first(trust.user_headers)
+    if not name:
+        return None
+    groups = tuple(group for one in trust.group_headers for group in headers.get(one.lower(), ()))
+    extra = {
+        unquote(header[len(prefix) :]): tuple(values)
+        for prefix in (one.lower() for one in trust.extra_prefixes)
+        for header, values in headers.items()
+        if header.startswith(prefix)
+    }
+    return _authenticated(User(name=name, uid=first(trust.uid_headers), groups=groups, extra=extra))

@@ -1,0 +1,88 @@
+"""A request as the pages see it, and their answers: bodies, headers, and the API's Status objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_host.model.user import ANONYMOUS, User
+
+PLAIN: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+NO_SNIFF: Final[Mapping[str, str]] = {"X-Content-Type-Options": "nosniff"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`query`: every value of each parameter. `accept`: the Accept header, empty without one."""
+
+    method: str
+    path: str
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    accept: str = ""
+    user: User = ANONYMOUS
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`content_type` empty: none is sent."""
+
+    body: bytes = b""
+    content_type: str = PLAIN
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+def text(body: str, status: int = 200, *, sniff: bool = False) -> Answer:
+    """Plain text. `sniff`: without the header that forbids guessing the type, as kube-scheduler has it."""
+    return Answer(body.encode(), PLAIN, status, {} if sniff else NO_SNIFF)
+
+
+def as_json(value: Any, status: int = 200, content_type: str = JSON, *, sniff: bool = True) -> Answer:
+    """A value as JSON, with a line end as kube-scheduler writes it."""
+    headers = {} if sniff else NO_SNIFF
+    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Answer(f"{body}\n".encode(), content_type, status, headers)
+
+
+def failure(status: int, reason: str, message: str, *, details: bool = False) -> Answer:
+    """A Status object of the API: `reason` is one word, such as Forbidden."""
+    value: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+    }
+    if details:
+        value["details"] = {}
+    return as_json({**value, "code": status}, status)
+
+
+def not_found() -> Answer:
+    """There is no such path."""
+    return text("404 page not found\n", 404)
+
+
+def unauthorized() -> Answer:
+    """The credentials are not good."""
+    return failure(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(request: Request) -> Answer:
+    """The user is known, and may not see this."""
+    message = f'forbidden: User "{request.user.name}" cannot {request.method.lower()} path "{request.path}"'
+    return failure(403, "Forbidden", message, details=True)
+
+
+def not_acceptable() -> Answer:
+    """The page has no such form."""
+    media_types = "application/json, application/yaml, text/plain"
+    return failure(406, "NotAcceptable", f"only the following media types are accepted: {media_types}")

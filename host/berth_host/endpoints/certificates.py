@@ -1,0 +1,207 @@
+"""The secure port's certificate, and whom its clients' certificates make them: files or PEM -> SSL contexts.
+
+Asked by `EndpointServer` at its start, and again now and then: files that were replaced take effect without
+a restart. Source: `k8s.io/apiserver/pkg/server/options/serving.go` (MaybeDefaultWithSelfSignedCerts) and
+`server/dynamiccertificates`, v1.36.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from berth_host.endpoints.access import Certificate
+from berth_host.endpoints.options import ServingOptions
+from berth_host.errors.endpoints import EndpointError
+from berth_host.model.user import ClientTrust
+
+PAIR_NAME: Final = "kube-scheduler"
+VALID_DAYS: Final = 365
+_CLOCK_SKEW: Final = datetime.timedelta(hours=1)
+_VERSIONS: Final = {
+    "": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+_CIPHERS: Final = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+"""IANA names -> OpenSSL's; those of TLS 1.3 cannot be chosen, as in kube-scheduler."""
+
+
+class ServingCertificate:
+    """The server's certificate and key. Raises EndpointError where they cannot be had."""
+
+    def __init__(self, options: ServingOptions) -> None:
+        self._options = options
+        self._files = _files(options)
+        self._pair = self_signed() if self._files is None else None
+        self._seen = self._stamp()
+
+    def has_changed(self) -> bool:
+        """Whether the files are others than at the last call, or at the start."""
+        stamp = self._stamp()
+        changed, self._seen = stamp != self._seen, stamp
+        return changed
+
+    def context(self, trust: ClientTrust) -> ssl.SSLContext:
+        """For handshakes from now on. Clients need no certificate; one that they show must be good."""
+        options = self._options
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[options.min_tls]
+        context.set_alpn_protocols(["http/1.1"])
+        if options.ciphers:
+            context.set_ciphers(":".join(_CIPHERS.get(name, name) for name in options.ciphers))
+        try:
+            self._load(context)
+        except (OSError, ssl.SSLError) as err:
+            raise EndpointError(f"the certificate of the secure port cannot be used: {err}") from err
+        authorities = "\n".join(pem for pem in (trust.client_ca, trust.proxy_ca) if pem)
+        if authorities:
+            try:
+                context.load_verify_locations(cadata=authorities)
+            except ssl.SSLError as err:
+                raise EndpointError(f"the CA of client certificates cannot be used: {err}") from err
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self._files is not None:
+            context.load_cert_chain(*self._files)
+            return
+        if self._pair is None:
+            raise EndpointError("there is no certificate")
+        # The standard library reads files alone.
+        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
+            paths = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            for path, pem in zip(paths, self._pair, strict=True):
+                path.touch(mode=0o600)
+                path.write_bytes(pem)
+            context.load_cert_chain(*paths)
+
+    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
+        if self._files is None:
+            return ()
+        try:
+            found = [path.stat() for path in self._files]
+        except OSError:
+            return self._seen  # in the middle of being replaced
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+
+
+def check_options(options: ServingOptions) -> None:
+    """Raise EndpointError for a TLS version, cipher or pair of files that is none."""
+    if options.min_tls not in _VERSIONS:
+        known = ", ".join(name for name in _VERSIONS if name)
+        raise EndpointError(f"unknown tls version {options.min_tls!r}: use one of {known}")
+    for name in options.ciphers:
+        if name not in _CIPHERS:
+            raise EndpointError(f"Cipher suite {name} not supported or doesn't exist")
+    if (options.cert_file is None) != (options.key_file is None):
+        raise EndpointError("--tls-cert-file and --tls-private-key-file are given together or not at all")
+
+
+def _files(options: ServingOptions) -> tuple[Path, Path] | None:
+    """The pair of files that is used; None: one in memory."""
+    if options.cert_file is not None and options.key_file is not None:
+        return options.cert_file, options.key_file
+    if options.cert_dir is None:
+        return None
+    certificate, key = options.cert_dir / f"{PAIR_NAME}.crt", options.cert_dir / f"{PAIR_NAME}.key"
+    if not (certificate.exists() and key.exists()):
+        try:
+            options.cert_dir.mkdir(parents=True, exist_ok=True)
+            made, made_key = self_signed()
+            key.touch(mode=0o600)
+            key.write_bytes(made_key)
+            certificate.write_bytes(made)
+        except OSError as err:
+            raise EndpointError(f"no certificate can be written to {options.cert_dir}: {err}") from err
+    return certificate, key
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """A certificate of this host, and its key, PEM. Clients that check it have to be given it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    host = socket.gethostname()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{host}@berth"[-64:])])
+    now = datetime.datetime.now(datetime.UTC)
+    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    if host != "localhost" and host.isascii():
+        names.append(x509.DNSName(host))
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+class ClientAuthorities:
+    """Which of the trusted CAs has made a client's certificate that the handshake accepted."""
+
+    def __init__(self, trust: ClientTrust) -> None:
+        self._clients = _authorities(trust.client_ca)
+        self._proxies = _authorities(trust.proxy_ca)
+
+    def certificate(self, der: bytes) -> Certificate:
+        """Whose it is. With one kind of CA alone, chains over intermediate ones count as well."""
+        leaf = x509.load_der_x509_certificate(der)
+        by_client = any(_issued(leaf, one) for one in self._clients)
+        by_proxy = any(_issued(leaf, one) for one in self._proxies)
+        if not by_client and not by_proxy:
+            by_client, by_proxy = not self._proxies, not self._clients
+        return Certificate(
+            next(iter(_values(leaf, NameOID.COMMON_NAME)), ""),
+            tuple(_values(leaf, NameOID.ORGANIZATION_NAME)),
+            by_client,
+            by_proxy,
+        )
+
+
+def _authorities(pem: str) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(pem.encode()) if pem else []
+
+
+def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _values(leaf: x509.Certificate, kind: x509.ObjectIdentifier) -> list[str]:
+    return [str(one.value) for one in leaf.subject.get_attributes_for_oid(kind)]

@@ -1,0 +1,80 @@
+"""`/healthz`, `/livez`, `/readyz`: named checks -> one answer, in kube-scheduler's words.
+
+Source: `k8s.io/apiserver/pkg/server/healthz/healthz.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.endpoints.answer import Answer, Request, not_found, text
+from berth_host.log import get_logger
+from berth_host.metrics.slis import HealthMetrics
+
+log = get_logger()
+KINDS: Final = ("healthz", "livez", "readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`problem` answers why it does not pass, "" when it does; only who may see more is told the reason."""
+
+    name: str
+    problem: Callable[[], str]
+
+
+PING: Final = Check("ping", lambda: "")
+
+
+class Health:
+    """The checks by kind, in the order in which they are shown."""
+
+    def __init__(self, metrics: HealthMetrics) -> None:
+        self._metrics = metrics
+        self._checks: dict[str, list[Check]] = {kind: [] for kind in KINDS}
+
+    def add(self, kind: str, checks: Iterable[Check]) -> None:
+        """More checks for one of KINDS."""
+        self._checks[kind] += checks
+
+    def answer(self, kind: str, name: str, request: Request) -> Answer:
+        """All checks of a kind, or the one called `name`."""
+        checks = self._checks[kind] or [PING]
+        if not name:
+            return self._all(kind, checks, request)
+        found = next((check for check in checks if check.name == name), None)
+        if found is None:
+            return not_found()
+        problem = found.problem()
+        if problem:
+            return text(f"internal server error: {problem}\n", 500)
+        return text("ok", sniff=True)
+
+    def _all(self, kind: str, checks: Iterable[Check], request: Request) -> Answer:
+        excluded = dict.fromkeys(request.query.get("exclude", ()))
+        lines, failed = [], []
+        for check in checks:
+            if check.name in excluded:
+                del excluded[check.name]
+                lines.append(f"[+]{check.name} excluded: ok")
+                continue
+            problem = check.problem()
+            self._metrics.checked(check.name, kind, passed=not problem)
+            if problem:
+                failed.append(f"{check.name}: {problem}")
+                lines.append(f"[-]{check.name} failed: reason withheld")
+            else:
+                lines.append(f"[+]{check.name} ok")
+        if excluded:
+            names = ", ".join(f'"{name}"' for name in excluded)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+        if failed:
+            log.warning("endpoints.check_failed", path=f"/{kind}", problems=failed)
+            lines.append(f"{kind} check failed")
+            return text("\n".join(lines) + "\n", 500)
+        if "verbose" not in request.query:
+            return text("ok")
+        lines.append(f"{kind} check passed")
+        return text("\n".join(lines) + "\n")

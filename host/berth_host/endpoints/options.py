@@ -1,0 +1,39 @@
+"""`ServingOptions`: the flags of the secure port. Made by the command line, read by `EndpointServer`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from berth_host.model.user import ClientTrust
+
+DEFAULT_PORT: Final = 10259
+ALWAYS_ALLOWED: Final = ("/healthz", "/readyz", "/livez")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """One field per flag of kube-scheduler; times in seconds.
+
+    `port` 0: no server. Without `cert_file` a certificate is made: in `cert_dir` if that is given, where it
+    stays for the next start, else in memory. `min_tls` is `VersionTLS12` or `VersionTLS13`, `ciphers` IANA
+    names of TLS 1.2. `always_allowed`: paths that need no permission. `trust` is what the flags say;
+    what they leave open is read from the cluster unless `skip_lookup`.
+    """
+
+    bind_address: str = "0.0.0.0"
+    port: int = DEFAULT_PORT
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    cert_dir: Path | None = None
+    min_tls: str = ""
+    ciphers: tuple[str, ...] = ()
+    always_allowed: tuple[str, ...] = ALWAYS_ALLOWED
+    token_ttl_s: float = 10.0
+    allowed_ttl_s: float = 10.0
+    denied_ttl_s: float = 10.0
+    trust: ClientTrust = field(default_factory=ClientTrust)
+    skip_lookup: bool = False
+    tolerate_lookup_failure: bool = True
+    profiling: bool = True

@@ -1,0 +1,279 @@
+"""`EndpointServer`: HTTPS requests -> who asks, may they, which page. READ THIS FIRST (endpoints).
+
+    handshake (certificates.py) -> user (access.py) -> permission (access.py) -> health.py, a page, a route
+
+Made by `app.endpoints`, which adds the pages; others add theirs with `add_checks` and `add_route`.
+Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (buildHandlerChain), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from berth_host.endpoints.access import Authentication, Authorization, Certificate, NoReviewer, Reviewer
+from berth_host.endpoints.answer import (
+    Answer,
+    Handler,
+    Request,
+    failure,
+    forbidden,
+    not_found,
+    unauthorized,
+)
+from berth_host.endpoints.certificates import ClientAuthorities, ServingCertificate, check_options
+from berth_host.endpoints.health import KINDS, Check, Health
+from berth_host.endpoints.options import ServingOptions
+from berth_host.errors.endpoints import EndpointError, ReviewError
+from berth_host.log import get_logger
+from berth_host.metrics.slis import HealthMetrics
+from berth_host.model.user import ClientTrust
+
+log = get_logger()
+RENEW_S: Final = 60.0
+"""How often certificate files, and the cluster's CAs of clients, are looked at again."""
+_SHUTDOWN_S: Final = 2.0
+_MAX_BODY_BYTES: Final = 64 * 1024
+_CACHE_CONTROL: Final = ("Cache-Control", "no-cache, private")
+
+
+class EndpointServer:
+    """`start` listens, `stop` ends it; pages may be added before and after. On one asyncio loop."""
+
+    def __init__(self, options: ServingOptions, reviewer: Reviewer | None = None) -> None:
+        """`reviewer`: whom to ask about users; None: nobody, so health is all that can be seen.
+
+        Raises EndpointError for options that can never work.
+        """
+        check_options(options)
+        self.options = options
+        self.health_metrics = HealthMetrics()
+        self._health = Health(self.health_metrics)
+        self._reviewer = reviewer if reviewer is not None else NoReviewer()
+        self._authentication = Authentication(options, self._reviewer)
+        self._authorization = Authorization(options, self._reviewer)
+        self._pages: dict[str, Handler] = {}
+        self._listed = {f"/{kind}" for kind in KINDS}
+        self._routes: dict[str, Handler] = {}
+        self._authorities = ClientAuthorities(options.trust)
+        self._certificate: ServingCertificate | None = None
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._web: web.Server | None = None
+        self._renewing: asyncio.Future[None] | None = None
+
+    # --- what it answers -------------------------------------------------------------------------
+
+    def add_checks(self, kind: str, checks: Iterable[Check]) -> None:
+        """More checks for `healthz`, `livez` or `readyz`, behind those that are there."""
+        self._health.add(kind, checks)
+
+    def add_page(self, path: str, handler: Handler, *, listed: bool = False) -> None:
+        """Answer exactly `path`; `listed`: `/statusz` names it."""
+        self._pages[path] = handler
+        if listed:
+            self._listed.add(path)
+
+    def add_route(self, prefix: str, handler: Handler) -> None:
+        """Answer every path that begins with `prefix`, which ends with a slash."""
+        self._routes[prefix] = handler
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are worth naming."""
+        return sorted(self._listed)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; 0 while it does not."""
+        return 0 if self._socket is None else int(self._socket.getsockname()[1])
+
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Listen, on a socket of the caller's if there is one. Does nothing with port 0.
+
+        Raises EndpointError: the port is in use, the address is not here, no certificate can be had, or
+        (where that is not tolerated) the cluster does not say whose client certificates count.
+        """
+        if listening is None and not self.options.port:
+            return
+        self._certificate = ServingCertificate(self.options)
+        await self._look_up_trust(tolerate=self.options.tolerate_lookup_failure)
+        context = self._certificate.context(self._authentication.trust)
+        self._socket = listening or _bound(self.options.bind_address, self.options.port)
+        self._web = web.Server(self._handle, access_log=None)
+        await self._listen(context)
+        self._renewing = asyncio.ensure_future(self._renew_for_ever())
+        log.info("endpoints.started", address=self.options.bind_address, port=self.port)
+
+    async def stop(self) -> None:
+        """Requests under way have a moment to end. Harmless when it was never started."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._renewing
+            self._renewing = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._web is not None:
+            await self._web.shutdown(_SHUTDOWN_S)
+            self._web = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def renew(self) -> None:
+        """Look at the certificate's files and at the cluster's CAs; new ones count for new connections."""
+        if self._certificate is None:
+            return
+        changed = self._certificate.has_changed()
+        changed |= await self._look_up_trust(tolerate=True)
+        if not changed:
+            return
+        try:
+            context = self._certificate.context(self._authentication.trust)
+        except EndpointError as err:
+            log.error("endpoints.certificate_refused", problem=str(err))
+            return
+        await self._listen(context)
+        log.info("endpoints.certificate_renewed", port=self.port)
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            await self.renew()
+
+    async def _listen(self, context: ssl.SSLContext) -> None:
+        """Take new connections with `context`; those that are open stay as they are."""
+        if self._socket is None or self._web is None:
+            return
+        before = self._server
+        self._server = await asyncio.get_running_loop().create_server(
+            self._web, sock=self._socket.dup(), ssl=context
+        )
+        if before is not None:
+            before.close()
+
+    async def _look_up_trust(self, *, tolerate: bool) -> bool:
+        """Whose client certificates count: whether that has changed."""
+        given = self.options.trust
+        if self.options.skip_lookup:
+            return False
+        try:
+            found = await self._reviewer.trust()
+        except ReviewError as err:
+            if not tolerate:
+                raise EndpointError(
+                    f"the cluster does not say whose client certificates count: {err}. Give the rights of the"
+                    " Role extension-apiserver-authentication-reader in kube-system, or set"
+                    " --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
+                ) from err
+            log.warning("endpoints.trust_unknown", problem=str(err))
+            return False
+        trust = _merged(given, found)
+        if trust == self._authentication.trust:
+            return False
+        try:
+            self._authorities = ClientAuthorities(trust)
+        except ValueError as err:
+            log.error("endpoints.certificate_refused", problem=f"the CA of client certificates: {err}")
+            return False
+        self._authentication.trust = trust
+        return True
+
+    # --- one request -------------------------------------------------------------------------------
+
+    async def _handle(self, raw: BaseRequest) -> web.StreamResponse:
+        try:
+            answer = await self._answer(raw)
+        except Exception as err:  # a page that fails must not end the connection, nor more
+            log.error("endpoints.failed", path=raw.path, exc_info=err)
+            answer = failure(500, "InternalError", f"an error on the server: {type(err).__name__}")
+        headers = [_CACHE_CONTROL, *answer.headers.items()]
+        if answer.content_type:
+            headers.append(("Content-Type", answer.content_type))
+        if not answer.body:
+            headers.append(("Content-Length", "0"))
+        return web.Response(status=answer.status, body=answer.body or None, headers=headers)
+
+    async def _answer(self, raw: BaseRequest) -> Answer:
+        headers: dict[str, list[str]] = {}
+        for name, value in raw.headers.items():
+            headers.setdefault(name.lower(), []).append(value)
+        user = await self._authentication.user_of(headers, self._certificate_of(raw))
+        if user is None:
+            return unauthorized()
+        query: dict[str, list[str]] = {}
+        for name, value in raw.query.items():
+            query.setdefault(name, []).append(value)
+        request = Request(
+            method=raw.method,
+            path=raw.path,
+            query=query,
+            accept=",".join(headers.get("accept", ())),
+            user=user,
+            body=await raw.content.read(_MAX_BODY_BYTES) if raw.method == "PUT" else b"",
+        )
+        if not await self._authorization.may(user, request.method, request.path):
+            return forbidden(request)
+        return await self._page(request)
+
+    async def _page(self, request: Request) -> Answer:
+        page = self._pages.get(request.path)
+        if page is not None:
+            return await page(request)
+        kind, _, name = request.path[1:].partition("/")
+        if kind in KINDS:
+            return self._health.answer(kind, name, request)
+        for prefix, handler in self._routes.items():
+            if request.path.startswith(prefix):
+                return await handler(request)
+        return not_found()
+
+    def _certificate_of(self, raw: BaseRequest) -> Certificate | None:
+        ssl_object = None if raw.transport is None else raw.transport.get_extra_info("ssl_object")
+        der = None if ssl_object is None else ssl_object.getpeercert(True)
+        return None if not der else self._authorities.certificate(der)
+
+
+def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:
+    """What the flags say, and for the rest what the cluster says."""
+    proxy = given if given.proxy_ca else found
+    return ClientTrust(
+        client_ca=given.client_ca or found.client_ca,
+        proxy_ca=proxy.proxy_ca,
+        proxy_names=proxy.proxy_names,
+        user_headers=proxy.user_headers,
+        uid_headers=proxy.uid_headers,
+        group_headers=proxy.group_headers,
+        extra_prefixes=proxy.extra_prefixes,
+    )
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    """A listening socket; `::` takes IPv4 as well."""
+    shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    try:
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        both = family == socket.AF_INET6 and address == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=128)
+    except OSError as err:
+        if err.errno == errno.EADDRINUSE:
+            problem = "the port is in use; end who listens there, or choose another --secure-port (0: none)"
+        elif err.errno == errno.EADDRNOTAVAIL:
+            problem = "this machine does not have the address; correct --bind-address"
+        elif err.errno == errno.EACCES:
+            problem = "not allowed; ports below 1024 need the capability NET_BIND_SERVICE"
+        else:
+            problem = err.strerror or str(err)
+        raise EndpointError(f"cannot listen on {shown}: {problem}") from err

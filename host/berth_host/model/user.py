@@ -1,0 +1,47 @@
+"""Who asks something of the secure port, as the API server knows it. For `endpoints` and `cluster.kube`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+ANONYMOUS_NAME: Final = "system:anonymous"
+AUTHENTICATED_GROUP: Final = "system:authenticated"
+UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
+MASTERS_GROUP: Final = "system:masters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """`groups` in the order given; `extra`: further facts by name, as a TokenReview tells them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for users that an authoriser cannot tell apart."""
+        return self.name, self.uid, self.groups, tuple(sorted(self.extra.items()))
+
+
+ANONYMOUS: Final = User(name=ANONYMOUS_NAME, groups=(UNAUTHENTICATED_GROUP,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTrust:
+    """Whose certificates name users (PEM). Front proxies have their own CA and name the user in headers.
+
+    Made from the flags and from the ConfigMap kube-system/extension-apiserver-authentication.
+    """
+
+    client_ca: str = ""
+    proxy_ca: str = ""
+    proxy_names: tuple[str, ...] = ()
+    """Common names of front proxies; none: all."""
+    user_headers: tuple[str, ...] = ("x-remote-user",)
+    uid_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ("x-remote-group",)
+    extra_prefixes: tuple[str, ...] = ("x-remote-extra-",)
