@@ -12,13 +12,14 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check
+.PHONY: help setup demo test check envtest
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
 	@echo 'make test    run the tests'
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv, which the others do by themselves'
+	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
 
 setup: $(STAMP)
 
@@ -27,6 +28,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
+
+envtest:
+	@sh tests/cluster/envtest/build.sh
 
 check: $(STAMP)
 	$(BIN)/ruff check .

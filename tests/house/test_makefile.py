@@ -99,11 +99,15 @@ def test_python_that_is_too_old_is_named(clone: Path) -> None:
     assert "berth needs Python 3.11 or newer, and false is not" in done.stderr
 
 
-def test_ci_runs_check_and_test_without_standard_input(tmp_path: Path) -> None:
+def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_path: Path) -> None:
     log = tmp_path / "log"
     fake = tmp_path / "bin"
     path = tools(fake) + ":/usr/bin:/bin"
     (fake / "make").write_text(f'#!/bin/sh\necho "$* CI=$CI $(cat)" >> {log}\n')
     (fake / "make").chmod(0o755)
     subprocess.run([ROOT / ".ci/run"], env={"PATH": path}, input="x", text=True, check=True, cwd=tmp_path)
-    assert log.read_text().splitlines() == ["check CI=true ", "test CI=true "]
+    assert log.read_text().splitlines() == [
+        "envtest CI=true ",
+        "check CI=true ",
+        "test CI=true ",
+    ]

@@ -1,0 +1,40 @@
+"""The real API server for the tests of this folder: one per test process, emptied between tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.emptying import empty
+from support.real_servers import RealServers, missing_programs
+
+HERE = Path(__file__).parent
+NEEDS = "servers"
+"""The fixture that all tests of the real API server come to use in the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without the programs the suite is skipped and says how to get them; in CI it fails."""
+    problem = missing_programs()
+    for item in items:
+        if HERE not in item.path.parents or NEEDS not in getattr(item, "fixturenames", ()):
+            continue
+        item.add_marker(pytest.mark.cluster)
+        if problem and not os.environ.get("CI"):
+            item.add_marker(pytest.mark.skip(reason=problem))
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
+    """An API server with RBAC; raises where a program is missing."""
+    with RealServers(tmp_path_factory.mktemp("servers")) as running:
+        yield running
+
+
+@pytest.fixture
+def empty_servers(servers: RealServers) -> RealServers:
+    """The same, without the objects of the test before."""
+    empty(servers)
+    return servers

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Builds the real servers that tests/cluster runs against, from their published Go modules, and links
+# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
+programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager'
+store=${KUBEBUILDER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/berth/envtest/$version}
+
+package() {
+	case $1 in
+	etcd) echo go.etcd.io/etcd/server/v3 ;;
+	*) echo "k8s.io/kubernetes/cmd/$1" ;;
+	esac
+}
+
+mkdir -p "$root/.cache/envtest"
+# -n: an old link is replaced, not followed.
+ln -sfn "$store" "$root/.cache/envtest/bin"
+
+missing=
+for program in $programs; do
+	[ -x "$store/$program" ] || missing="$missing $program"
+done
+if [ -z "$missing" ]; then
+	echo "envtest: the servers of $version are in $store"
+	exit 0
+fi
+if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+	echo "envtest: KUBEBUILDER_ASSETS names $store, which lacks$missing: put them there, or unset it to build them" >&2
+	exit 1
+fi
+if ! command -v go >/dev/null; then
+	echo "envtest: Go is needed to build$missing, and is not on PATH: install it (https://go.dev/doc/install)," \
+		'or set KUBEBUILDER_ASSETS to a folder that has them' >&2
+	exit 1
+fi
+
+# Clients read the version of the server; without these it has none.
+flags='-s -w'
+for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+	minor=${version#v1.}
+	flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
+	flags="$flags -X $package.gitTreeState=clean"
+done
+mkdir -p "$store"
+cd "$here"
+for program in $missing; do
+	echo "envtest: building $program (a few minutes for the first, then less) ..."
+	# Named when it is whole: an interrupted build leaves no half program behind.
+	CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$store/.$program.$$" "$(package "$program")"
+	mv "$store/.$program.$$" "$store/$program"
+done
+echo "envtest: built$missing into $store"
