@@ -26,7 +26,9 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.observed.scenario import Outcome, Stage, run
-from support.observed.stage import kube_scheduler_path, stages
+from support.observed.stage import stages
+from support.real_servers import missing_programs
+from support.real_servers import program as program_of
 
 Json = dict[str, Any]
 BERTH: Final = "berth"
@@ -95,7 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         scenarios = [record for record in scenarios if "plugin" not in record]
     if not scenarios:
         parser.error("no such scenario")
-    program = BERTH if options.scheduler == BERTH else str(kube_scheduler_path())
+    problem = missing_programs()
+    if problem:
+        parser.error(problem)
+    program = BERTH if options.scheduler == BERTH else str(program_of("kube-scheduler"))
     with TemporaryDirectory() as scratch:
         folder = options.logs or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

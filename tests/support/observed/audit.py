@@ -75,9 +75,15 @@ def _write(event: Json) -> Json:
         write["reason"] = body.get("reason", "")
         write["regarding"] = f"{about.get('kind')} {about.get('namespace')}/{about.get('name')}"
     else:
-        write["body"] = body
+        write["body"] = _sent(body)
     result: Json = masked(write)
     return result
+
+
+def _sent(body: Json) -> Json:
+    """The log names the server's own version of what has no version on the wire."""
+    internal = str(body.get("apiVersion", "")).endswith("__internal")
+    return {key: value for key, value in body.items() if not (internal and key == "apiVersion")}
 
 
 def _event_name(event: Json) -> str:

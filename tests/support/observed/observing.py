@@ -5,13 +5,14 @@ The form is that of the recordings (`pods`, `events`, `writes`). Used by `replay
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from support.observed.api import ApiClient
 from support.observed.audit import AuditLog, writes_of
 from support.observed.masking import masked, masked_event_name
 
 Json = dict[str, Any]
+_LEFT_OUT_WHEN_EMPTY: Final = ("deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
 
 
 class Observer:
@@ -54,13 +55,14 @@ class Observer:
 
     def _event(self, event: Json) -> Json:
         metadata = event["metadata"]
-        seen = {key: value for key, value in event.items() if key not in ("kind", "apiVersion")}
+        seen = {key: item for key, item in event.items() if key not in ("kind", "apiVersion")}
         seen["metadata"] = {
             "name": masked_event_name(metadata["name"]),
             "namespace": metadata["namespace"],
         }
-        if not seen.get("deprecatedSource"):
-            seen.pop("deprecatedSource", None)
+        for key in _LEFT_OUT_WHEN_EMPTY:
+            if not seen.get(key):
+                seen.pop(key, None)
         if metadata["uid"] in self._before:
             seen["changed"] = True
         result: Json = masked(seen)

@@ -1,0 +1,56 @@
+"""API servers with an audit log of the scheduler's writes, one for each scenario that is played at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+from support.observed.api import ApiClient
+from support.observed.audit import POLICY
+from support.observed.scenario import Stage
+from support.real_servers import ADMIN, SCHEDULER, RealServers
+
+
+@asynccontextmanager
+async def stages(folder: Path, count: int) -> AsyncIterator[list[Stage]]:
+    """So many stages, each with an API server of its own. Raises ServerError."""
+    async with AsyncExitStack() as stack:
+        started = [_started(folder / f"servers-{number}") for number in range(1, count + 1)]
+        servers = await asyncio.gather(*(stack.enter_async_context(one) for one in started))
+        yield [await stack.enter_async_context(stage(one, folder)) for one in servers]
+
+
+@asynccontextmanager
+async def stage(servers: RealServers, folder: Path) -> AsyncIterator[Stage]:
+    """A stage on servers that run, with `audit.POLICY`. `folder`: for the schedulers' files."""
+    api = api_of(servers)
+    try:
+        yield Stage(
+            api=api, audit_log=servers.audit_log, kubeconfig=servers.kubeconfig(SCHEDULER), folder=folder
+        )
+    finally:
+        await api.close()
+
+
+@contextmanager
+def audited_servers(folder: Path) -> Iterator[RealServers]:
+    """One API server that logs what the scheduler writes."""
+    with RealServers(folder, audit_policy=POLICY) as servers:
+        yield servers
+
+
+def api_of(servers: RealServers) -> ApiClient:
+    """A client of an API server, as its administrator."""
+    return ApiClient(servers.url, servers.tokens[ADMIN])
+
+
+@asynccontextmanager
+async def _started(folder: Path) -> AsyncIterator[RealServers]:
+    servers = RealServers(folder, audit_policy=POLICY)
+    await asyncio.to_thread(servers.start)
+    try:
+        yield servers
+    finally:
+        await asyncio.to_thread(servers.stop)
