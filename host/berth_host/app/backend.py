@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,12 @@ from berth_host.queue.events import PluginRequest
 if TYPE_CHECKING:
     from berth_host.app.host import Host
 
-MAX_EVENTS_UNDER_WAY = 256
-
 
 class Backend:
     """`handle.HandleBackend` of one host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._events: set[asyncio.Future[None]] = set()
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
         """Pods held at Permit."""
@@ -78,9 +74,7 @@ class Backend:
     ) -> bool:
         """Write an event in the background."""
         pod = self._host.objects.pod_by_uid(regarding.uid) or self._host.objects.pod(regarding.key)
-        if pod is None or len(self._events) >= MAX_EVENTS_UNDER_WAY:
+        if pod is None:
             return False
-        task = asyncio.ensure_future(self._host.status.event(pod, type, reason, action, note))
-        self._events.add(task)
-        task.add_done_callback(self._events.discard)
+        self._host.status.event(pod, type, reason, action, note)
         return True

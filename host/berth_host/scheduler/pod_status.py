@@ -1,13 +1,14 @@
 """What an attempt leaves on the pod: its PodScheduled condition, its nomination, and events.
 
-Called by the failure handler, the binding cycle and evictions. A write that fails is logged and lost, as
-in kube-scheduler: the next attempt writes again.
+Called by the failure handler, the binding cycle and evictions. A write that fails, after the tries of
+`status_patch`, is logged and lost, as in kube-scheduler: the next attempt writes again.
 Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v1.36.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -20,9 +21,12 @@ from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure
+from berth_host.scheduler.status_patch import condition_patch, patch_status
 
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
+REMEMBERED_NOMINATIONS: Final = 1024
+"""Nominations that were the last thing written about a pod, by its uid; the oldest go first."""
 Write: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -36,16 +40,25 @@ class PodStatusWriter:
         self._cluster = cluster
         self._clock = clock
         self._lines: dict[str, _Line] = {}
+        self._nominated: dict[str, str] = {}
 
     @property
     def pending_count(self) -> int:
         """Pods whose writes are under way."""
         return len(self._lines)
 
-    async def flush(self) -> None:
-        """Wait until everything is written."""
-        while self._lines:
-            await asyncio.wait({line.task for line in self._lines.values()})
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything is written, for `timeout_s` (real time) at most; then the rest is given up.
+
+        Whether all of it was.
+        """
+        ends_s = time.monotonic() + timeout_s
+        while self._lines and (left_s := ends_s - time.monotonic()) > 0:
+            await asyncio.wait({line.task for line in self._lines.values()}, timeout=left_s)
+        is_written = not self._lines
+        for line in self._lines.values():
+            line.task.cancel()
+        return is_written
 
     async def settled(self, pod: Pod) -> None:
         """Wait until what was handed over about `pod` is written."""
@@ -54,11 +67,12 @@ class PodStatusWriter:
 
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """The event, PodScheduled=False with the whole message, and the nomination."""
-        self.in_order(pod, lambda: self._failed(pod, failure))
-
-    def event_soon(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """An event about `pod`, in the background."""
-        self.in_order(pod, lambda: self.event(pod, type, reason, action, note))
+        self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
+        patch = self._condition(pod, failure) or {}
+        if failure.nominated is not None and failure.nominated != pod.nominated_node:
+            patch["nominatedNodeName"] = failure.nominated or None
+        if patch:
+            self.in_order(pod, partial(self._patch, pod, patch))
 
     def in_order(self, pod: Pod, write: Write) -> asyncio.Future[None]:
         """Write in the background, after what was handed over about `pod` before."""
@@ -84,55 +98,49 @@ class PodStatusWriter:
         for _, done in line.writes:
             done.cancel()
 
-    async def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """An event about `pod`; the note is cut to 1024 bytes."""
-        try:
-            self._cluster.record_event(pod, type, reason, action, cut_note(note))
-        except ClusterError as err:
-            log.warning("pod.status_refused", pod=pod.key, reason=reason, problem=str(err))
-
-    async def _failed(self, pod: Pod, failure: Failure) -> None:
-        await self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
-        patch: dict[str, Any] = {}
-        conditions = self._conditions(pod, failure.reason, failure.message)
-        if conditions is not None:
-            patch["conditions"] = conditions
-        if failure.nominated is not None and failure.nominated != pod.nominated_node:
-            patch["nominatedNodeName"] = failure.nominated or None
-        if patch:
-            await self._patch(pod, patch)
+    def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """An event about `pod`, written by the cluster in the background; the note is cut to 1024 bytes."""
+        self._cluster.record_event(pod, type, reason, action, cut_note(note))
 
     async def nominate(self, pod: Pod, node_name: str) -> None:
         """status.nominatedNodeName, before long work at Permit or PreBind; "" clears it."""
         if node_name != pod.nominated_node:
             await self._patch(pod, {"nominatedNodeName": node_name or None})
 
+    async def ensure_nominated(self, pod: Pod, node_name: str) -> None:
+        """As `nominate`, where the write that was to say so was lost: the watch may not have shown it yet."""
+        if self._nominated.get(pod.uid) != node_name:
+            await self.nominate(pod, node_name)
+
     async def clear_nomination(self, pod: Pod) -> None:
         """Take status.nominatedNodeName away, whatever `pod` says of it: it may be older than that."""
         await self._patch(pod, {"nominatedNodeName": None})
 
-    def _conditions(self, pod: Pod, reason: str, message: str) -> list[Mapping[str, Any]] | None:
-        """The conditions with PodScheduled replaced; None when it says the same already."""
-        existing = pod.object.get("status.conditions", []) if pod.object else []
-        old = next((item for item in existing if item.get("type") == "PodScheduled"), None)
-        wanted = {"status": "False", "reason": reason, "message": message}
-        if old is not None and all(old.get(key) == value for key, value in wanted.items()):
-            return None
-        new = {"type": "PodScheduled", **wanted}
-        if old is not None and old.get("status") == "False":
-            new["lastTransitionTime"] = old.get("lastTransitionTime")
-        else:
-            new["lastTransitionTime"] = rfc3339(self._clock.now_s())
-        generation = pod.object.get("metadata.generation") if pod.object else None
-        if generation is not None:
-            new["observedGeneration"] = generation
-        return [*(item for item in existing if item.get("type") != "PodScheduled"), new]
+    def _condition(self, pod: Pod, failure: Failure) -> dict[str, Any] | None:
+        """PodScheduled as it is now; None when it says the same already."""
+        known = pod.object
+        wanted = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": failure.reason,
+            "message": failure.message,
+            "observedGeneration": known.get("metadata.generation") if known else None,
+        }
+        conditions = known.get("status.conditions", []) if known else []
+        return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
 
     async def _patch(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        nominated = status.get("nominatedNodeName")
+        self._nominated.pop(pod.uid, None)
         try:
-            await self._cluster.patch("pods", pod.ref, {"status": status}, subresource="status")
+            await patch_status(self._cluster, pod.ref, status)
         except ClusterError as err:
             log.warning("pod.status_refused", pod=pod.key, problem=str(err))
+            return
+        if nominated:
+            self._nominated[pod.uid] = nominated
+            if len(self._nominated) > REMEMBERED_NOMINATIONS:
+                del self._nominated[next(iter(self._nominated))]
 
 
 class _Line:

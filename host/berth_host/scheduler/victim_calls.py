@@ -5,20 +5,17 @@ Called by `evictions`. Source: kube-scheduler `framework/preemption/executor.go`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import orjson
-from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 
-from berth_host.errors.cluster import ConflictError, NotFoundError
+from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.preemption.eligibility import DISRUPTION_TARGET, PREEMPTED, preemption_mark
-
-_TRIES: Final = 4
+from berth_host.scheduler.status_patch import condition_patch, patch_status
 
 
 class VictimCalls:
@@ -35,51 +32,31 @@ class VictimCalls:
 
     async def mark(self, victim: Pod, preemptor: Pod) -> None:
         """Write the condition that says why the pod will go."""
-        known = victim.object
-        for tries_left in reversed(range(_TRIES)):
-            if known is None:
-                known = await self._cluster.get("pods", victim.ref)
-            if known is None:
-                return
-            try:
-                await self._cluster.patch(
-                    "pods",
-                    victim.ref,
-                    {"status": {"conditions": self._conditions(known, preemptor)}},
-                    subresource="status",
-                    expected_resource_version=known.ref.resource_version,
-                )
-            except NotFoundError:
-                return
-            except ConflictError:
-                # A merge patch replaces the whole list: it must be made of the one that is there.
-                known = None
-                if not tries_left:
-                    raise
-            else:
-                return
+        patch = self._condition(victim, preemptor)
+        if patch is not None:
+            with suppress(NotFoundError):
+                await patch_status(self._cluster, victim.ref, patch)
 
     async def delete(self, victim: Pod) -> None:
         """Delete the pod, with the grace that it asks for."""
         with suppress(NotFoundError):
             await self._cluster.delete("pods", victim.ref)
 
-    def _conditions(self, victim: KubeObject, preemptor: Pod) -> list[Mapping[str, Any]]:
-        # A bound pod is known by its bytes, which were written by the same library.
-        victim.parse(orjson.loads)
-        conditions = [
-            item for item in victim.get("status.conditions", []) if item.get("type") != DISRUPTION_TARGET
-        ]
-        conditions.append(
-            {
-                "type": DISRUPTION_TARGET,
-                "status": "True",
-                "reason": PREEMPTED,
-                "message": mark_message(preemptor.scheduler_name),
-                "lastTransitionTime": rfc3339(self._clock.now_s()),
-            }
-        )
-        return conditions
+    def _condition(self, victim: Pod, preemptor: Pod) -> dict[str, Any] | None:
+        """The patch that marks the victim; None where it is marked so already."""
+        known = victim.object
+        if known is not None:
+            # A bound pod is known by its bytes, which were written by the same library.
+            known.parse(orjson.loads)
+        wanted = {
+            "type": DISRUPTION_TARGET,
+            "status": "True",
+            "reason": PREEMPTED,
+            "message": mark_message(preemptor.scheduler_name),
+            "observedGeneration": known.get("metadata.generation") if known else None,
+        }
+        conditions = known.get("status.conditions", []) if known else []
+        return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
 
 
 def is_marked_for(victim: Pod, scheduler_name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,15 +189,15 @@ async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: st
                 seen.append(ref.name)
                 storage.server.patch(VOLUMES, ref, {"spec": {"claimRef": mine}})
 
-        patch = world.cluster.patch
+        update = world.cluster.update
 
-        async def raced(resource: str, ref: ObjectRef, *args: Any, **more: Any) -> KubeObject:
+        async def raced(resource: str, content: Mapping[str, Any], **more: Any) -> KubeObject:
             # Between the decision and the write somebody else takes the volume.
             if resource == VOLUMES:
-                take(ObjectRef(name=ref.name))
-            return await patch(resource, ref, *args, **more)
+                take(ObjectRef(name=content["metadata"]["name"]))
+            return await update(resource, content, **more)
 
-        world.cluster.patch = raced  # type: ignore[method-assign]  # the race, at the one place where it can be
+        world.cluster.update = raced  # type: ignore[method-assign]  # the race, at the one place where it can be
         storage.controller.start()
         storage.server.create(using("web", "data"))
         await world.settle()

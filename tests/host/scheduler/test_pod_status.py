@@ -38,7 +38,7 @@ class Written:
         """An attempt fails; the pod afterwards."""
         status = code or Status.unschedulable(message)
         self.writer.attempt_failed(self.pod, Failure(status=status, message=message, nominated=nominated))
-        await self.writer.flush()
+        await self.writer.flush(60)
         return self.pod
 
 
@@ -77,6 +77,35 @@ async def test_changed_message_keeps_the_time_of_the_transition() -> None:
     assert condition(after)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
+async def test_conditions_of_others_that_came_meanwhile_stay() -> None:
+    written = Written()
+    known = written.pod
+    others = {"conditions": [{"type": "example.com/Mine", "status": "True"}]}
+    await written.cluster.patch("pods", REF, {"status": others}, subresource="status")
+    written.writer.attempt_failed(known, Failure(status=Status.unschedulable("x"), message="x"))
+    await written.writer.flush(60)
+    assert written.pod.object is not None
+    types = {item["type"] for item in written.pod.object.get("status.conditions")}
+    assert types == {"PodScheduled", "example.com/Mine"}
+
+
+async def test_condition_says_which_generation_of_the_pod_it_is_about() -> None:
+    written = Written()
+    patch = {"metadata": {"labels": {"a": "1"}}, "spec": {"activeDeadlineSeconds": 60}}
+    await written.cluster.patch("pods", REF, patch)
+    after: dict[str, object] = {**condition(await written.fail("full"))}
+    assert after["observedGeneration"] == 2
+
+
+async def test_event_is_there_at_once_and_every_time() -> None:
+    written = Written()
+    for count in (1, 2):
+        status = Status.unschedulable("full")
+        written.writer.attempt_failed(written.pod, Failure(status=status, message="full"))
+        assert written.cluster.server.events.total_count == count
+        await written.writer.flush(60)
+
+
 async def test_nomination_is_written_kept_and_cleared() -> None:
     written = Written()
     assert (await written.fail("a", nominated="n1")).nominated_node == "n1"
@@ -84,12 +113,45 @@ async def test_nomination_is_written_kept_and_cleared() -> None:
     assert (await written.fail("c", nominated="")).nominated_node == ""
 
 
+async def test_nomination_that_was_written_is_not_written_again_before_the_watch_shows_it() -> None:
+    written = Written()
+    known = written.pod
+    failure = Failure(status=Status.unschedulable("full"), message="full", nominated="n1")
+    written.writer.attempt_failed(known, failure)
+    await written.writer.flush(60)
+    version = written.pod.resource_version
+    await written.writer.ensure_nominated(known, "n1")
+    assert written.pod.resource_version == version
+    await written.writer.ensure_nominated(known, "n2")
+    assert written.pod.nominated_node == "n2"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_nomination_that_was_lost_or_taken_back_is_written_again(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written()
+    known = written.pod
+    failure = Failure(status=Status.unschedulable("full"), message="full", nominated="n1")
+    with monkeypatch.context() as patched:
+        if lost:
+            patched.setattr(written.cluster, "_is_cut", True)
+            patched.setattr("berth_host.scheduler.status_patch.FIRST_WAIT_S", 0.0)
+        written.writer.attempt_failed(known, failure)
+        await written.writer.flush(60)
+    if not lost:
+        await written.writer.clear_nomination(known)
+    assert written.pod.nominated_node == ""
+    await written.writer.ensure_nominated(known, "n1")
+    assert written.pod.nominated_node == "n1"
+
+
 async def test_pod_that_is_gone_is_no_failure_of_the_writer() -> None:
     written = Written()
     known = written.pod
     await written.cluster.delete("pods", REF)
     written.writer.attempt_failed(known, Failure(status=Status.unschedulable("x"), message="x"))
-    await written.writer.flush()
+    await written.writer.flush(60)
     assert written.writer.pending_count == 0
 
 
@@ -127,7 +189,7 @@ async def test_writes_that_are_cancelled_are_not_waited_for(turns: int) -> None:
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
-    await written.writer.flush()
+    await written.writer.flush(60)
     assert written.writer.pending_count == 0
     assert all(one.cancelled() for one in asked)
     assert (await written.fail("later")).resource_version == written.pod.resource_version
@@ -145,7 +207,7 @@ async def test_write_that_the_client_cancels_does_not_hold_up_the_next() -> None
         seen.append("written")
 
     asked = [written.writer.in_order(written.pod, step) for step in (cut, write)]
-    await written.writer.flush()
+    await written.writer.flush(60)
     assert isinstance(asked[0].exception(), ClusterError)
     assert asked[1].result() is None
     assert seen == ["written"]

@@ -21,11 +21,11 @@ from berth_host.cluster.memory.admission.pod import new_pod_status
 from berth_host.cluster.memory.binding import bound
 from berth_host.cluster.memory.event_log import EventLog
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
-from berth_host.cluster.memory.merge_patch import merged
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
 from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.merge_patch import merged
 from berth_host.model.patch_type import PatchType
 
 _SERVER_FIELDS: Final = (

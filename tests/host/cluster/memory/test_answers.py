@@ -91,7 +91,8 @@ def twice(server: ApiServer) -> object:
         (
             lambda s: s.delete("pods", ObjectRef(namespace="default", name="web", uid="u")),
             'Operation cannot be fulfilled on Pod "web": the UID in the precondition (u) does not match '
-            "the UID in record (00000000-0000-4000-8000-000000000001). The object might have been deleted and then "
+            "the UID in record (00000000-0000-4000-8000-000000000001). "
+            "The object might have been deleted and then "
             "recreated",
         ),
     ],

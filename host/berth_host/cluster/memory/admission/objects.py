@@ -29,7 +29,7 @@ def default_claim(claim: Object, default_class: str | None) -> Object:
         changes["storageClassName"] = default_class
     if not spec.get("volumeMode"):
         changes["volumeMode"] = "Filesystem"
-    return claim | {"spec": spec | changes} if changes else claim
+    return _pending(claim | {"spec": spec | changes} if changes else claim)
 
 
 def default_object(kind: str, obj: Object) -> Object:
@@ -41,8 +41,13 @@ def default_object(kind: str, obj: Object) -> Object:
     if kind == "StorageClass":
         return {"volumeBindingMode": "Immediate", "reclaimPolicy": "Delete"} | obj
     if kind == "PersistentVolume":
-        return obj | {"spec": {"volumeMode": "Filesystem"} | (obj.get("spec") or {})}
+        return _pending(obj | {"spec": {"volumeMode": "Filesystem"} | (obj.get("spec") or {})})
     return obj
+
+
+def _pending(obj: Object) -> Object:
+    """A claim or a volume that nobody has looked at yet."""
+    return obj | {"status": {"phase": "Pending"} | (obj.get("status") or {})}
 
 
 def is_default_class(obj: Object) -> bool:

@@ -1,6 +1,7 @@
 """JSON merge patches (RFC 7386): a patch applied to an object, without changing either.
 
-Called by the embedded server's `patch`. Unchanged parts are shared with the original.
+Called by the embedded server's `patch` and by `scheduler/object_writes`. Unchanged parts are shared with
+the original.
 """
 
 from __future__ import annotations

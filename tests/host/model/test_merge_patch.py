@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.merge_patch import merged
+from berth_host.model.merge_patch import merged
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,0 +1,74 @@
+"""A pod's status, one condition changed -> the strategic merge patch that says so; and its sending.
+
+Called by `pod_status` and `victim_calls`. The patch holds what changes alone, so what others wrote meanwhile
+stays, and it needs no resourceVersion.
+Source: kube-scheduler `util/utils.go` (PatchPodStatus, Retriable), `pkg/api/v1/pod/util.go`
+(UpdatePodCondition); apimachinery `util/strategicpatch/patch.go` (CreateTwoWayMergePatch), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from berth_sdk.kube_object import ObjectRef
+
+from berth_host.errors.cluster import ConflictError, TimedOutError, UnavailableError
+from berth_host.model.patch_type import PatchType
+from berth_host.scheduler.cluster_calls import ClusterCalls
+
+TRIES: Final = 4
+FIRST_WAIT_S: Final = 0.01
+WAIT_FACTOR: Final = 5
+WAIT_JITTER: Final = 0.1
+_COMPARED: Final = ("status", "reason", "message", "lastProbeTime", "lastTransitionTime")
+Json = dict[str, Any]
+
+
+def condition_patch(
+    conditions: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], now: str
+) -> Json | None:
+    """The part of a status patch that makes `wanted` (by its `type`) one of `conditions`; None where it says
+    the same already. `wanted` comes without times: the transition is `now` only if the status changes.
+    """
+    old = next((item for item in conditions if item.get("type") == wanted["type"]), None)
+    new: Json = {"lastProbeTime": None, **{key: value for key, value in wanted.items() if value}}
+    if old is None or old.get("status") != wanted["status"]:
+        new["lastTransitionTime"] = now
+    else:
+        new["lastTransitionTime"] = old.get("lastTransitionTime")
+    if old is None:
+        changed = new
+    elif all(old.get(key) == new.get(key) for key in _COMPARED):
+        return None
+    else:
+        changed = {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
+        changed["type"] = wanted["type"]
+    if not conditions:
+        return {"conditions": [changed]}
+    order = [{"type": item.get("type")} for item in conditions]
+    if old is None:
+        order.append({"type": wanted["type"]})
+    return {"$setElementOrder/conditions": order, "conditions": [changed]}
+
+
+async def patch_status(cluster: ClusterCalls, pod: ObjectRef, status: Mapping[str, Any]) -> None:
+    """Send it, up to TRIES times where a repetition may help. Raises ClusterError.
+
+    The pauses are real time, as deadlines of calls are: a simulation's clock stands still meanwhile.
+    """
+    wait_s = FIRST_WAIT_S
+    for tries_left in reversed(range(TRIES)):
+        try:
+            await cluster.patch(
+                "pods", pod, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status"
+            )
+        except (ConflictError, UnavailableError) as err:
+            if not tries_left or isinstance(err, TimedOutError):
+                raise
+        else:
+            return
+        await asyncio.sleep(wait_s * (1 + WAIT_JITTER * random.random()))
+        wait_s *= WAIT_FACTOR
