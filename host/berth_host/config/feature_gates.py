@@ -1,8 +1,8 @@
-"""Feature gates of kube-scheduler 1.36 that bear on scheduling, with their defaults.
+"""Feature gates of kube-scheduler 1.36: those that bear on scheduling, and what may be said of all.
 
 Given gates are checked and merged here, by the loader; defaulting, validation and the default plugin
-table then ask `is_enabled`. Gates that change no configuration are known too, so that a command line
-of kube-scheduler's is understood. Source: `pkg/features/kube_features.go`, v1.36.
+table then ask `is_enabled`. The others stand in `other_feature_gates`, so that a command line of
+kube-scheduler's is understood. Every row is compared with what the binary answers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from berth_host.config import other_feature_gates as others
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
 
 
@@ -21,6 +22,7 @@ class Stage(StrEnum):
     ALPHA = "ALPHA"
     BETA = "BETA"
     GA = "GA"
+    DEPRECATED = "DEPRECATED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,29 @@ _GA_LOCKED: Final = FeatureGate(True, Stage.GA, is_locked=True)
 
 FEATURE_GATES: Final[Mapping[str, FeatureGate]] = {
     "ClearingNominatedNodeNameAfterBinding": _BETA_ON,
-    "DRAAdminAccess": _BETA_ON,
+    "DRAAdminAccess": _GA_LOCKED,
     "DRAConsumableCapacity": _BETA_ON,
     "DRADeviceBindingConditions": FeatureGate(True, Stage.BETA, requires=("DRAResourceClaimDeviceStatus",)),
     "DRADeviceTaints": _BETA_ON,
     "DRAExtendedResource": _BETA_ON,
     "DRANodeAllocatableResources": _ALPHA_OFF,
     "DRAPartitionableDevices": _BETA_ON,
-    "DRAPrioritizedList": _BETA_ON,
+    "DRAPrioritizedList": _GA,
     "DRAResourceClaimDeviceStatus": _BETA_ON,
     "DRASchedulerFilterTimeout": _BETA_ON,
     "DynamicResourceAllocation": _GA_LOCKED,
     "GangScheduling": FeatureGate(False, Stage.ALPHA, requires=("GenericWorkload",)),
     "GenericWorkload": _ALPHA_OFF,
-    "InPlacePodLevelResourcesVerticalScaling": _BETA_ON,
-    "InPlacePodVerticalScaling": _GA,
+    "InPlacePodLevelResourcesVerticalScaling": FeatureGate(
+        True, Stage.BETA, requires=("NodeDeclaredFeatures", "PodLevelResources")
+    ),
+    "InPlacePodVerticalScaling": _GA_LOCKED,
     "MatchLabelKeysInPodTopologySpread": _BETA_ON,
-    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _BETA_ON,
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": FeatureGate(
+        True, Stage.BETA, requires=("MatchLabelKeysInPodTopologySpread",)
+    ),
     "NodeDeclaredFeatures": _BETA_ON,
-    "NodeInclusionPolicyInPodTopologySpread": _GA,
+    "NodeInclusionPolicyInPodTopologySpread": _GA_LOCKED,
     "NominatedNodeNameForExpectation": _BETA_ON,
     "OpportunisticBatching": _BETA_ON,
     "PodLevelResources": _BETA_ON,
@@ -74,12 +80,30 @@ FEATURE_GATES: Final[Mapping[str, FeatureGate]] = {
     "WorkloadAwarePreemption": FeatureGate(False, Stage.ALPHA, requires=("GangScheduling",)),
 }
 
+_OTHERS: Final[Mapping[str, FeatureGate]] = {
+    name: FeatureGate(default, stage, is_locked, others.REQUIRES.get(name, ()))
+    for names, default, stage, is_locked in (
+        (others.ALPHA, False, Stage.ALPHA, False),
+        (others.BETA_OFF, False, Stage.BETA, False),
+        (others.BETA_ON, True, Stage.BETA, False),
+        (others.DEPRECATED_LOCKED_OFF, False, Stage.DEPRECATED, True),
+        (others.DEPRECATED_LOCKED_ON, True, Stage.DEPRECATED, True),
+        (others.DEPRECATED_OFF, False, Stage.DEPRECATED, False),
+        (others.DEPRECATED_ON, True, Stage.DEPRECATED, False),
+        (others.GA, True, Stage.GA, False),
+        (others.GA_LOCKED, True, Stage.GA, True),
+    )
+    for name in names
+}
+KNOWN_GATES: Final[Mapping[str, FeatureGate]] = {**FEATURE_GATES, **_OTHERS}
+"""All that kube-scheduler knows."""
+
 _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates in effect: the defaults with the given ones on top. `warnings` name odd combinations."""
+    """The gates in effect: the defaults with the given ones on top. `warnings`: given ones that will go."""
 
     values: Mapping[str, bool]
     warnings: tuple[str, ...] = ()
@@ -92,25 +116,29 @@ class FeatureGates:
 def resolve_feature_gates(given: Mapping[str, bool], *, source: str) -> FeatureGates:
     """Merge given gates over the defaults; `AllAlpha` and `AllBeta` stand for all of their stage.
 
-    Raises ConfigurationError for a gate that nobody knows or one whose value is locked.
+    Raises ConfigurationError for a gate that nobody knows, one whose value is locked, and one that is on
+    without another one that it depends on.
     """
     findings = [*_unknown(given), *_locked(given)]
     if findings:
         raise ConfigurationError("validation", findings, source=source)
-    values = {name: gate.default for name, gate in FEATURE_GATES.items()}
+    values = {name: gate.default for name, gate in KNOWN_GATES.items()}
     for name, stage in _ALL_OF_STAGE.items():
         if name in given:
             values |= {
                 gate_name: given[name]
-                for gate_name, gate in FEATURE_GATES.items()
+                for gate_name, gate in KNOWN_GATES.items()
                 if gate.stage is stage and not gate.is_locked
             }
-    values |= {name: value for name, value in given.items() if name in FEATURE_GATES}
-    return FeatureGates(values, tuple(_missing_requirements(values)))
+    values |= {name: value for name, value in given.items() if name in KNOWN_GATES}
+    findings = _missing_requirements(values)
+    if findings:
+        raise ConfigurationError("validation", findings, source=source)
+    return FeatureGates(values, tuple(_leaving(given)))
 
 
 def _unknown(given: Mapping[str, bool]) -> list[Finding]:
-    known = (*FEATURE_GATES, *_ALL_OF_STAGE)
+    known = (*KNOWN_GATES, *_ALL_OF_STAGE)
     return [
         Finding(
             f"unrecognized feature gate: {name}",
@@ -127,19 +155,29 @@ def _locked(given: Mapping[str, bool]) -> list[Finding]:
     return [
         Finding(
             f"cannot set feature gate {name} to {str(value).lower()}, "
-            f"feature is locked to {str(FEATURE_GATES[name].default).lower()}",
+            f"feature is locked to {str(KNOWN_GATES[name].default).lower()}",
             field=f"featureGates[{name}]",
             type=FieldErrorType.INVALID,
         )
         for name, value in given.items()
-        if name in FEATURE_GATES and FEATURE_GATES[name].is_locked and value != FEATURE_GATES[name].default
+        if name in KNOWN_GATES and KNOWN_GATES[name].is_locked and value != KNOWN_GATES[name].default
     ]
 
 
-def _missing_requirements(values: Mapping[str, bool]) -> list[str]:
+def _missing_requirements(values: Mapping[str, bool]) -> list[Finding]:
+    found = []
+    for name, gate in KNOWN_GATES.items():
+        off = [required for required in gate.requires if not values[required]]
+        if values[name] and off:
+            text = f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]"
+            found.append(Finding(text, field=f"featureGates[{name}]", type=FieldErrorType.INVALID))
+    return found
+
+
+def _leaving(given: Mapping[str, bool]) -> list[str]:
+    """GA and deprecated gates go away in a later release, with everything that names them."""
     return [
-        f"feature gate {name} is on, but needs {required}, which is off"
-        for name, gate in FEATURE_GATES.items()
-        for required in gate.requires
-        if values[name] and not values[required]
+        f"feature gate {name} is {gate.stage.value}: it will be removed in a future release, do not set it"
+        for name in given
+        if (gate := KNOWN_GATES.get(name)) is not None and gate.stage in (Stage.GA, Stage.DEPRECATED)
     ]
