@@ -52,6 +52,7 @@ class ServingCertificate:
         self._options = options
         self._files = _files(options)
         self._pair = self_signed() if self._files is None else None
+        self._seen: tuple[tuple[int, int, int], ...] = ()
         self._seen = self._stamp()
 
     def has_changed(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from berth_sdk.errors import BerthError
@@ -18,6 +18,7 @@ from prometheus_client.utils import floatToGoString
 from berth_host.metrics.families import POD_LIMIT, POD_REQUEST, Family
 
 _PODS_PER_TURN: Final = 50
+_as_go: Callable[[float], str] = floatToGoString
 _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
@@ -46,7 +47,7 @@ def _lines(family: Family, pod: Pod, amounts: Mapping[str, int]) -> Iterator[str
             continue
         unit, value = _measured(resource, amount)
         what = f'resource="{resource}",scheduler="{pod.scheduler_name}",unit="{unit}"'
-        yield f"{family.name}{{{where},{what}}} {floatToGoString(value)}\n"
+        yield f"{family.name}{{{where},{what}}} {_as_go(value)}\n"
 
 
 def _measured(resource: str, amount: int) -> tuple[str, float]:

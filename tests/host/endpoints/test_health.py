@@ -1,0 +1,131 @@
+"""Health checks of the process: what makes it unready, and who is told why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.endpoints.answer import Answer, Request, text
+from berth_host.endpoints.health import Check
+from support.hosts import World
+from support.serving import FakeProcess, KnownUsers, Served, served
+
+ADMIN = "clusterAdmin"
+REMOTE = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: Far}]}}
+---
+apiVersion: config.berth.io/v1alpha1
+kind: BerthConfiguration
+plugins:
+- name: Far
+  endpoint: unix:///nowhere/far.sock
+  required: true
+  points: {filter: {}}
+"""
+
+
+async def verbose(port: Served, path: str) -> tuple[int, list[str]]:
+    reply = await port.ask("GET", f"{path}?verbose")
+    return reply.status, reply.body.splitlines()
+
+
+async def test_what_makes_it_unready_or_unhealthy() -> None:
+    process = FakeProcess(default_configuration())
+    async with served(process, KnownUsers()) as port:
+        assert (await verbose(port, "/readyz"))[0] == 200
+        process.is_stopping = True
+        status, lines = await verbose(port, "/readyz")
+        assert (status, lines[1]) == (500, "[-]shutdown failed: reason withheld")
+        assert (await verbose(port, "/livez"))[0] == 200
+        process.is_stopping = False
+        assert process.elector is not None
+        process.elector.problem = "failed election to renew leadership on lease kube-scheduler"
+        assert await verbose(port, "/healthz") == (
+            500,
+            ["[-]leaderElection failed: reason withheld", "healthz check failed"],
+        )
+        assert (await port.ask("GET", "/readyz")).status == 500
+        assert (await port.ask("GET", "/readyz?exclude=leaderElection")).body == "ok"
+        # Who may see single checks is told why.
+        reply = await port.ask("GET", "/readyz/leaderElection", token=ADMIN)
+        assert (reply.status, reply.body) == (
+            500,
+            "internal server error: failed election to renew leadership on lease kube-scheduler\n",
+        )
+
+
+async def test_a_required_plugin_that_is_not_attached_makes_it_unready() -> None:
+    configuration = load_configuration(REMOTE, source="test.yaml")
+    async with (
+        World(configuration=REMOTE) as world,
+        served(FakeProcess(configuration, world.host), KnownUsers()) as port,
+    ):
+        status, lines = await verbose(port, "/readyz")
+        assert (status, lines[-2:]) == (500, ["[-]plugins failed: reason withheld", "readyz check failed"])
+        reply = await port.ask("GET", "/readyz/plugins", token=ADMIN)
+        assert reply.body == "internal server error: required plugins are not attached: Far\n"
+
+
+async def test_checks_are_counted_and_the_last_result_is_shown() -> None:
+    process = FakeProcess(default_configuration())
+    async with served(process, KnownUsers()) as port:
+        await port.ask("GET", "/readyz")
+        process.is_connected = False
+        await port.ask("GET", "/readyz?exclude=shutdown")
+        shown = (await port.ask("GET", "/metrics/slis", token=ADMIN)).body.splitlines()
+    assert 'kubernetes_healthcheck{name="sched-handler-sync",type="readyz"} 0.0' in shown
+    assert 'kubernetes_healthcheck{name="shutdown",type="readyz"} 1.0' in shown
+    checks = "kubernetes_healthchecks_total"
+    assert f'{checks}{{name="sched-handler-sync",status="error",type="readyz"}} 1.0' in shown
+    assert f'{checks}{{name="sched-handler-sync",status="success",type="readyz"}} 1.0' in shown
+    assert f'{checks}{{name="leaderElection",status="success",type="readyz"}} 2.0' in shown
+    assert f'{checks}{{name="shutdown",status="success",type="readyz"}} 1.0' in shown
+
+
+async def test_others_add_checks_and_routes_and_a_page_that_fails_says_so() -> None:
+    async def route(request: Request) -> Answer:
+        if request.path.endswith("/broken"):
+            raise KeyError("secret")
+        return text(f"{request.method} {request.path} {request.user.name} {dict(request.query)}")
+
+    process = FakeProcess(default_configuration())
+    async with served(process, KnownUsers()) as port:
+        server = port.endpoints.server
+        server.add_checks("livez", [Check("loop", lambda: "stuck")])
+        server.add_route("/berth/v1/pods/", route)
+        assert (await port.ask("GET", "/livez")).status == 500
+        reply = await port.ask("GET", "/berth/v1/pods/ns/p?node=n1&node=n2", token=ADMIN)
+        assert reply.body == "GET /berth/v1/pods/ns/p admin {'node': ['n1', 'n2']}"
+        assert (await port.ask("GET", "/berth/v1/pods/ns/p")).status == 403
+        broken = await port.ask("GET", "/berth/v1/pods/broken", token=ADMIN)
+        assert (broken.status, "secret" in broken.body) == (500, False)
+        assert (await port.ask("GET", "/berth/v1/podsandmore", token=ADMIN)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("seconds=0.05", 200), ("seconds=0", 400), ("seconds=999", 400), ("seconds=x", 400)]
+)
+async def test_a_profile_is_made_for_some_seconds(query: str, status: int) -> None:
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        reply = await port.ask("GET", f"/debug/pprof/profile?{query}", token=ADMIN)
+    assert reply.status == status
+    assert ("function calls" in reply.body) == (status == 200)
+
+
+async def test_two_profiles_at_once_are_one_too_many() -> None:
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        path = "/debug/pprof/profile?seconds=0.3"
+        replies = await asyncio.gather(*(port.ask("GET", path, token=ADMIN) for _ in range(2)))
+    assert sorted(reply.status for reply in replies) == [200, 409]
+
+
+async def test_verbosity_is_set_by_put_alone_and_to_a_number() -> None:
+    told: list[int] = []
+    async with served(FakeProcess(default_configuration()), KnownUsers(), set_verbosity=told.append) as port:
+        assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"4")).status == 200
+        assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"much")).status == 400
+        assert (await port.ask("POST", "/debug/flags/v", token=ADMIN, data=b"5")).status == 406
+    assert told == [4]

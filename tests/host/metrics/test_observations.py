@@ -1,0 +1,190 @@
+"""What a host on an embedded cluster shows on `/metrics`, beside what kube-scheduler showed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from berth_host.metrics.exposition import Exposition
+from berth_sdk import Pod
+from berth_sdk.results import PermitResult
+from berth_sdk.status import SUCCESS, Code, Status
+from prometheus_client.parser import text_string_to_metric_families
+from support.hosts import World, node, pod
+from support.serving import recorded
+
+RECORDED = {family["name"]: family for family in recorded("metrics")["families"]}
+NOT_SHOWN = {
+    # berth has no opportunistic batch: what equal pods share is exact, and costs no node hint.
+    "scheduler_batch_cache_flushed_total",
+    "scheduler_get_node_hint_duration_seconds",
+    "scheduler_store_schedule_results_duration_seconds",
+}
+PROFILE = "default-scheduler"
+Series = dict[tuple[str, ...], float]
+
+
+class Samples:
+    """Every sample of `/metrics`."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {metric.name: metric for metric in text_string_to_metric_families(text)}
+        self._samples = [sample for metric in self.families.values() for sample in metric.samples]
+
+    def of(self, name: str, *labels: str) -> Series:
+        """Values of a sample's name by the values of some labels, summed over the others."""
+        found: Series = {}
+        for sample in self._samples:
+            if sample.name == name:
+                key = tuple(sample.labels[label] for label in labels)
+                found[key] = found.get(key, 0) + sample.value
+        return found
+
+    def label_values(self, name: str) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for sample in self.families[name.removesuffix("_total")].samples:
+            for label, value in sample.labels.items():
+                if label != "le":
+                    found.setdefault(label, set()).add(value)
+        return found
+
+
+async def samples(world: World) -> Samples:
+    text = await Exposition(lambda: world.host.metrics.sources).text()
+    return Samples(text.decode())
+
+
+class Hold:
+    """Holds pods at Permit for as many seconds as their label says; then their time is over."""
+
+    def permit(self, state: Any, pod: Pod, node_name: str) -> PermitResult | Status:
+        wait = pod.labels.get("hold")
+        return PermitResult(Status(Code.WAIT), float(wait)) if wait else SUCCESS
+
+
+async def test_a_busy_host_shows_what_kube_scheduler_shows() -> None:
+    cluster = [node("n1"), node("n2", labels={"disk": "ssd"}), pod("a"), pod("b"), pod("big", cpu="40")]
+    cluster += [pod("gated", schedulingGates=[{"name": "x"}]), pod("ssd", nodeSelector={"disk": "nvme"})]
+    async with World(cluster, [Hold]) as world:
+        await world.settle()
+        world.server.create(pod("held", labels={"hold": "5"}))
+        await world.settle()
+        for name in ("low-1", "low-2"):
+            world.server.create(pod(name, cpu="3500m"))
+        await world.settle()
+        world.server.create({**_priority_class(), "metadata": {"name": "high"}, "value": 1000})
+        world.server.create(pod("high", cpu="3500m", priorityClassName="high"))
+        await world.settle()
+        shown = await samples(world)
+
+    for name, family in RECORDED.items():
+        if family["seen"] == "default" and not name.startswith(("rest_client", "leader_election")):
+            found = name.removesuffix("_total") in shown.families
+            assert found != (name in NOT_SHOWN), name
+    # Label values are those of kube-scheduler, as far as the same things happened.
+    for name, labels in {
+        "scheduler_queue_incoming_pods_total": ("event", "queue"),
+        "scheduler_pending_pods": ("queue",),
+        "scheduler_schedule_attempts_total": ("result",),
+        "scheduler_cache_size": ("type",),
+        "scheduler_event_handling_duration_seconds": ("event",),
+        "scheduler_preemption_goroutines_execution_total": ("result",),
+        "scheduler_permit_wait_duration_seconds": ("result",),
+        "scheduler_plugin_evaluation_total": ("extension_point",),
+    }.items():
+        seen = RECORDED[name]["observedValues"]
+        for label in labels:
+            extra = shown.label_values(name)[label] - set(seen[label])
+            # The victim that was marked; in the recording nobody waited for such an event.
+            assert extra <= {"AssignedPodUpdate"}, (name, extra)
+    points = shown.label_values("scheduler_framework_extension_point_duration_seconds")["extension_point"]
+    recorded_points = set(
+        RECORDED["scheduler_framework_extension_point_duration_seconds"]["observedValues"]["extension_point"]
+    )
+    assert recorded_points - points <= {"Sign", "PreBind"}, recorded_points - points
+    assert points <= recorded_points
+
+    scheduled = shown.of("scheduler_schedule_attempts_total", "result")[("scheduled",)]
+    assert scheduled == 5
+    assert shown.of("scheduler_pod_scheduling_attempts_count")[()] == scheduled
+    assert (
+        sum(shown.of("scheduler_pod_scheduling_sli_duration_seconds_count", "attempts").values()) == scheduled
+    )
+    assert shown.of("scheduler_permit_wait_duration_seconds_count", "result").keys() == {("Unschedulable",)}
+    assert shown.of("scheduler_preemption_victims_count")[()] == 1
+    assert shown.of("scheduler_preemption_goroutines_execution_total", "result") == {("success",): 1}
+
+
+def _priority_class() -> dict[str, Any]:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+
+
+async def test_sizes_are_those_of_queue_and_cache() -> None:
+    cluster = [node("n1"), pod("a"), pod("big", cpu="40"), pod("gated", schedulingGates=[{"name": "x"}])]
+    async with World(cluster) as world:
+        await world.settle()
+        shown = await samples(world)
+    assert shown.of("scheduler_pending_pods", "queue") == {
+        ("active",): 0,
+        ("backoff",): 0,
+        ("gated",): 1,
+        ("unschedulable",): 1,
+    }
+    assert shown.of("scheduler_cache_size", "type") == {("assumed_pods",): 0, ("nodes",): 1, ("pods",): 1}
+    for kind, size in (("assumed_pods", 0), ("nodes", 1), ("pods", 1)):
+        assert shown.of(f"scheduler_cache_size_{kind}") == {(): size}
+    assert shown.of("scheduler_unschedulable_pods", "plugin", "profile") == {
+        ("NodeResourcesFit", PROFILE): 1,
+        ("SchedulingGates", PROFILE): 1,
+    }
+    assert shown.of("scheduler_inflight_events", "event") == {("PodPopped",): 0}
+    assert shown.of("scheduler_goroutines", "operation") == {("binding",): 0}
+
+
+async def test_a_pod_that_is_scheduled_after_all_blames_nobody_and_counts_its_attempts() -> None:
+    async with World([node("small", cpu="1"), pod("big", cpu="2")]) as world:
+        await world.settle()
+        world.server.create(node("large", cpu="8"))
+        await world.settle()
+        shown = await samples(world)
+    assert shown.of("scheduler_unschedulable_pods", "plugin") in ({}, {("NodeResourcesFit",): 0})
+    assert shown.of("scheduler_pod_scheduling_sli_duration_seconds_count", "attempts") == {("2",): 1}
+    hints = shown.of("scheduler_queueing_hint_execution_duration_seconds_count", "event", "plugin", "hint")
+    assert hints["NodeAdd", "NodeResourcesFit", "Queue"] == 1
+
+
+async def test_plugins_are_counted_by_taking_part_and_by_call() -> None:
+    pods = [pod(f"p{i}") for i in range(20)]
+    async with World([node("n1"), node("n2"), *pods]) as world:
+        await world.settle()
+        shown = await samples(world)
+        asked = world.host.plugin_stats()["NodeResourcesFit"].of("PreFilter").calls
+    part = shown.of("scheduler_plugin_evaluation_total", "extension_point", "plugin")
+    assert part["Filter", "NodeResourcesFit"] == 20
+    assert part["PreFilter", "NodeResourcesFit"] == 20
+    assert part["Score", "NodeResourcesFit"] == 20
+    # Without a preferred affinity it skips in PreScore, and has no part in Score.
+    assert part["PreScore", "NodeAffinity"] == 20
+    assert ("Score", "NodeAffinity") not in part
+    # Equal pods share answers: fewer calls than pods.
+    calls = shown.of("berth_plugin_calls_total", "extension_point", "plugin")
+    assert calls["PreFilter", "NodeResourcesFit"] == asked < 20
+    assert calls["Bind", "DefaultBinder"] == 20
+    sampled = shown.of("scheduler_plugin_execution_duration_seconds_count", "extension_point", "plugin")
+    assert sampled.get(("Bind", "DefaultBinder"), 0) <= 20
+
+
+async def test_resetting_begins_anew_everywhere_but_in_what_is_now() -> None:
+    async with World([node("n1"), pod("a"), pod("big", cpu="40")]) as world:
+        await world.settle()
+        world.host.metrics.clear()
+        shown = await samples(world)
+        assert shown.of("scheduler_schedule_attempts_total") == {}
+        assert shown.of("scheduler_plugin_evaluation_total") == {}
+        assert sum(shown.of("berth_plugin_calls_total").values()) == 0
+        assert shown.of("scheduler_preemption_attempts_total") == {(): 0}
+        assert shown.of("scheduler_pending_pods", "queue")[("unschedulable",)] == 1
+        world.server.create(pod("b"))
+        await world.settle()
+        again = await samples(world)
+        assert again.of("scheduler_schedule_attempts_total", "result") == {("scheduled",): 1}
+        assert again.of("scheduler_plugin_evaluation_total", "plugin")["NodeName",] == 1

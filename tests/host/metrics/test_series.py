@@ -1,0 +1,94 @@
+"""Light series, read back from the text that they are shown as."""
+
+from __future__ import annotations
+
+from berth_host.metrics.exposition import Exposition, Source
+from berth_host.metrics.families import Family, Kind
+from berth_host.metrics.series import Counters, Histograms, Readings
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+WAITS = Family("waits_seconds", Kind.HISTOGRAM, "ALPHA", ("where",), "Waits.", (0.5, 1.0, 2.0))
+PLAIN = Family("sizes", Kind.HISTOGRAM, "STABLE", (), "Sizes.", (1.0,))
+SEEN = Family("seen_total", Kind.COUNTER, "ALPHA", ("what", "who"), "Seen.")
+BARE = Family("bare_total", Kind.COUNTER, "ALPHA", (), "Bare.")
+HERE = Family("here", Kind.GAUGE, "BETA", (), "Here.")
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def shown(*sources: Source) -> Samples:
+    text = (await Exposition(lambda: sources, process=False).text()).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for metric in text_string_to_metric_families(text)
+        for sample in metric.samples
+    }
+
+
+@given(st.lists(st.floats(0, 3) | st.sampled_from([0.5, 1.0, 2.0])))
+async def test_a_bucket_counts_what_is_not_above_its_bound(values: list[float]) -> None:
+    waits = Histograms(WAITS)
+    for value in values:
+        waits.of("here").observe(value)
+    samples = await shown(waits)
+    if not values:
+        assert samples == {}  # a labelled family without a series is absent
+        return
+    for bound in ("0.5", "1.0", "2.0", "+Inf"):
+        key = ("waits_seconds_bucket", (("le", bound), ("where", "here")))
+        assert samples[key] == sum(value <= float(bound) for value in values)
+    assert samples["waits_seconds_count", (("where", "here"),)] == len(values)
+    assert abs(samples["waits_seconds_sum", (("where", "here"),)] - sum(values)) < 1e-9
+
+
+async def test_without_labels_a_family_is_there_from_the_start() -> None:
+    samples = await shown(
+        Histograms(PLAIN), Counters(BARE), Counters(SEEN), Readings(HERE, lambda: [((), 7)])
+    )
+    assert samples == {
+        ("sizes_bucket", (("le", "1.0"),)): 0,
+        ("sizes_bucket", (("le", "+Inf"),)): 0,
+        ("sizes_count", ()): 0,
+        ("sizes_sum", ()): 0,
+        ("bare_total", ()): 0,
+        ("here", ()): 7,
+    }
+
+
+async def test_cleared_series_begin_anew_and_whoever_holds_one_goes_on() -> None:
+    waits, seen = Histograms(WAITS), Counters(SEEN)
+    held = waits.of("here")
+    held.observe(1)
+    seen.add(("a", "b"), 3)
+    waits.clear()
+    seen.clear()
+    assert await shown(waits, seen) == {}
+    held.observe(2)
+    seen.add(("a", "b"))
+    samples = await shown(waits, seen)
+    assert samples["waits_seconds_count", (("where", "here"),)] == 1
+    assert samples["seen_total", (("what", "a"), ("who", "b"))] == 1
+
+
+async def test_a_counter_that_is_read_elsewhere_counts_from_its_last_clearing() -> None:
+    count = 5
+    reading = Readings(BARE, lambda: [((), count)])
+    gauge = Readings(HERE, lambda: [((), count)])
+    reading.clear()
+    gauge.clear()
+    count = 8
+    assert await shown(reading, gauge) == {("bare_total", ()): 3, ("here", ()): 8}
+    count = 1  # what it counted in was replaced
+    assert await shown(reading) == {("bare_total", ()): 0}
+
+
+async def test_text_is_sorted_by_name_and_says_how_stable_each_family_is() -> None:
+    sources = (Counters(BARE), Histograms(PLAIN), Readings(HERE, lambda: [((), 1)]))
+    text = (await Exposition(lambda: sources, process=True).text()).decode()
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert names == sorted(names)
+    assert "process_resident_memory_bytes" in names
+    assert "# HELP sizes [STABLE] Sizes." in text
+    assert "# TYPE bare_total counter" in text
