@@ -3,7 +3,7 @@
     python tests/cluster/record_feature_gates.py FILE
 
 Writes FILE, JSON: per gate its stage and default (the metric `kubernetes_feature_enabled` shows all of them),
-the answers to `--feature-gates GATE=true` and `=false` ("" for yes, or the error), and the stage that it warns
+the answers to `--feature-gates GATE=true` and `=false` ("" for yes, or the error), and what stage it warns
 of. `tests/host/config/test_feature_gates.py` compares them with the tables. Needs `make envtest`.
 """
 

@@ -75,8 +75,8 @@ def test_other_documents_are_ignored_with_a_warning() -> None:
     assert "line 3 is ignored" in loaded.warnings[0]
 
 
-def test_gates_that_need_others_are_a_warning() -> None:
-    assert len(default_configuration(feature_gates={"GangScheduling": True}).warnings) == 1
+def test_gates_that_will_go_are_a_warning() -> None:
+    assert len(default_configuration(feature_gates={"DRAPrioritizedList": True}).warnings) == 1
 
 
 @pytest.mark.parametrize(
