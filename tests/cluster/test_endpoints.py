@@ -1,0 +1,217 @@
+"""The secure port with a real API server behind it: its tokens, its RBAC, its CAs of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from berth_host.app.endpoints import LateReviewer
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.reviews import KubeReviewer
+from berth_host.config.loading import default_configuration
+from berth_host.errors.endpoints import ReviewError
+from berth_host.model.user import ANONYMOUS, User
+from prometheus_client.parser import text_string_to_metric_families
+from support.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
+from support.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.serving import FakeProcess, FakeSettings, recorded, served
+
+CREDENTIALS = {"clusterAdmin": ADMIN, "authenticatedWithoutRights": NOBODY, "schedulerItself": SCHEDULER}
+PATIENCE_S = 30.0
+CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+@asynccontextmanager
+async def client_of(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    client = await KubeClient.open(Connection(kubeconfig=str(kubeconfig)))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def reviewer(servers: RealServers) -> AsyncIterator[KubeReviewer]:
+    """What asks is the scheduler, with its stock roles."""
+    async with client_of(servers.kubeconfig(SCHEDULER)) as client:
+        yield KubeReviewer(client, client)
+
+
+@pytest.fixture
+def metrics_reader(servers: RealServers) -> Iterator[str]:
+    """A user who may get /metrics, as an administrator would let a Prometheus do."""
+    role = {
+        "metadata": {"name": "test-metrics-reader"},
+        "rules": [{"nonResourceURLs": ["/metrics", "/berth/v1/*"], "verbs": ["get"]}],
+    }
+    binding = {
+        "metadata": {"name": "test-metrics-reader"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "test-metrics-reader",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "prometheus"}],
+    }
+    servers.create(ROLES, {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", **role})
+    servers.create(
+        BINDINGS, {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", **binding}
+    )
+    yield "prometheus"
+    servers.request("DELETE", f"{BINDINGS}/test-metrics-reader")
+    servers.request("DELETE", f"{ROLES}/test-metrics-reader")
+
+
+async def test_tokens_are_reviewed(servers: RealServers, reviewer: KubeReviewer) -> None:
+    admin = await reviewer.user_of(servers.tokens[ADMIN])
+    assert admin is not None
+    assert (admin.name, admin.uid, set(admin.groups)) == (
+        ADMIN,
+        ADMIN,
+        {"system:masters", "system:authenticated"},
+    )
+    assert await reviewer.user_of("a token that nobody has") is None
+
+
+async def test_rights_are_reviewed(servers: RealServers, reviewer: KubeReviewer, metrics_reader: str) -> None:
+    assert await reviewer.may(ANONYMOUS, "get", "/healthz")
+    assert await reviewer.may(ANONYMOUS, "get", "/version")
+    assert not await reviewer.may(ANONYMOUS, "get", "/metrics")
+    reader = User(name=metrics_reader, groups=("system:authenticated",))
+    assert await reviewer.may(reader, "get", "/metrics")
+    assert await reviewer.may(reader, "get", "/berth/v1/pods/default/p")
+    assert not await reviewer.may(reader, "delete", "/metrics")
+
+
+async def test_who_cannot_ask_says_what_is_missing(servers: RealServers, tmp_path: Path) -> None:
+    async with client_of(servers.kubeconfig(NOBODY)) as client:
+        reviewer = KubeReviewer(client, client)
+        with pytest.raises(ReviewError, match="tokenreviews"):
+            await reviewer.user_of("a token")
+        with pytest.raises(ReviewError, match="subjectaccessreviews"):
+            await reviewer.may(ANONYMOUS, "get", "/metrics")
+        with pytest.raises(ReviewError, match="extension-apiserver-authentication"):
+            await reviewer.trust()
+
+
+async def test_the_clusters_cas_are_read(servers: RealServers, reviewer: KubeReviewer) -> None:
+    ca = servers.ca_file.read_text()
+    data = {
+        "client-ca-file": ca,
+        "requestheader-client-ca-file": ca,
+        "requestheader-allowed-names": json.dumps(["front"]),
+        "requestheader-username-headers": json.dumps(["X-Remote-User"]),
+        "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
+    }
+    assert (await reviewer.trust()).client_ca == ""  # an API server without CAs of clients publishes none
+    folder, _, name = CONFIG_MAP.rpartition("/")
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+    servers.create(folder, made)
+    try:
+        trust = await reviewer.trust()
+    finally:
+        servers.request("DELETE", CONFIG_MAP)
+    assert trust.client_ca == trust.proxy_ca == ca
+    assert (trust.proxy_names, trust.user_headers) == (("front",), ("X-Remote-User",))
+    assert trust.extra_prefixes == ("X-Remote-Extra-",)
+    assert trust.group_headers == ("x-remote-group",)
+
+
+async def test_users_of_a_real_cluster_see_what_was_recorded(servers: RealServers) -> None:
+    """Every path, asked with each of the recorded credentials; kube-scheduler's answers by status."""
+    found: dict[str, int] = {}
+    wanted: dict[str, int] = {}
+    async with client_of(servers.kubeconfig(SCHEDULER)) as client:
+        late = LateReviewer(client, FakeSettings())
+        await late.open()
+        process = FakeProcess(default_configuration())
+        async with served(process, late, set_verbosity=lambda _: None) as port:
+            for path, answers in recorded("endpoints")["endpoints"].items():
+                wrong = await port.ask("GET", path, token="a token that nobody has")
+                assert wrong.status == 401, path
+                for group in answers["answers"]:
+                    for credentials in group["credentials"]:
+                        user = CREDENTIALS.get(credentials)
+                        token = servers.tokens[user] if user else ""
+                        key = f"{path} {credentials}"
+                        found[key] = (await port.ask("GET", path, token=token)).status
+                        wanted[key] = group["answer"]["status"]
+    assert found == wanted
+
+
+async def test_a_running_scheduler_shows_requests_leadership_and_itself(
+    empty_servers: RealServers, metrics_reader: str, tmp_path: Path
+) -> None:
+    configuration = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "leaderElection: {leaderElect: true, resourceName: endpoints-test}\n"
+    )
+    setup = SchedulerSetup(
+        program="berth",
+        kubeconfig=empty_servers.kubeconfig(ADMIN),
+        folder=tmp_path,
+        configuration=configuration,
+    )
+    process = SchedulerProcess(setup)
+    await process.start()
+    try:
+        await process.ready()
+        headers = {"Authorization": f"Bearer {empty_servers.tokens[ADMIN]}"}
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+
+            async def page(path: str) -> str:
+                async with session.get(f"https://127.0.0.1:{process.port}{path}") as answer:
+                    assert answer.status == 200, path
+                    return await answer.text()
+
+            metrics = await page("/metrics")
+            async with asyncio.timeout(PATIENCE_S):
+                while _value(metrics) != 1:
+                    await asyncio.sleep(0.1)
+                    metrics = await page("/metrics")
+            flagz = await page("/flagz")
+            configz = json.loads(await page("/configz"))["componentconfig"]
+            ready = await page("/readyz?verbose")
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+            session.get(f"https://127.0.0.1:{process.port}/metrics") as answer,
+        ):
+            assert answer.status == 403
+    finally:
+        await process.stop()
+    requests = _samples(metrics, "rest_client_requests_total")
+    assert {(labels["code"], labels["method"]) for labels in requests} >= {("200", "GET"), ("201", "POST")}
+    assert {labels["host"] for labels in requests} == {f"127.0.0.1:{empty_servers.port}"}
+    assert _samples(metrics, "rest_client_request_duration_seconds_count")
+    assert ready.splitlines()[-1] == "readyz check passed"
+    assert configz["leaderElection"]["resourceName"] == "endpoints-test"
+    assert f"secure-port: {process.port}\n" in flagz
+
+
+def _samples(text: str, name: str) -> list[dict[str, Any]]:
+    return [
+        dict(sample.labels)
+        for metric in text_string_to_metric_families(text)
+        for sample in metric.samples
+        if sample.name == name
+    ]
+
+
+def _value(text: str) -> float:
+    """Whether this replica leads."""
+    return next(
+        sample.value
+        for metric in text_string_to_metric_families(text)
+        for sample in metric.samples
+        if sample.name == "leader_election_master_status"
+    )
