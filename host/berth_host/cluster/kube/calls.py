@@ -14,7 +14,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.resources import ApiResource, Resources
-from berth_host.errors.cluster import NotFoundError
+from berth_host.errors.cluster import FieldProblem, InvalidError, NotFoundError
 from berth_host.model.patch_type import PatchType
 
 
@@ -28,7 +28,7 @@ class Calls:
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         """Read one object, live."""
-        found = await self._resource(resource)
+        found = await self._resource(resource, ref.name)
         try:
             item = await self._ask("GET", found, ref.namespace, ref.name)
         except NotFoundError:
@@ -67,7 +67,7 @@ class Calls:
         expected_resource_version: str,
     ) -> KubeObject:
         """Send a patch; with a version it holds for that one only."""
-        found = await self._resource(resource)
+        found = await self._resource(resource, ref.name)
         if expected_resource_version:
             metadata = {**(patch.get("metadata") or {}), "resourceVersion": expected_resource_version}
             patch = {**patch, "metadata": metadata}
@@ -78,15 +78,15 @@ class Calls:
 
     async def update(self, resource: str, content: Mapping[str, Any], subresource: str) -> KubeObject:
         """Replace an object (PUT)."""
-        found = await self._resource(resource)
         metadata = content.get("metadata") or {}
-        body = {"kind": found.kind, "apiVersion": found.api_version, **content}
         namespace, name = metadata.get("namespace") or "", metadata.get("name") or ""
+        found = await self._resource(resource, name)
+        body = {"kind": found.kind, "apiVersion": found.api_version, **content}
         return _object(found, await self._ask("PUT", found, namespace, name, subresource, body))
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
         """Make an object; a name that ends in "-" is completed by the server."""
-        found = await self._resource(resource)
+        found = await self._resource(resource, ref.name)
         metadata = dict(content.get("metadata") or {})
         metadata.pop("name", None)
         metadata["generateName" if ref.name.endswith("-") else "name"] = ref.name
@@ -99,22 +99,26 @@ class Calls:
 
     async def delete(self, resource: str, ref: ObjectRef, grace_period_s: int | None) -> None:
         """Delete an object, without preconditions, as kube-scheduler does."""
-        found = await self._resource(resource)
+        found = await self._resource(resource, ref.name)
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
         await self._client.send(
             "DELETE",
-            found.path(ref.namespace, ref.name),
+            found.path(ref.namespace or "default", ref.name),
             body=orjson.dumps(options),
             resource=resource,
             key=ref.key,
             before_sending=self._before_sending,
         )
 
-    async def _resource(self, name: str) -> ApiResource:
+    async def _resource(self, resource: str, name: str) -> ApiResource:
         self._before_sending()
-        return self._resources.known(name) or await self._resources.resolve(name)
+        # Without a name the path is the whole collection's, and a DELETE of that is another thing.
+        if name in ("", ".", ".."):
+            problem = FieldProblem(path="metadata.name", problem=f"{name!r} is no name; give the object's")
+            raise InvalidError(resource, name, [problem])
+        return self._resources.known(resource) or await self._resources.resolve(resource)
 
     async def _ask(
         self,

@@ -61,6 +61,7 @@ class EventWriter:
         self._max_waiting = max_waiting
         self._waiting: deque[KeptEvent] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._writing_count = 0
         self._sweep: Timer | None = None
         self._is_stopped = False
         self.written_count = 0
@@ -69,7 +70,7 @@ class EventWriter:
     @property
     def waiting_count(self) -> int:
         """Events that are not written yet."""
-        return len(self._waiting) + len(self._under_way)
+        return len(self._waiting) + self._writing_count
 
     def add(self, event: EventRecord) -> None:
         """Write an event, later."""
@@ -121,8 +122,9 @@ class EventWriter:
         while self._waiting:
             kept = self._waiting.popleft()
             count = kept.count
-            await self._limiter.take()
+            self._writing_count += 1
             try:
+                await self._limiter.take()
                 await self._write(kept)
             except ClusterError as err:
                 cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
@@ -133,6 +135,8 @@ class EventWriter:
                 kept.is_pending = False
                 if count == 1 and kept.count > 1 and not self._is_stopped:
                     self._plan(kept)  # It became a series while it was created.
+            finally:
+                self._writing_count -= 1
 
     async def _write(self, kept: KeptEvent) -> None:
         backoff = Backoff(random.Random())

@@ -184,6 +184,7 @@ class Informer:
                 resource.path(), query=query, idle_s=self._times.idle_s, resource=self.name
             ) as stream:
                 self._stream = stream
+                self._recovered()
                 rest = b""
                 while chunk := await stream.chunk():
                     *lines, rest = (rest + chunk).split(b"\n")
@@ -248,13 +249,17 @@ class Informer:
         log.error("watch.object_refused", kind=self.name, object="", version=version, error=error)
 
     def _well(self) -> None:
+        """Something useful was heard: the next trouble is a new one."""
         self._backoff.reset()
+        self._recovered()
+
+    def _recovered(self) -> None:
         if self.problem:
             self.problem = ""
             log.info("watch.recovered", resource=self.name)
 
     def _note(self, err: ClusterError) -> None:
-        text = str(err)
+        text = err.server_message or err.text
         if isinstance(err, ForbiddenError):
             resource = self._resources.known(self.name)
             group = resource.group if resource is not None else ""

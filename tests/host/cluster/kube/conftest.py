@@ -1,0 +1,37 @@
+"""A small API server, a client of it, and a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.cluster import KubeCluster
+from berth_host.cluster.kube.connection import Connection
+from berth_host.model.clock import ManualClock
+from support.kube_api import KubeApi, kube_api
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubeApi]:
+    async with kube_api() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: KubeApi) -> AsyncIterator[KubeClient]:
+    opened = await KubeClient.open(Connection(master=api.url, qps=-1))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_800_000_000.25)
+
+
+@pytest.fixture
+async def cluster(client: KubeClient, clock: ManualClock) -> AsyncIterator[KubeCluster]:
+    made = KubeCluster(client, clock, host_name="here")
+    yield made
+    await made.stop()

@@ -1,0 +1,150 @@
+"""Requests: what goes over the wire, what is tried again, and what each trouble is called."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.connection import Connection
+from berth_host.errors.cluster import (
+    ForbiddenError,
+    TimedOutError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from support.kube_api import Answer, KubeApi
+
+RETRY = {"kind": "Status", "code": 429, "message": "too many requests, please try again later"}
+
+
+async def test_answer_is_the_parsed_object(api: KubeApi, client: KubeClient) -> None:
+    await api.put("nodes", "n1")
+    got = await client.request("GET", "/api/v1/nodes/n1")
+    assert got["metadata"]["name"] == "n1"
+
+
+async def test_query_and_body_arrive_as_they_were_given(api: KubeApi, client: KubeClient) -> None:
+    api.answers.append(Answer("PATCH", "/status", 200))
+    got = await client.request(
+        "PATCH",
+        path_of("/api/v1", "pods", "default", "web", "status"),
+        query={"fieldManager": "a b&c", "fieldSelector": "x!=y"},
+        body={"status": {}},
+        content_type="application/strategic-merge-patch+json",
+    )
+    assert got == {}
+    [seen] = api.requests
+    assert seen.path == "/api/v1/namespaces/default/pods/web/status"
+    assert seen.query == {"fieldManager": "a b&c", "fieldSelector": "x!=y"}
+    assert seen.content_type == "application/strategic-merge-patch+json"
+    assert seen.body == {"status": {}}
+
+
+@pytest.mark.parametrize("name", ["system:node/n", "a b", "ä", "x%2f", "a?b", "a#b"])
+async def test_odd_name_cannot_leave_its_place_in_the_path(
+    api: KubeApi, client: KubeClient, name: str
+) -> None:
+    api.answers.append(Answer("GET", "", 200, {"kind": "Node"}))
+    await client.request("GET", path_of("/api/v1", "nodes", "", name))
+    assert api.requests[0].path == f"/api/v1/nodes/{name}"
+    assert api.requests[0].query == {}
+
+
+async def test_429_is_sent_again_when_the_server_said(api: KubeApi, client: KubeClient) -> None:
+    await api.put("nodes", "n1")
+    api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
+    began_s = time.monotonic()
+    assert (await client.request("GET", "/api/v1/nodes/n1"))["kind"] == "Node"
+    assert time.monotonic() - began_s >= 0.99
+    assert len(api.requests) == 2
+
+
+async def test_429_that_asks_for_longer_than_we_have_is_an_error(api: KubeApi, client: KubeClient) -> None:
+    api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "60"}))
+    with pytest.raises(TooManyRequestsError, match="please try again later") as caught:
+        await client.request("GET", "/api/v1/nodes/n1")
+    assert caught.value.retry_after_s == 60
+    assert len(api.requests) == 1
+
+
+async def test_500_without_a_word_is_not_sent_again(api: KubeApi, client: KubeClient) -> None:
+    api.answers.append(Answer("POST", "/binding", 500, {"kind": "Status", "message": "etcd is away"}))
+    with pytest.raises(UnavailableError, match="etcd is away"):
+        await client.request("POST", "/api/v1/namespaces/default/pods/web/binding", body=b"{}")
+    assert len(api.requests) == 1
+
+
+async def test_no_answer_in_time_is_its_own_error(api: KubeApi, client: KubeClient) -> None:
+    api.answers.append(Answer("GET", "/n1", 200, {}, wait_s=5.0))
+    with pytest.raises(TimedOutError, match=r"nodes 'n1': no answer from http://\S+ within 0.1 s"):
+        await client.request("GET", "/api/v1/nodes/n1", timeout_s=0.1, resource="nodes", key="n1")
+
+
+async def test_refused_connection_says_where_and_what_to_look_at(api: KubeApi) -> None:
+    client = await KubeClient.open(Connection(master="http://127.0.0.1:9"))
+    with pytest.raises(UnavailableError) as caught:
+        await client.request("GET", "/version", resource="version")
+    await client.close()
+    text = str(caught.value)
+    assert "cannot connect to http://127.0.0.1:9" in text
+    assert text.endswith("is the API server running, and the address right?")
+    assert "\n" not in text
+
+
+async def test_forbidden_is_forbidden(api: KubeApi, client: KubeClient) -> None:
+    message = 'pods is forbidden: User "x" cannot list resource "pods"'
+    api.answers.append(Answer("GET", "/pods", 403, {"kind": "Status", "code": 403, "message": message}))
+    with pytest.raises(ForbiddenError, match="cannot list resource"):
+        await client.request("GET", "/api/v1/pods")
+
+
+async def test_answer_that_is_no_json_is_unavailable(api: KubeApi, client: KubeClient) -> None:
+    api.answers.append(Answer("GET", "/n1", 200, b"<html>"))
+    with pytest.raises(UnavailableError, match="answered no JSON"):
+        await client.request("GET", "/api/v1/nodes/n1")
+
+
+async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi, client: KubeClient) -> None:
+    asked = 0
+
+    def stop_at_the_second() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise UnavailableError("", "", "cut")
+
+    api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
+    with pytest.raises(UnavailableError, match="cut"):
+        await client.request("GET", "/api/v1/nodes/n1", before_sending=stop_at_the_second)
+    assert len(api.requests) == 1
+
+
+async def test_rate_holds_back_what_is_more_than_the_burst(api: KubeApi) -> None:
+    await api.put("nodes", "n1")
+    client = await KubeClient.open(Connection(master=api.url, qps=50, burst=5))
+    began_s = time.monotonic()
+    await asyncio.gather(*(client.request("GET", "/api/v1/nodes/n1") for _ in range(15)))
+    took_s = time.monotonic() - began_s
+    began_s = time.monotonic()
+    await asyncio.gather(*(client.request("GET", "/api/v1/nodes/n1", limited=False) for _ in range(15)))
+    unlimited_s = time.monotonic() - began_s
+    await client.close()
+    assert took_s >= 0.19
+    assert unlimited_s < took_s
+
+
+@pytest.fixture
+async def counted(api: KubeApi) -> AsyncIterator[KubeClient]:
+    client = await KubeClient.open(Connection(master=api.url))
+    yield client
+    await client.close()
+
+
+async def test_requests_are_counted_by_code_and_method(api: KubeApi, counted: KubeClient) -> None:
+    await api.put("nodes", "n1")
+    await counted.request("GET", "/api/v1/nodes/n1")
+    authority = api.url.removeprefix("http://")
+    assert counted.metrics.requests.value(("200", authority, "GET")) == 1

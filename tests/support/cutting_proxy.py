@@ -1,0 +1,100 @@
+"""A TCP proxy that treats connections badly: cuts them anywhere, delays them, lets later ones go first.
+
+Seeded, so that a run that fails can be had again (as far as the machine's own timing allows).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+
+class CuttingProxy:
+    """`is_calm`: passes everything on at once. `is_down`: takes connections and closes them."""
+
+    def __init__(self, target: str, seed: int) -> None:
+        parts = urlsplit(target)
+        self._host, self._port = str(parts.hostname), int(parts.port or 0)
+        self._chance = random.Random(seed)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_calm = False
+        self.is_down = False
+        self.url = ""
+        self.cut_count = 0
+        self.connection_count = 0
+
+    def cut_all(self) -> None:
+        """Cut every connection, now."""
+        for writer in list(self._open):
+            writer.transport.abort()
+            self.cut_count += 1
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connection_count += 1
+        self._open.add(writer)
+        upstream: asyncio.StreamWriter | None = None
+        try:
+            if self.is_down:
+                return
+            if not self.is_calm:
+                # Held back, so that a connection that came later is served before this one.
+                await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.01, 0.05)))
+            back, upstream = await asyncio.open_connection(self._host, self._port)
+            budget = self._chance.choice((200, 1_000, 4_000, 20_000, 10**9))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, upstream, 10**9))
+                group.create_task(self._pass(back, writer, budget))
+        except* (OSError, _CutError):
+            pass
+        finally:
+            for end in (writer, upstream):
+                if end is not None:
+                    end.transport.abort()
+            self._open.discard(writer)
+            self._tasks.discard(task)
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget: int) -> None:
+        while data := await source.read(self._chance.choice((7, 100, 4096)) if not self.is_calm else 65536):
+            if not self.is_calm:
+                await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.0, 0.001, 0.02)))
+                if len(data) > budget:
+                    # In the middle of a line, most of the time.
+                    sink.write(data[:budget])
+                    self.cut_count += 1
+                    raise _CutError
+                budget -= len(data)
+            sink.write(data)
+            await sink.drain()
+        raise _CutError
+
+    async def aclose(self) -> None:
+        """Close all."""
+        self.cut_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _CutError(Exception):
+    pass
+
+
+@asynccontextmanager
+async def cutting_proxy(target: str, seed: int) -> AsyncIterator[CuttingProxy]:
+    """A proxy before `target` on a free loopback port."""
+    proxy = CuttingProxy(target, seed)
+    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    proxy.url = f"http://{host}:{port}"
+    try:
+        yield proxy
+    finally:
+        server.close()
+        await proxy.aclose()
