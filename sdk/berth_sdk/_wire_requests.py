@@ -39,6 +39,7 @@ _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
     scheduling_pb2.PatchResult.OUTCOME_CONFLICT: PatchOutcome.CONFLICT,
     scheduling_pb2.PatchResult.OUTCOME_NOT_FOUND: PatchOutcome.NOT_FOUND,
     scheduling_pb2.PatchResult.OUTCOME_SKIPPED: PatchOutcome.SKIPPED,
+    scheduling_pb2.PatchResult.OUTCOME_UNKNOWN: PatchOutcome.UNKNOWN,
 }
 
 

@@ -117,6 +117,8 @@ class PatchOutcome(Enum):
     NOT_FOUND = 3
     REFUSED = 4
     SKIPPED = 5
+    UNKNOWN = 6
+    """Nobody can tell whether it was applied: the API server did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

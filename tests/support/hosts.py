@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from berth_host.app import ClassRegistry, Host, HostOptions
 from berth_host.app.settle import NEVER_FLUSHED_S
 from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from support.faulty_cluster import Faults, FaultyCluster
 
 START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -52,7 +54,13 @@ def enabling(plugins: Iterable[str], more: str = "") -> str:
 
 
 class World:
-    """A cluster with a host on it. Use as an async context manager; the host starts on entry."""
+    """A cluster with a host on it. Use as an async context manager; the host starts on entry.
+
+    `cluster`: the embedded one, for whoever else acts on it; `port`: what the host is given, which
+    misbehaves as `faults` say. `everywhere`: what they are where a test says nothing, with its seed.
+    """
+
+    everywhere: ClassVar[tuple[int, Faults] | None] = None
 
     def __init__(
         self,
@@ -60,9 +68,15 @@ class World:
         plugins: Iterable[type] = (),
         *,
         configuration: str = "",
+        faults: Faults | None = None,
+        seed: int = 0,
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
+        if faults is None and self.everywhere is not None:
+            seed, faults = self.everywhere
+        self.faulty = None if faults is None else FaultyCluster(self.cluster, self.clock, seed, faults)
+        self.port: ClusterPort = self.faulty or self.cluster
         self.server = self.cluster.server
         for item in objects:
             self.server.create(item)
@@ -76,7 +90,7 @@ class World:
         )
         self.host = Host(
             loaded,
-            self.cluster,
+            self.port,
             HostOptions(
                 clock=self.clock,
                 chooser=SmallestName(),
@@ -90,6 +104,8 @@ class World:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self.faulty is not None:
+            self.faulty.behave()
         await self.host.stop()
 
     async def settle(self) -> World:

@@ -7,7 +7,7 @@ from typing import Any
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.handlers import EventHandlers, Handled
-from berth_host.cluster.port import WatchEvent
+from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import default_registrations
@@ -59,11 +59,18 @@ class WatchedHost:
         profile = QueueProfile(registrations=default_registrations(REJECTING))
         seams = QueueSeams(pods=self.stores, profiles={DEFAULT_SCHEDULER_NAME: profile}, observer=self.notes)
         self.queue = SchedulingQueue(QueueConfig(), self.clock, seams)
-        handled = Handled(stores=self.stores, cache=self.cache, queue=self.queue, attempts=self.attempts)
+        self.reports: list[EventRecord] = []
+        handled = Handled(
+            stores=self.stores,
+            cache=self.cache,
+            queue=self.queue,
+            attempts=self.attempts,
+            report=self.reports.append,
+        )
         self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME])
         self.failures = FailureHandler(self.queue, self.stores, self.cache.forget, self.written)
         self._version = 0
-        self._seen: dict[tuple[str, str], KubeObject] = {}
+        self.seen: dict[tuple[str, str], KubeObject] = {}
 
     # --- the watch ---------------------------------------------------------------------------
 
@@ -73,14 +80,14 @@ class WatchedHost:
         self._version += 1
         item["metadata"].setdefault("resourceVersion", str(self._version))
         new = KubeObject(item.get("apiVersion", ""), kind, parsed=item)
-        old = self._seen.get((kind, new.ref.key))
-        self._seen[kind, new.ref.key] = new
+        old = self.seen.get((kind, new.ref.key))
+        self.seen[kind, new.ref.key] = new
         self.handlers.handle(WatchEvent(kind, old, new))
 
     def loses(self, kind: str, key: str) -> None:
         """The watch delivers a deletion."""
         self.clock.advance(0.001)
-        self.handlers.handle(WatchEvent(kind, self._seen.pop((kind, key)), None))
+        self.handlers.handle(WatchEvent(kind, self.seen.pop((kind, key)), None))
 
     def pod(self, name: str, **fields: Any) -> None:
         """A pod comes, or changes."""

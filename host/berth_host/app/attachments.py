@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+from berth_sdk.descriptor import Descriptor
 from berth_sdk.tables import StateVersion
 
 from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
+from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import PluginRoute
 from berth_host.attach.wanted import wanted_places
 from berth_host.cache.change_log import ChangeLog
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 from berth_host.model.state_changes import StateChanges, StateSelection
@@ -79,6 +83,7 @@ class HostAttachments:
             grants=grants,
             host_version=version("berth-host"),
             traffic=self._count,
+            declare=self._declare,
         )
         self.attached_places = Attachments(wanted_places(configuration), seams)
         if self.attached_places.places:
@@ -101,6 +106,10 @@ class HostAttachments:
                 await link.sync((first, "SyncState"), time.monotonic() + FIRST_SYNC_S)
             except PluginError as err:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
+
+    async def begin_term(self) -> None:
+        """Tell every instance that is attached what is alive under the new epoch."""
+        await self.attached_places.begin_term()
 
     async def stop(self) -> None:
         """Let every plugin go."""
@@ -135,6 +144,13 @@ class HostAttachments:
         """A plugin cannot be asked; its points' policies apply from now on."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
+
+    async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
+        """Raises LostError while the cluster does not hand over what the plugins need."""
+        try:
+            await self._host.declare(descriptors)
+        except ClusterError as err:
+            raise LostError(f"needs what the cluster does not hand over: {err}") from err
 
     def _count(self, plugin: str, call: str, sent: int, received: int) -> None:
         stats = self._host.clients.stats.get(plugin)

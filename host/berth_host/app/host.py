@@ -7,16 +7,20 @@ is an embedded cluster or a real one, and nothing here knows which.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from berth_sdk.descriptor import Descriptor
 from berth_sdk.pod import Pod
 
+from berth_host.app.accidents import LoopErrors
 from berth_host.app.attachments import HostAttachments
 from berth_host.app.backend import Backend
 from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_by_point
 from berth_host.app.collector import Collector
 from berth_host.app.facts import SnapshotFacts
+from berth_host.app.feed import Feed
 from berth_host.app.handle_server import handle_server
 from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
 from berth_host.app.open_post_filters import OpenPostFilters, PodsAndEvictions
@@ -24,12 +28,13 @@ from berth_host.app.queue_wiring import QueueWiring, queue_config
 from berth_host.app.readings import show_host
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.settle import Progress, Settling
+from berth_host.app.watched import BUDGETS, resources_of, watched_resources
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.handlers import EventHandlers, Handled
-from berth_host.cluster.port import ClusterPort
+from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
@@ -42,6 +47,7 @@ from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, ManualClock, RealClock
+from berth_host.model.fate import Fate
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueObserver, QueueSeams, QueueSort
 from berth_host.scheduler.algorithm import Algorithm
@@ -54,12 +60,14 @@ from berth_host.scheduler.patches import PatchRunner
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
 from berth_host.scheduler.preemption.evaluator import Evaluator
+from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.schedule_one import Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
 
 log = get_logger()
 MAX_IN_POOL_S = 300.0
-BUDGETS = "policy/poddisruptionbudgets"
+STOP_S = 5.0
+"""How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +92,12 @@ class HostOptions:
 
 
 class Host:
-    """One scheduler. `start`, then it runs by itself; `stop` undoes what is under way."""
+    """One scheduler, for one term as leader. `start`, then it runs by itself; `stop` undoes what it can.
+
+    made -connect-> connected (the cache follows the cluster) -lead-> leading -drain-> draining -stop-> over
+    leading -abandon (somebody else leads)-> over
+    any -an invariant broke-> failed (`wait_failed`): the process says so and ends
+    """
 
     def __init__(
         self,
@@ -97,6 +110,8 @@ class Host:
         self.cluster = cluster
         self.options = options or HostOptions()
         self.clock = self.options.clock
+        self.fate = Fate()
+        self._loop_errors = LoopErrors(self.fate)
         generations = Generations()
         self.objects = ObjectStores(generations)
         self.cache = Cache(generations)
@@ -112,13 +127,26 @@ class Host:
         self.handle_server = handle_server(self)
         self.attachments = HostAttachments(configuration, self, self.handle_server)
         self.clients = self._make_clients()
+        self.needed_resources = watched_resources(configuration, self.clients)
+        """What the cluster is asked to hand over; more when a plugin attaches that needs more."""
+        self.feed = Feed(self.handle_event)
+        self.is_connected = False
+        """Whether the cluster's watches are followed."""
+        self.patches = PatchRunner(cluster, self.clock, self.objects)
         self.status = PodStatusWriter(cluster, self.clock)
         self.wiring = QueueWiring(self.clock, self.refresh_snapshot)
         self.queue, frameworks = self._make_queue_and_frameworks()
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self._forget, self.status)
         self.binding = BindingCycle(
-            self.queue, self.cache, cluster, self.failures, self.status, self.diagnoses
+            self.queue,
+            self.cache,
+            cluster,
+            self.failures,
+            self.status,
+            self.diagnoses,
+            ReadBack(cluster, self.clock),
+            self.fate,
         )
         self.evictions = Evictions(VictimCalls(cluster, self.clock), self.status, self._eviction_seams())
         self.evaluator = Evaluator(
@@ -134,67 +162,146 @@ class Host:
             self.clock,
         )
         self.handlers = EventHandlers(
-            Handled(stores=self.objects, cache=self.cache, queue=self.queue, attempts=_Attempts(self)),
+            Handled(
+                stores=self.objects,
+                cache=self.cache,
+                queue=self.queue,
+                attempts=_Attempts(self),
+                report=cluster.create_event,
+            ),
             frameworks.keys(),
         )
         self._handle = HandlerMetrics(self.metrics, self._queue_metrics, self.handlers.handle).handle
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
         self._loop_task: asyncio.Future[None] | None = None
-        show_host(self.metrics, self)
 
     # --- life ----------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Attach plugins and take the cluster over, without scheduling: enough for single attempts."""
         await self.clients.reconcile()
+        await self._attach()
+        self.is_connected = True
+        await self.cluster.start(self.feed.handle, self.needed_resources)
+        await self.synchronise()
+
+    async def adopt_cluster(self, feed: Feed) -> None:
+        """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
+        self.feed = feed
+        self.is_connected = True
+        await self._attach()
+        await self.synchronise()
+
+    async def _attach(self) -> None:
+        show_host(self.metrics, self)
+        self._loop_errors.listen()
         if self.attachments.attached_places.places:
             await self.handle_server.start()
         await self.attachments.start()
-        await self.cluster.start(self._handle, ())
-        await self.synchronise()
+
+    def handle_event(self, event: WatchEvent) -> None:
+        """Take one change of the cluster over."""
+        try:
+            self._handle(event)
+        except InvariantError as err:
+            self.fate.fail(err)
+
+    async def declare(self, descriptors: Iterable[Descriptor]) -> None:
+        """Have the cluster hand over what these plugins, which are about to be attached, need as well."""
+        new = frozenset[str]().union(*map(resources_of, descriptors)) - self.needed_resources
+        if new and self.is_connected:
+            await self.cluster.watch(new)
+        self.needed_resources |= new
 
     async def synchronise(self) -> None:
         """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
         await self.refresh_snapshot()
         await self.attachments.synchronise()
 
-    async def start(self) -> None:
-        """Connect, and begin to schedule."""
-        await self.connect()
+    async def lead(self) -> None:
+        """Begin to schedule, in a term of its own: plugins' copies and reservations of others are over."""
+        self.snapshot.begin_epoch()
+        await self.attachments.begin_term()
+        await self.synchronise()
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self.evictions.resume(self._nominated_pods())
         self._loop_task = asyncio.ensure_future(self.scheduler.run())
+        self._loop_task.add_done_callback(self._loop_ended)
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
+
+    async def start(self) -> None:
+        """Connect, and begin to schedule."""
+        await self.connect()
+        await self.lead()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Schedule no further pod, and let what is under way end, for `timeout_s` (real time) at most.
+
+        The cycle and binding cycles in PreBind or Bind run to their end; pods that wait on Permit are sent
+        back; evictions and status writes are finished. False: the time was over first; see `stop`.
+        """
+        ends_s = time.monotonic() + timeout_s
+        self.scheduler.stop_popping()
+        if self._loop_task is not None:
+            if self.scheduler.in_cycle is None:
+                self._loop_task.cancel()
+            await asyncio.wait({self._loop_task}, timeout=timeout_s)
+        is_over = await self.binding.drain(ends_s - time.monotonic())
+        is_over = await self.evictions.finish(ends_s - time.monotonic()) and is_over
+        is_over = await self.status.flush(ends_s - time.monotonic()) and is_over
+        log.info("host.drained", in_time=is_over, binding=len(self.binding))
+        return is_over and (self._loop_task is None or self._loop_task.done())
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether `lead` was called."""
+        return self._loop_task is not None
 
     async def stop(self) -> None:
         """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
+        await self.retire(STOP_S)
+        await self.cluster.stop()
+        log.info("host.stopped", bound=self.binding.bound_count)
+
+    async def abandon(self) -> None:
+        """Somebody else leads: send nothing any more, from this call on, and end what is under way."""
+        self.cluster.cut()
+        await self.retire(0.0)
+        await self.cluster.stop()
+        log.info("host.stopped", bound=self.binding.bound_count)
+
+    async def retire(self, patience_s: float = STOP_S) -> None:
+        """As `stop`, and leave the cluster to whoever follows it now."""
         if self._loop_task is not None:
             self.scheduler.stop()
             self._loop_task.cancel()
             await asyncio.wait({self._loop_task})
         self.queue.stop()
         self.collector.stop()
-        await self.binding.stop()
-        await self.evictions.finish()
-        await self.status.flush()
-        await self.cluster.stop()
+        await self.binding.stop(patience_s)
+        await self.evictions.finish(patience_s)
+        await self.status.flush(patience_s)
         await self.attachments.stop()
         await self.handle_server.stop()
         self.clients.close()
-        log.info("host.stopped", bound=self.binding.bound_count)
+        self._loop_errors.stop()
+
+    def _loop_ended(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and (err := task.exception()) is not None:
+            self.fate.fail(err)
+
+    async def wait_failed(self) -> BaseException:
+        """What broke the host, as soon as something does: the process cannot go on."""
+        return await self.fate.wait()
 
     def check(self) -> None:
-        """Raise what ended the scheduling loop, if anything did."""
-        if self._loop_task is None or not self._loop_task.done():
-            return
-        if self._loop_task.cancelled():
-            if not self.scheduler.is_stopping:
-                raise InvariantError("the scheduling loop was cancelled, and not by the host")
-            return
-        error = self._loop_task.exception()
-        if error is not None:
-            raise error
+        """Raise what broke the host, if anything did."""
+        if self.fate.error is not None:
+            raise self.fate.error
+        loop = self._loop_task
+        if loop is not None and loop.done() and loop.cancelled() and not self.scheduler.is_stopping:
+            raise InvariantError("the scheduling loop was cancelled, and not by the host")
 
     @property
     def changes(self) -> int:
@@ -226,7 +333,7 @@ class Host:
         )
 
     def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
-        pre_bind = PreBindRunner(PatchRunner(self.cluster), self.clock)
+        pre_bind = PreBindRunner(self.patches, self.clock)
         queue_profiles = {}
         frameworks: dict[str, Framework] = {}
         sort = None
@@ -272,6 +379,8 @@ class Host:
             waiting_pods=self.waiting_pods,
             preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
+            patches=self.patches,
+            fate=self.fate,
             metrics=self.metrics.preemption,
         )
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import grpc
 from berth_sdk._wire_stream import FEATURE
+from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from google.protobuf.duration_pb2 import Duration
@@ -30,7 +32,7 @@ from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import FEATURES, OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
-from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
+from berth_host.attach.reconciling import RECONCILE_S, LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
@@ -45,6 +47,7 @@ SYNC_BUDGET_S: Final = 60.0
 REJECTED_LOOK_S: Final = 5.0
 DRAIN_GRACE_S: Final = 5.0
 _LOG = get_logger()
+Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
 
 
 class State(Enum):
@@ -73,10 +76,15 @@ class AttachListener(Protocol):
         ...
 
 
+async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
+    """Before there is a cluster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSeams:
     """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
-    every message.
+    every message. `declare`: is told of the plugins of an instance before it gets the state, and returns
+    when what they need of the cluster is in it; may raise LostError.
     """
 
     state: HostState
@@ -85,6 +93,7 @@ class AttachSeams:
     grants: HandleGrants | None = None
     host_version: str = "unknown"
     traffic: Traffic = lambda plugin, call, sent, received: None
+    declare: Declare = _declare_nothing
 
 
 class Attachment:
@@ -173,6 +182,7 @@ class Attachment:
             stub = identity_pb2_grpc.IdentityServiceStub(channel)
             introduction = await self._shake_hands(stub, attachment_id, expected_instance)
             await self._configure(stub, attachment_id, introduction, endpoint)
+            await self._seams.declare(introduction.plugins)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
             ends_s = time.monotonic() + SYNC_BUDGET_S
             await self._synchronise(link, ends_s)
@@ -316,6 +326,18 @@ class Attachment:
         for descriptor in introduction.plugins:
             await taken_up.reconcile(link, self._plugins[descriptor.name], descriptor, ends_s)
         return taken_up
+
+    async def begin_term(self) -> None:
+        """A new epoch: what the instance holds of another one is over. One that comes later hears it then."""
+        link, introduction = self.link, self._introduction
+        if self.state is not State.ACTIVE or link is None or introduction is None:
+            return
+        try:
+            await self._reconcile(link, introduction, time.monotonic() + RECONCILE_S)
+        except LostError as err:
+            # The keeper looks at it at once; one that is lost hears of the term when it comes again.
+            _LOG.warning("plugin.warned", place=self.place.title, warning=f"new term: {err}")
+            self._trouble.set()
 
     # --- being there -----------------------------------------------------------------------------------
 

@@ -129,6 +129,10 @@ class Attachments:
             for attachment in self.places
         ]
 
+    async def begin_term(self) -> None:
+        """The host leads from now on, under a new epoch: every instance is told what is alive in it."""
+        await asyncio.gather(*(attachment.begin_term() for attachment in self.places))
+
     # --- AttachListener --------------------------------------------------------------------------------
 
     def attached(self, plugin: str) -> None:

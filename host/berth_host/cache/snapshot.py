@@ -25,7 +25,8 @@ from berth_host.errors.state import InvariantError
 class Snapshot:
     """One set of columns, changed in place by `update` and never while it is held.
 
-    `epoch` is drawn at random, so that nobody mistakes another host's generation for this one's.
+    `epoch` is drawn at random, so that nobody mistakes another host's generation for this one's, nor that
+    of another term as leader.
     `confirmed_generation` answers the oldest version that any copy of the snapshot still has; None: there
     are no copies. A removed node's slot is given to another node only when all copies are past it.
     """
@@ -46,6 +47,12 @@ class Snapshot:
         self._on_release: list[Callable[[], None]] = []
 
     # --- reading -----------------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """A new term: whoever has a copy needs all of it anew. Raises InvariantError if held."""
+        if self._held:
+            raise InvariantError(f"the snapshot is held by a cycle at {self.version}: its epoch cannot end")
+        self.epoch = secrets.randbits(63) + 1
 
     @property
     def version(self) -> StateVersion:

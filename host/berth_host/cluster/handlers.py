@@ -7,28 +7,31 @@ Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from berth_sdk.errors import BerthError
 from berth_sdk.events import ActionType
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
-from berth_host.cluster.port import WatchEvent
-from berth_host.errors.state import CacheError
+from berth_host.cluster.port import EventRecord, WatchEvent
+from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
 from berth_host.queue.events import ASSIGNED_POD, QueueEvent, assigned_pod_deleted
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
 
+REFUSED: Final = "FailedParsing"
+"""The reason of the event about an object that cannot be taken over."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -46,26 +49,36 @@ class Attempts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """What the events are written to."""
+    """What the events are written to. `report`: writes an event about an object that cannot be taken over."""
 
     stores: ObjectStores
     cache: Cache
     queue: SchedulingQueue
     attempts: Attempts
+    report: Callable[[EventRecord], None] = field(default=lambda _: None)
 
 
 class EventHandlers:
-    """`scheduler_names`: pods of these are ours; of the others only those on a node count."""
+    """`scheduler_names`: pods of these are ours; of the others only those on a node count.
+
+    `refused`: by kind, the changes that could not be taken over.
+    """
 
     def __init__(self, targets: Handled, scheduler_names: Collection[str]) -> None:
         self._stores = targets.stores
         self._cache = targets.cache
         self._queue = targets.queue
         self._attempts = targets.attempts
+        self._report = targets.report
         self._scheduler_names = frozenset(scheduler_names)
+        self._reporter = next(iter(scheduler_names), "")
+        self.refused: Counter[str] = Counter()
 
     def handle(self, event: WatchEvent) -> None:
-        """Take one change over. An object that cannot be read is logged, and the last one we had stays.
+        """Take one change over. One that says nothing new of a known version of its object changes nothing.
+
+        An object that cannot be read is counted, named in the log and in an event, and skipped: the last
+        version that we had of it stays.
 
         Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
         """
@@ -76,10 +89,30 @@ class EventHandlers:
                 self._handle_node(event)
             else:
                 self._handle_other(event)
-        except BerthError as err:
-            seen = event.new or event.old
-            key = seen.ref.key if seen is not None else ""
-            log.error("watch.object_refused", kind=event.kind, object=key, error=str(err))
+        except InvariantError:
+            raise
+        except Exception as err:  # noqa: BLE001
+            # The feed's top. What a cluster shows was written by anybody: whatever reading it raises is about
+            # this object alone, and the next one has to be handled.
+            self._refuse(event, err)
+
+    def _refuse(self, event: WatchEvent, err: Exception) -> None:
+        self.refused[event.kind] += 1
+        problem = str(err) if isinstance(err, BerthError) else f"{type(err).__name__}: {err}"
+        ref = _ref_of(event.new or event.old)
+        log.error("watch.object_refused", kind=event.kind, object=ref.key, error=problem)
+        if ref.name:
+            self._report(
+                EventRecord(
+                    regarding=ref,
+                    regarding_kind=event.kind,
+                    type="Warning",
+                    reason=REFUSED,
+                    action="Reading",
+                    note=f"this {event.kind} cannot be read and is passed over: {problem}",
+                    reporter=self._reporter,
+                )
+            )
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -93,6 +126,10 @@ class EventHandlers:
                 self._pod_deleted(old)
             return
         old = self._stores.pod(new.key)
+        if old is not None and old.uid == new.uid and _is_known(old.resource_version, new.resource_version):
+            # The same object once more: were it treated as new, a pod in its binding cycle would be
+            # scheduled twice (kubernetes#96071), and every relist would wake everybody.
+            return
         if old is not None and (old.uid != new.uid or (old.node_name and not new.node_name)):
             # Deleted and created again between two looks.
             self._pod_deleted(old)
@@ -134,10 +171,6 @@ class EventHandlers:
         self._queue.move_all(QueueEvent(ASSIGNED_POD, ActionType.ADD, new=pod))
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
-        if old.resource_version == new.resource_version:
-            # The same object once more: were it treated as new, a pod in its binding cycle would be
-            # scheduled twice (kubernetes#96071).
-            return
         if self._cache.is_assumed(new.uid):
             if new.terminating and not old.terminating:
                 self._assumed_pod_leaves(new)
@@ -187,6 +220,8 @@ class EventHandlers:
             return
         node = Node.from_object(event.new)
         old = self._stores.node(node.name)
+        if old is not None and old.uid == node.uid and _is_known(old.resource_version, node.resource_version):
+            return
         if old is not None and old.uid != node.uid:
             self._node_deleted(old)
             old = None
@@ -209,6 +244,10 @@ class EventHandlers:
     def _handle_other(self, event: WatchEvent) -> None:
         old: KubeObject | None
         if event.new is not None:
+            ref = event.new.ref
+            known = self._stores.get(event.kind, ref.name, ref.namespace)
+            if known is not None and _is_known(known.ref.resource_version, ref.resource_version):
+                return
             old = self._stores.put(event.kind, event.new)
             action = ActionType.ADD if old is None else ActionType.UPDATE
             change = QueueEvent(event_resource(event.kind, event.new), action, old, event.new)
@@ -234,6 +273,21 @@ def _logging_refusal(name: str) -> Iterator[None]:
 
 def _log_refusal(name: str, err: CacheError) -> None:
     log.error("cache.event_refused", object=name, error=str(err))
+
+
+def _is_known(old: str, new: str) -> bool:
+    """Whether two resource versions say that nothing changed; an object without one may have."""
+    return bool(new) and old == new
+
+
+def _ref_of(item: KubeObject | None) -> ObjectRef:
+    """Of an object that may be anything."""
+    try:
+        ref = ObjectRef(name="") if item is None else item.ref
+    except Exception:  # noqa: BLE001  # not even its metadata can be read
+        return ObjectRef(name="")
+    parts = (ref.name, ref.namespace, ref.uid, ref.resource_version)
+    return ref if all(isinstance(part, str) for part in parts) else ObjectRef(name="")
 
 
 def _is_finished(pod: Pod) -> bool:

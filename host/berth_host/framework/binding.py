@@ -22,6 +22,10 @@ from berth_host.rpc.client import PluginClient
 class PatchExecutor(Protocol):
     """Checks and applies a plugin's patches in order; the first that fails makes the rest SKIPPED."""
 
+    def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
+        """Why the plugin may not ask for this; "" where it may."""
+        ...
+
     async def apply(
         self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:

@@ -5,14 +5,17 @@ Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScoreP
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from berth_sdk.pod import Pod
+from berth_sdk.results import ObjectPatch
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.nominated import NOBODY, NominatedPods
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ class Cycle:
     """Pods promised a node that count for this one."""
     statuses: NodeStatuses | None = None
     """Why no node fits, once that is known."""
+    changes: list[tuple[PluginClient, Sequence[ObjectPatch]]] = field(default_factory=list)
+    """What PostFilter plugins want changed; done when the cycle is over."""
     pre_scored_s: float = 0.0
     """When PreScore was over (`time.perf_counter`)."""
     idle: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.results import BindResult, NodeRejections, PatchOutcome, PostFilterResult
+from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
@@ -128,7 +128,7 @@ class Framework:
         for client in self._asked.about(cycle.pod, ExtensionPoint.POST_FILTER):
             first = first or client.name
             result = await client.post_filter(cycle.context, rejections)
-            result = await self._with_patches(client, cycle, result)
+            result = self._with_patches(client, cycle, result)
             code = result.status.code
             if code in (Code.SUCCESS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE):
                 return client.name, result
@@ -143,16 +143,17 @@ class Framework:
         name, result = kept
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
 
-    async def _with_patches(
+    def _with_patches(
         self, client: PluginClient, cycle: Cycle, result: PostFilterResult
     ) -> PostFilterResult:
-        """The answer, after what it asks for was done; an error where that was not possible."""
+        """The answer, with what it asks for among the cycle's changes; an error where it may not ask."""
         if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
             return result
-        for done in await self._pre_bind.executor.apply(client, cycle, result.patches):
-            if done.outcome is not PatchOutcome.APPLIED:
-                problem = done.message or done.outcome.name
-                return PostFilterResult(Status.error(f"patch of {done.ref.key}: {problem}"))
+        for patch in result.patches:
+            problem = self._pre_bind.executor.refusal(client, cycle, patch)
+            if problem:
+                return PostFilterResult(Status.error(f"patch of {patch.ref.key}: {problem}"))
+        cycle.changes.append((client, result.patches))
         return result
 
     # --- Score ---------------------------------------------------------------------------------

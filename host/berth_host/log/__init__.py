@@ -77,6 +77,8 @@ EVENTS: Final = frozenset(
 )
 
 
+EVERY_ATTEMPT: Final = "DEBUG"
+"""The level from which on every attempt has its line."""
 CACHE_LOGGERS = True
 """False: loggers look at the configuration at every call, so that tests can listen to them."""
 
@@ -91,7 +93,9 @@ def configure(level: str = "INFO", output: str = "auto") -> None:
     """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal."""
     text = output == "text" or (output == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if text
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

@@ -18,6 +18,7 @@ from berth_host.scheduler.algorithm import ScheduleResult
 _TOP_SCORES = 3
 HOST_STOPS = "the host stops"
 POD_DELETED = "the pod was deleted"
+CUT_OFF = "the attempt was cancelled from inside; the plugins' code says where"
 
 
 class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of the host
@@ -38,10 +39,18 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
         super().__init__(message)
 
 
+def unexpected(err: Exception) -> Failed:
+    """The end of an attempt by something that nobody foresaw: the pod is tried again after its backoff."""
+    text = f"unexpected {type(err).__name__}: {err}"
+    return Failed(Status.error(text), text)
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short.
-    `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone.
+    `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone. `in_bind`: from the
+    Binding on, which may take effect whatever is cancelled here: an abort waits until what became of it is
+    known, and a pod that is bound is not undone.
     `task`: what `abort` cancels, if anything; `cancellations`: how often it did.
     """
 
@@ -54,6 +63,7 @@ class Attempt:
     assumed: bool = False
     aborted: str = ""
     in_pre_bind: bool = False
+    in_bind: bool = False
     task: asyncio.Task[None] | None = None
     cancellations: int = 0
 
@@ -70,6 +80,8 @@ class Attempt:
     def abort(self, reason: str) -> None:
         """Cancel what is outstanding; the attempt then undoes itself."""
         self.aborted = reason
+        if self.in_bind:
+            return
         # Who says it from inside the attempt goes on to its end: a cancellation would strike later, when the
         # task is about another pod.
         if self.task is not None and self.task is not asyncio.current_task() and self.task.cancel():

@@ -4,7 +4,8 @@
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 Started by `schedule_one`, whose own failures after assume leave through here as well, so there is one way
-to undo. An ambiguous bind is read back before anything is undone.
+to undo. Where nobody can tell whether a Binding took effect, the pod is read until the cluster says it, and
+counts on its node meanwhile (`readback`); such a cycle is never cancelled on the way.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -15,28 +16,35 @@ import time
 from functools import partial
 
 from berth_sdk.pod import Pod
-from berth_sdk.results import BindResult
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.cache.cache import Cache
-from berth_host.errors.cluster import ClusterError
+from berth_host.errors.cluster import ClusterError, ConflictError
+from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.log import get_logger
+from berth_host.model.fate import Fate
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import Outcome as CycleOutcome
 from berth_host.rpc.relay import LOST
-from berth_host.scheduler.attempt import HOST_STOPS, POD_DELETED, Attempt, Failed
+from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, POD_DELETED, Attempt, Failed, unexpected
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.readback import ReadBack
+from berth_host.scheduler.until import all_ended
 
 log = get_logger()
 
 
 class BindingCycle:
-    """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not."""
+    """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not.
+
+    `undecided`: assumed pods whose Binding was on its way when the host was stopped and the cluster did not
+    answer in time; only the cluster knows where they are.
+    """
 
     def __init__(
         self,
@@ -46,6 +54,8 @@ class BindingCycle:
         failures: FailureHandler,
         status: PodStatusWriter,
         diagnoses: Diagnoses,
+        read_back: ReadBack,
+        fate: Fate,
     ) -> None:
         self._queue = queue
         self._cache = cache
@@ -53,9 +63,13 @@ class BindingCycle:
         self._failures = failures
         self._status = status
         self._diagnoses = diagnoses
+        self._read_back = read_back
+        self._fate = fate
+        self._is_draining = False
         self._running: dict[str, Attempt] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self.bound_count = 0
+        self.undecided: list[Pod] = []
 
     def __len__(self) -> int:
         """Binding cycles under way."""
@@ -100,12 +114,43 @@ class BindingCycle:
         attempt.abort(reason)
         return True
 
-    async def stop(self) -> None:
-        """Cancel every binding cycle and wait until each has undone its work."""
+    def adopt(self, assumed: Pod) -> None:
+        """Find out what became of an assumed pod, whose Binding an earlier host could not follow to its end."""
+        task = asyncio.get_running_loop().create_task(self._decide(assumed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _decide(self, assumed: Pod) -> None:
+        if await self._read_back.node_of(assumed) == assumed.node_name:
+            return  # the watch confirms it
+        self._forget(assumed)
+        self._failures.put_back(assumed)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Send back who waits on Permit, and let the others end, for `timeout_s` (real time) at most.
+
+        Whether all of them did.
+        """
+        self._is_draining = True
+        for attempt in list(self._running.values()):
+            if attempt.framework.waiting_pods.is_waiting(attempt.pod.uid):
+                attempt.abort(HOST_STOPS)
+        return await all_ended(self._tasks, timeout_s)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Cancel every binding cycle and wait until each has undone its work.
+
+        One whose Binding is on its way has `timeout_s` (real time) to learn what became of it; then it is
+        left as it is: nothing is undone that may have happened.
+        """
+        self._is_draining = True
         for attempt in list(self._running.values()):
             attempt.abort(HOST_STOPS)
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        if await all_ended(self._tasks, timeout_s):
+            return
+        for task in self._tasks:
+            task.cancel()
+        await all_ended(self._tasks, timeout_s)
 
     def _ended(self, attempt: Attempt, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
@@ -113,20 +158,38 @@ class BindingCycle:
             del self._running[attempt.pod.uid]
         if not task.cancelled() and (err := task.exception()) is not None:
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
+            if isinstance(err, InvariantError):
+                self._fate.fail(err)
 
     # --- the way forward -----------------------------------------------------------------------
 
     async def _run(self, attempt: Attempt) -> None:
         try:
             await self._prepare(attempt)
-            plugin, answer = await attempt.framework.run_bind(attempt.cycle, attempt.node_name)
-            await self._complete_bind(attempt, plugin, answer)
+            await self._bind(attempt)
         except Failed as failure:
-            await self.fail_binding(attempt, failure)
+            if attempt.aborted:
+                await self.abort(attempt)
+            else:
+                await self.fail_binding(attempt, failure)
         except asyncio.CancelledError:
-            if not attempt.aborted:
+            if attempt.in_bind:
+                self.undecided.append(attempt.pod.on_node(attempt.node_name))
+                log.error("pod.bind_unknown", pod=attempt.pod.key, node=attempt.node_name)
                 raise
-            await self.abort(attempt)
+            if attempt.aborted:
+                await self.abort(attempt)
+            elif _is_cancelled_from_outside():
+                raise
+            else:
+                # Nobody cancelled the task: a plugin let a cancellation of its own escape.
+                await self.fail_binding(attempt, Failed(Status.error(CUT_OFF), CUT_OFF))
+        except InvariantError:
+            raise
+        except Exception as err:
+            # Whatever it was, no pod may be lost by it: the attempt is undone, and the pod tried again.
+            log.error("task.failed", pod=attempt.pod.key, exc_info=err)
+            await self.fail_binding(attempt, unexpected(err))
         else:
             await self._finish(attempt)
 
@@ -137,6 +200,8 @@ class BindingCycle:
         if not status.is_success:
             raise Failed(status, status.message)
         waits = framework.waiting_pods.is_waiting(attempt.pod.uid)
+        if waits and self._is_draining:
+            raise Failed(Status.error(HOST_STOPS), HOST_STOPS, nominated=None)
         if will_act or waits:
             attempt.diagnosis.outcome = Outcome.WAITING
             await self._status.nominate(attempt.pod, node_name)
@@ -157,42 +222,63 @@ class BindingCycle:
             status = Status.error(f'plugin "{plugin}" {LOST}')
             raise Failed(status, status.message)
 
-    async def _complete_bind(self, attempt: Attempt, plugin: str, answer: BindResult) -> None:
-        """Post the Binding, or check that the plugin did; raises Failed."""
-        status = answer.status
-        if status.is_success and answer.host_binds:
-            try:
-                await self._binder.bind(attempt.pod.ref, attempt.node_name)
-                return
-            except ClusterError as err:
-                status = Status.error(f'running Bind plugin "{plugin}": {err}')
-        elif status.is_success or plugin in attempt.cycle.context.unknown_outcome:
-            pass
-        else:
-            skipped = "every Bind plugin skipped the pod" if status.code is Code.SKIP else ""
-            raise Failed(Status(status.code, status.reasons), status.message or skipped)
-        # The plugin says that it bound the pod, or nobody knows whether a bind happened: read it back.
-        if await self._is_bound_here(attempt):
+    async def _bind(self, attempt: Attempt) -> None:
+        """Ask the Bind plugins, and post the Binding or check that one did; raises Failed.
+
+        From here on an abort waits: what the cluster has is looked at first.
+        """
+        attempt.in_bind = True
+        status, is_known = await self._ask_to_bind(attempt)
+        if is_known and status.is_success:
             return
-        if status.is_success:
-            status = Status.error(
-                f'running Bind plugin "{plugin}": it answered success,'
-                f" but the pod is not bound to {attempt.node_name}"
-            )
+        if not is_known and await self._is_bound_here(attempt):
+            return
+        attempt.in_bind = False
         raise Failed(Status(status.code, status.reasons), status.message)
 
     async def _is_bound_here(self, attempt: Attempt) -> bool:
+        return await self._read_back.node_of(attempt.pod, attempt.cycle) == attempt.node_name
+
+    async def _ask_to_bind(self, attempt: Attempt) -> tuple[Status, bool]:
+        """(how it went, whether that is known); where it is not, the status holds if the pod is not bound."""
         try:
-            now = await self._binder.get("pods", attempt.pod.ref)
-        except ClusterError:
-            return False
-        return now is not None and now.get("spec.nodeName") == attempt.node_name
+            plugin, answer = await attempt.framework.run_bind(attempt.cycle, attempt.node_name)
+        except asyncio.CancelledError:
+            if _is_cancelled_from_outside():
+                raise
+            return Status.error(CUT_OFF), False
+        status = answer.status
+        if status.is_success and answer.host_binds:
+            return await self._post(attempt, plugin)
+        if status.is_success:
+            claim = (
+                f'running Bind plugin "{plugin}": it answered success,'
+                f" but the pod is not bound to {attempt.node_name}"
+            )
+            return Status.error(claim), False
+        if status.code is Code.SKIP and not status.message:
+            return Status(status.code, ("every Bind plugin skipped the pod",)), True
+        return status, plugin not in attempt.cycle.context.unknown_outcome
+
+    async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:
+        try:
+            await self._binder.bind(attempt.pod.ref, attempt.node_name)
+        except ClusterError as err:
+            # A conflict is ambiguous too: an earlier try of ours may have put the pod where it is.
+            is_known = err.outcome_known and not isinstance(err, ConflictError)
+            return Status.error(f'running Bind plugin "{plugin}": {err}'), is_known
+        except InvariantError:
+            raise
+        except Exception as err:
+            log.error("task.failed", pod=attempt.pod.key, exc_info=err)
+            return Status.error(f'running Bind plugin "{plugin}": {type(err).__name__}: {err}'), False
+        return SUCCESS, True
 
     async def _finish(self, attempt: Attempt) -> None:
         pod, node_name = attempt.pod, attempt.node_name
         self.bound_count += 1
         self._record(attempt, Outcome.BOUND, "")
-        log.info(
+        log.debug(
             "pod.bound",
             pod=pod.key,
             node=node_name,
@@ -200,11 +286,18 @@ class BindingCycle:
             feasible_count=attempt.diagnosis.feasible_count,
             duration_ms=attempt.diagnosis.duration_ms,
         )
-        note = f"Successfully assigned {pod.key} to {node_name}"
-        await self._status.event(pod, "Normal", "Scheduled", "Binding", note)
-        await attempt.framework.run_post_bind(attempt.cycle, node_name)
-        attempt.framework.end_cycle(attempt.cycle, CycleOutcome.BOUND)
-        self._queue.activate_named(attempt.take_pods_to_activate())
+        try:
+            note = f"Successfully assigned {pod.key} to {node_name}"
+            self._status.event(pod, "Normal", "Scheduled", "Binding", note)
+            await attempt.framework.run_post_bind(attempt.cycle, node_name)
+        except InvariantError:
+            raise
+        except Exception as err:
+            # The pod is bound, whatever was met since.
+            log.error("task.failed", pod=pod.key, exc_info=err)
+        finally:
+            attempt.framework.end_cycle(attempt.cycle, CycleOutcome.BOUND)
+            self._queue.activate_named(attempt.take_pods_to_activate())
 
     # --- the way back --------------------------------------------------------------------------
 
@@ -241,8 +334,17 @@ class BindingCycle:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def _unreserve(self, attempt: Attempt, reason: str) -> None:
+        """Whatever a plugin does here, the host's own part of the undoing follows."""
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
-        await attempt.framework.run_unreserve(attempt.cycle, attempt.node_name, reason)
+        try:
+            await attempt.framework.run_unreserve(attempt.cycle, attempt.node_name, reason)
+        except InvariantError:
+            raise
+        except Exception as err:
+            log.error("task.failed", pod=attempt.pod.key, exc_info=err)
+        except asyncio.CancelledError:
+            if _is_cancelled_from_outside() and not attempt.aborted:
+                raise
 
     def _forget(self, assumed: Pod) -> None:
         if self._cache.is_assumed(assumed.uid):
@@ -256,7 +358,8 @@ class BindingCycle:
             how = CycleOutcome.ABORTED if attempt.aborted else CycleOutcome.UNSCHEDULABLE
             attempt.framework.end_cycle(attempt.cycle, how)
         diagnosis = attempt.diagnosis
-        log.info(
+        # Lines that every pod would bring cost too much for those who do not read them.
+        (log.debug if rejected else log.info)(
             "pod.unschedulable" if rejected else "pod.failed",
             pod=attempt.pod.key,
             attempt=diagnosis.attempt,
@@ -274,7 +377,7 @@ class BindingCycle:
     def skip_deleting(self, pod: Pod) -> None:
         """A popped pod that is on its way out: say so, and let it go."""
         note = f"skip schedule deleting pod: {pod.key}"
-        self._status.event_soon(pod, "Warning", "FailedScheduling", "Scheduling", note)
+        self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def _record(self, attempt: Attempt, outcome: Outcome, message: str) -> None:
         diagnosis = attempt.diagnosis
@@ -285,3 +388,8 @@ class BindingCycle:
             diagnosis.notes.extend(context.notes)
             diagnosis.timings_s = context.timings_s
         self._diagnoses.add(diagnosis)
+
+
+def _is_cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

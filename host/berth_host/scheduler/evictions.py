@@ -21,17 +21,22 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from berth_sdk.pod import Pod
-from berth_sdk.results import PostFilterResult
+from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 
 from berth_host.cache.cache import Cache
 from berth_host.errors.cluster import ClusterError
+from berth_host.errors.state import InvariantError
+from berth_host.framework.binding import PatchExecutor
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import PreemptionMetrics
+from berth_host.model.fate import Fate
+from berth_host.queue.events import PluginRequest
 from berth_host.queue.seams import PodLister
 from berth_host.scheduler.pod_status import PodStatusWriter
 from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.until import all_ended
 from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 
 log = get_logger()
@@ -51,6 +56,10 @@ class Waker(Protocol):
         """The pods nominated to a node."""
         ...
 
+    def requeue(self, request: PluginRequest) -> int:
+        """Try these pods again, after their backoff."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
@@ -64,6 +73,8 @@ class EvictionSeams:
     waiting_pods: WaitingPods
     preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
+    patches: PatchExecutor
+    fate: Fate
     metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
 
 
@@ -73,6 +84,15 @@ class _Eviction:
     plugin: str
     node_name: str
     victims: tuple[Pod, ...]
+
+
+class ChangeFailedError(ClusterError):
+    """An object was not changed as a PostFilter plugin asked. Attribute: plugin."""
+
+    def __init__(self, plugin: str, resource: str, result: PatchResult) -> None:
+        self.plugin = plugin
+        problem = f"{plugin}: patch of {result.ref.key}: {result.message or result.outcome.name}"
+        super().__init__(resource, result.ref.key, problem, server_message=problem)
 
 
 class Evictions:
@@ -98,9 +118,15 @@ class Evictions:
         found = (self._seams.cache.get_pod(ref.uid) for ref in result.victims)
         # Gone meanwhile, or on its way: nothing to evict.
         victims = tuple(pod for pod in found if pod is not None and not pod.terminating)
+        changes = self._begin_changes(cycle)
         if victims:
-            self._begin(_Eviction(cycle.pod, plugin, result.nominated_node, victims), marked=False)
+            eviction = _Eviction(cycle.pod, plugin, result.nominated_node, victims)
+            self._begin(eviction, marked=False, changes=changes)
         return result.nominated_node
+
+    def change(self, cycle: Cycle) -> None:
+        """Begin with what PostFilter plugins want changed, before anything else is written about the pod."""
+        self._begin_changes(cycle)
 
     def resume(self, pending: Iterable[Pod]) -> None:
         """Finish what an earlier host began: marked victims on the node of a pending, nominated pod."""
@@ -117,14 +143,21 @@ class Evictions:
                 log.info("preemption.resumed", pod=pod.key, node=pod.nominated_node, victims=len(left))
                 self._begin(_Eviction(pod, "", pod.nominated_node, tuple(left)), marked=True)
 
-    async def finish(self) -> None:
-        """Wait until no preemption is under way."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+    async def finish(self, timeout_s: float) -> bool:
+        """Wait until no preemption is under way, for `timeout_s` (real time) at most, and give up the rest.
+
+        The next host finishes what was begun (see the order above). Whether all of it ended.
+        """
+        ended = await all_ended(self._tasks, timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        return ended
 
     # --- one preemption ----------------------------------------------------------------------------
 
-    def _begin(self, eviction: _Eviction, *, marked: bool) -> None:
+    def _begin(
+        self, eviction: _Eviction, *, marked: bool, changes: asyncio.Future[None] | None = None
+    ) -> None:
         uid = eviction.preemptor.uid
         self.preempting.begin(uid)
         for victim in eviction.victims:
@@ -135,7 +168,7 @@ class Evictions:
         marks: asyncio.Future[None] | None = None
         if not marked:
             # Before anything else is written about the pod: see the order above.
-            marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction))
+            marks = self._status.in_order(eviction.preemptor, lambda: self._mark(eviction, changes))
         task = asyncio.ensure_future(self._run(eviction, marks))
         self._tasks.add(task)
         begun_s = self._seams.metrics.begun(len(eviction.victims))
@@ -153,6 +186,8 @@ class Evictions:
             log.warning("preemption.failed", pod=preemptor.key, node=eviction.node_name, problem=str(err))
         else:
             log.error("task.failed", pod=preemptor.key, exc_info=err)
+            if isinstance(err, InvariantError):
+                self._seams.fate.fail(err)
         # No event will wake the pod up: without room it has to look again.
         self._seams.queue.activate([preemptor])
 
@@ -164,7 +199,7 @@ class Evictions:
             if now is None or now.node_name:
                 self.preempting.end(eviction.preemptor.uid)
                 return  # nobody needs the room any more
-            await self._status.nominate(now, eviction.node_name)
+            await self._status.ensure_nominated(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
         *others, last = eviction.victims
@@ -174,7 +209,9 @@ class Evictions:
         gone = tuple(victim for victim in deleted if victim is not None)
         self.preempting.deleted(eviction.preemptor.uid, gone)
 
-    async def _mark(self, eviction: _Eviction) -> None:
+    async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
+        if changes is not None:
+            await changes  # done by now; nobody is evicted for a change that failed
         stays = self._seams.waiting_pods.is_waiting
         await self._together(
             [
@@ -197,15 +234,44 @@ class Evictions:
             await self._calls.delete(victim)
             deleted = victim
         log.info("victim.evicted", pod=victim.key, node=eviction.node_name, preemptor=eviction.preemptor.key)
-        # All events of a preemption are written in a row, in the preemptor's.
-        event = partial(self._status.event, victim, "Normal", "Preempted", "Preempting", note)
-        self._status.in_order(eviction.preemptor, event)
+        self._status.event(victim, "Normal", "Preempted", "Preempting", note)
         return deleted
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
         """Pods of lower priority that were promised the node: they may find another one sooner."""
         there = self._seams.queue.nominated_to(eviction.node_name)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
+
+    # --- what PostFilter plugins want changed ------------------------------------------------------
+
+    def _begin_changes(self, cycle: Cycle) -> asyncio.Future[None] | None:
+        """None where nothing is to be changed."""
+        if not cycle.changes:
+            return None
+        changes = self._status.in_order(cycle.pod, partial(self._change, cycle))
+        self._tasks.add(changes)
+        changes.add_done_callback(partial(self._changed, cycle.pod))
+        return changes
+
+    async def _change(self, cycle: Cycle) -> None:
+        for client, patches in cycle.changes:
+            results = await self._seams.patches.apply(client, cycle, patches)
+            for patch, done in zip(patches, results, strict=True):
+                if done.outcome is not PatchOutcome.APPLIED:
+                    raise ChangeFailedError(client.name, patch.resource, done)
+
+    def _changed(self, pod: Pod, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        err = None if task.cancelled() else task.exception()
+        if err is None:
+            return
+        log.warning("post_filter.change_failed", pod=pod.key, problem=str(err))
+        if isinstance(err, InvariantError):
+            self._seams.fate.fail(err)
+        self._status.event(pod, "Warning", "FailedScheduling", "Scheduling", str(err))
+        # The event that the plugin counts on will not come.
+        plugin = err.plugin if isinstance(err, ChangeFailedError) else ""
+        self._seams.queue.requeue(PluginRequest(plugin=plugin, uids=frozenset({pod.uid})))
 
     async def _together(self, steps: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         """Run them side by side, where that is faster, and raise the first error when all are over."""

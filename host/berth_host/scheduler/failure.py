@@ -91,6 +91,13 @@ class FailureHandler:
         if failure.status.code is not Code.SKIP:  # every Bind plugin skipped the pod: nothing is written
             self._writer.attempt_failed(queued.pod, failure)
 
+    def put_back(self, assumed: Pod) -> None:
+        """A pod without an attempt that turned out not to be bound: queue it, if it is there and waits."""
+        current = self._pods.pod_by_uid(assumed.uid)
+        if current is not None and not current.node_name and self._queue.places.find(current.key) is None:
+            self._queue.add(current)
+        self._queue.move_all(assigned_pod_deleted(assumed))
+
     def handle_binding_failure(self, queued: QueuedPodInfo, assumed: Pod, failure: Failure) -> None:
         """An assumed pod did not get bound: its node is free again, which may help others.
 

@@ -1,33 +1,48 @@
 """Executes the patches that PreBind and PostFilter plugins ask for, in process and remote alike.
 
-Called by the framework. The relay has checked the answer's form; what is checked here
-needs the cycle: which objects this plugin may touch, and that its own pod is meant.
+Called by the framework (PreBind) and by `evictions` (PostFilter). The relay has checked the answer's form;
+what is checked here needs the cycle: which objects this plugin may touch, and that its own pod is meant.
+A call without an answer is read back: where the object says what was asked for, it was applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
+from berth_host.cache.objects import ObjectStores
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.framework.cycle import Cycle
+from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
 from berth_host.scheduler.cluster_calls import ClusterCalls
+from berth_host.scheduler.object_writes import ObjectWrites
+
+READ_TRIES: Final = 4
+FIRST_PAUSE_S: Final = 0.1
 
 
 class PatchRunner:
     """Applies patches in order; the first that is not APPLIED makes the rest SKIPPED."""
 
-    def __init__(self, cluster: ClusterCalls) -> None:
+    def __init__(self, cluster: ClusterCalls, clock: Clock, stores: ObjectStores) -> None:
         self._cluster = cluster
+        self._writes = ObjectWrites(cluster, stores)
+        self._clock = clock
+
+    def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
+        """Why the plugin may not ask for this; "" where it may."""
+        return _refusal(client, cycle, patch)
 
     async def apply(
         self, client: PluginClient, cycle: Cycle, patches: Sequence[ObjectPatch]
     ) -> list[PatchResult]:
-        """One result per patch."""
+        """One result per patch; no answer of the cluster is raised."""
         results: list[PatchResult] = []
         for patch in patches:
             if results and results[-1].outcome is not PatchOutcome.APPLIED:
@@ -44,14 +59,9 @@ class PatchRunner:
             changed = await self._change(patch)
         except NotFoundError as err:
             return PatchResult(outcome=PatchOutcome.NOT_FOUND, ref=patch.ref, message=str(err))
-        except ConflictError as err:
-            return PatchResult(
-                outcome=PatchOutcome.CONFLICT,
-                ref=patch.ref,
-                object=await self._cluster.get(patch.resource, patch.ref),
-                message=str(err),
-            )
         except ClusterError as err:
+            if isinstance(err, ConflictError) or not err.outcome_known:
+                return await self._as_it_is(cycle, patch, err)
             return PatchResult(outcome=PatchOutcome.REFUSED, ref=patch.ref, message=str(err))
         if changed is None:
             return PatchResult(outcome=PatchOutcome.APPLIED, ref=patch.ref)
@@ -64,13 +74,64 @@ class PatchRunner:
         if patch.action is PatchAction.DELETE:
             await self._cluster.delete(patch.resource, patch.ref)
             return None
-        return await self._cluster.patch(
-            patch.resource,
-            patch.ref,
-            patch.merge_patch,
-            subresource=patch.subresource,
-            expected_resource_version=patch.expected_resource_version,
-        )
+        return await self._writes.write(patch)
+
+    # --- after a conflict, or without an answer --------------------------------------------------
+
+    async def _as_it_is(self, cycle: Cycle, patch: ObjectPatch, err: ClusterError) -> PatchResult:
+        """What the object itself says of the patch."""
+        unknown = PatchResult(outcome=PatchOutcome.UNKNOWN, ref=patch.ref, message=str(err))
+        if patch.action is PatchAction.CREATE and patch.ref.name.endswith("-"):
+            return unknown  # the API server alone knows the name
+        try:
+            now = await self._read(cycle, patch)
+        except ClusterError:
+            return unknown
+        in_doubt = not isinstance(err, ConflictError)
+        if now is None or (patch.action is PatchAction.DELETE and _is_leaving(now)):
+            if in_doubt and patch.action is PatchAction.DELETE:
+                return PatchResult(outcome=PatchOutcome.APPLIED, ref=patch.ref)
+            return PatchResult(outcome=PatchOutcome.NOT_FOUND, ref=patch.ref, message=str(err))
+        if in_doubt and patch.action is not PatchAction.DELETE and _says(now.parsed, patch.merge_patch):
+            return PatchResult(outcome=PatchOutcome.APPLIED, ref=now.ref, object=now)
+        return PatchResult(outcome=PatchOutcome.CONFLICT, ref=patch.ref, object=now, message=str(err))
+
+    async def _read(self, cycle: Cycle, patch: ObjectPatch) -> KubeObject | None:
+        """The object now; raises ClusterError when READ_TRIES were not answered."""
+        pause_s = FIRST_PAUSE_S
+        # Of whichever version it is: the one that was expected may be the one before the patch.
+        ref = replace(patch.ref, resource_version="")
+        for _ in range(READ_TRIES - 1):
+            try:
+                return await self._cluster.get(patch.resource, ref)
+            except ClusterError as err:
+                if err.outcome_known:
+                    raise
+            cycle.idle = True
+            await sleep(self._clock, pause_s)
+            cycle.idle = False
+            pause_s *= 2
+        return await self._cluster.get(patch.resource, ref)
+
+
+def _is_leaving(item: KubeObject) -> bool:
+    return item.get("metadata.deletionTimestamp") is not None
+
+
+def _says(now: object, wanted: Mapping[str, Any]) -> bool:
+    """Whether merging `wanted` into `now` would change nothing (RFC 7386)."""
+    if not isinstance(now, Mapping):
+        return False
+    for key, value in wanted.items():
+        if value is None:
+            if now.get(key) is not None:
+                return False
+        elif isinstance(value, Mapping):
+            if not _says(now.get(key, {}), value):
+                return False
+        elif now.get(key) != value:
+            return False
+    return True
 
 
 def _refusal(client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:

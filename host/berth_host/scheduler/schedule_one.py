@@ -17,7 +17,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from berth_sdk.results import PostFilterResult
 from berth_sdk.status import Code, Status
@@ -36,19 +36,24 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import CycleContext, Outcome
 from berth_host.scheduler.algorithm import Algorithm, Feasible, ScheduleResult, SearchStart
-from berth_host.scheduler.attempt import HOST_STOPS, Attempt, Failed, record_scores
+from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, record_scores, unexpected
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.nominations import Nominations
 
 log = get_logger()
-CUT_OFF: Final = "the attempt was cancelled from inside; the plugins' code says where"
 
 
 class EvictVictims(Protocol):
     """Executes a nomination (`evictions`)."""
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
-        """The node to nominate (None: leave the nomination as it is); the victims leave in the background."""
+        """The node to nominate (None: leave the nomination as it is); the victims leave in the background,
+        after what else the cycle's PostFilter plugins want changed.
+        """
+        ...
+
+    def change(self, cycle: Cycle) -> None:
+        """Do what the cycle's PostFilter plugins want changed, in the background."""
         ...
 
 
@@ -109,6 +114,10 @@ class Scheduler:
     def _count_turn(self) -> None:
         self._turns += 1
 
+    def stop_popping(self) -> None:
+        """No pod is popped any more; a cycle under way ends as it would."""
+        self._stopping = True
+
     @property
     def is_stopping(self) -> bool:
         """Whether `stop` was called."""
@@ -142,6 +151,12 @@ class Scheduler:
             else:
                 # Nobody cancelled the loop: a plugin let a cancellation of its own escape.
                 await self.binding.fail_cycle(attempt, Failed(Status.error(CUT_OFF), CUT_OFF))
+        except InvariantError:
+            raise
+        except Exception as err:
+            # The loop's top: whatever went wrong, this pod is tried again, and the next one has its turn.
+            log.error("task.failed", pod=pod.key, exc_info=err)
+            await self.binding.fail_cycle(attempt, unexpected(err))
         finally:
             self.snapshot.release()
             self.in_cycle = None
@@ -246,6 +261,7 @@ class Scheduler:
         if result.status.is_success and result.nominated_node:
             attempt.diagnosis.nominated_node = result.nominated_node
             return self.evictions.nominate(attempt.cycle, plugin, result)
+        self.evictions.change(attempt.cycle)
         return "" if result.clear_nomination else None
 
     # --- taking the node -----------------------------------------------------------------------

@@ -321,3 +321,81 @@ def test_deletion_of_something_unknown_is_nothing(host: WatchedHost) -> None:
     host.node("n1", cpu="many")
     host.loses("Node", "n1")
     assert host.notes.events == []
+
+
+# --- a relist --------------------------------------------------------------------------------------
+
+
+def test_relist_of_unchanged_objects_wakes_nobody_and_changes_nothing(host: WatchedHost) -> None:
+    host.node("n1")
+    host.pod("bound", node="n1")
+    host.pod("other", scheduler="other")
+    host.shows("StorageClass", storage_class("fast"))
+    host.parked("waiting", "VolumeBinding")
+    generation = host.cache.generations.last
+    for (kind, _), item in list(host.seen.items()):
+        # With and without the old object, as a watch that begins anew shows them.
+        host.handlers.handle(WatchEvent(kind, None, item))
+        host.handlers.handle(WatchEvent(kind, item, item))
+    assert (host.notes.events, host.queued) == ([], {"waiting": "pool"})
+    assert host.cache.generations.last == generation
+    assert not host.handlers.refused
+
+
+def test_objects_without_a_version_are_taken_as_changed(host: WatchedHost) -> None:
+    host.node("n1", meta={"resourceVersion": ""})
+    host.node("n1", meta={"resourceVersion": ""}, labels={"x": "1"})
+    found = host.stores.node("n1")
+    assert found is not None
+    assert found.labels.get("x") == "1"
+
+
+def storage_class(name: str) -> dict[str, Any]:
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+
+
+# --- objects that cannot be taken over -------------------------------------------------------------
+
+
+ODD: list[tuple[str, dict[str, Any]]] = [
+    ("Pod", {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"containers": 7}}),
+    ("Pod", {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"containers": [None]}}),
+    ("Pod", {"metadata": {"name": "odd", "namespace": "default"}, "spec": ["a list"]}),
+    ("Pod", {"metadata": "no metadata"}),
+    ("Node", {"metadata": {"name": "odd"}, "status": {"allocatable": {"cpu": "many"}}}),
+    ("Node", {"metadata": {"name": "odd"}, "status": {"allocatable": [1]}}),
+    ("Node", {"metadata": {"name": "odd"}, "spec": {"taints": [3]}}),
+    ("Node", {"metadata": {"name": ["odd"]}}),
+    ("StorageClass", {"metadata": [1]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "item"), ODD)
+def test_object_that_cannot_be_read_is_counted_told_of_and_skipped(
+    host: WatchedHost, kind: str, item: dict[str, Any]
+) -> None:
+    host.handlers.handle(WatchEvent(kind, None, KubeObject("v1", kind, parsed=item)))
+    host.node("n1")
+    host.pod("a")
+    assert host.handlers.refused == {kind: 1}
+    assert host.queued == {"a": "active"}
+    assert host.cache.node_count == 1
+    for event in host.reports:
+        assert (event.regarding.name, event.regarding_kind, event.type) == ("odd", kind, "Warning")
+        assert (event.reason, event.reporter) == ("FailedParsing", "default-scheduler")
+        assert f"this {kind} cannot be read and is passed over: " in event.note
+    named = isinstance(item["metadata"], dict) and item["metadata"]["name"] == "odd"
+    assert len(host.reports) == named
+
+
+def test_object_that_becomes_unreadable_stays_as_it_was_and_recovers(host: WatchedHost) -> None:
+    host.node("n1")
+    host.shows("Node", {"metadata": {"name": "n1", "uid": "uid-n1"}, "spec": {"taints": [3]}})
+    assert host.handlers.refused == {"Node": 1}
+    assert host.cache.node_count == 1
+    host.node("n1", labels={"x": "1"})
+    found = host.stores.node("n1")
+    assert found is not None
+    assert found.labels.get("x") == "1"
+    host.loses("Node", "n1")
+    assert host.cache.node_count == 0

@@ -37,13 +37,24 @@ class MemoryCluster:
         """Hand over what is there, return, and go on handing over what changes."""
         delivery = _Delivery(handler)
         self._deliveries.append(delivery)
-        for obj in self.server.store.everything():
-            delivery.push(WatchEvent(obj.kind, None, obj))
+        self._begin(delivery, resources)
         delivery.unsubscribe = self.server.store.subscribe(delivery.push)
         await delivery.caught_up()
 
     async def watch(self, resources: Collection[str]) -> None:
-        """Hand over these resources too."""
+        """Hand over these resources too; one that is not kept here has no objects."""
+        for delivery in self._deliveries:
+            self._begin(delivery, resources)
+        for delivery in list(self._deliveries):
+            await delivery.caught_up()
+
+    def _begin(self, delivery: _Delivery, resources: Collection[str]) -> None:
+        new = {BY_RESOURCE[resource].kind for resource in resources if resource in BY_RESOURCE}
+        new -= delivery.kinds
+        delivery.kinds |= new
+        for obj in self.server.store.everything():
+            if obj.kind in new:
+                delivery.push(WatchEvent(obj.kind, None, obj))
 
     def cut(self) -> None:
         """Take no call any more: each raises UnavailableError, and events are dropped."""
@@ -132,9 +143,10 @@ class MemoryCluster:
 
 
 class _Delivery:
-    """One watcher's queue of changes, emptied by the loop."""
+    """One watcher's queue of changes, emptied by the loop. `kinds`: what it hears of."""
 
     def __init__(self, handler: WatchHandler) -> None:
+        self.kinds: set[str] = set()
         self._handler = handler
         self._pending: deque[WatchEvent] = deque()
         self._loop = asyncio.get_running_loop()
@@ -147,6 +159,8 @@ class _Delivery:
         return len(self._pending)
 
     def push(self, event: WatchEvent) -> None:
+        if event.kind not in self.kinds:
+            return
         self._pending.append(event)
         self._plan_turn()
 

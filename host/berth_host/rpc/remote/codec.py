@@ -118,6 +118,7 @@ _OUTCOMES: Mapping[PatchOutcome, scheduling_pb2.PatchResult.Outcome.ValueType] =
     PatchOutcome.NOT_FOUND: scheduling_pb2.PatchResult.OUTCOME_NOT_FOUND,
     PatchOutcome.REFUSED: scheduling_pb2.PatchResult.OUTCOME_REFUSED,
     PatchOutcome.SKIPPED: scheduling_pb2.PatchResult.OUTCOME_SKIPPED,
+    PatchOutcome.UNKNOWN: scheduling_pb2.PatchResult.OUTCOME_UNKNOWN,
 }
 
 

@@ -1116,6 +1116,8 @@ class PatchResult(_message.Message):
         """The host or the API server does not accept it."""
         OUTCOME_SKIPPED: PatchResult._Outcome.ValueType  # 5
         """An earlier patch of the answer was not applied, so this one was not tried."""
+        OUTCOME_UNKNOWN: PatchResult._Outcome.ValueType  # 6
+        """Nobody can tell whether it was applied: the API server did not answer."""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
         """How it ended."""
@@ -1132,6 +1134,8 @@ class PatchResult(_message.Message):
     """The host or the API server does not accept it."""
     OUTCOME_SKIPPED: PatchResult.Outcome.ValueType  # 5
     """An earlier patch of the answer was not applied, so this one was not tried."""
+    OUTCOME_UNKNOWN: PatchResult.Outcome.ValueType  # 6
+    """Nobody can tell whether it was applied: the API server did not answer."""
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     REF_FIELD_NUMBER: _builtins.int

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from berth_host.cluster.memory import cluster as cluster_module
 from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.cluster.memory.kinds import BY_RESOURCE
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, ClusterPort, EventRecord, WatchEvent
 from berth_host.errors.cluster import ConflictError, UnavailableError
 from berth_host.model.clock import ManualClock
@@ -36,20 +37,20 @@ async def test_start_returns_once_everything_there_was_handed_over(cluster: Memo
     for i in range(3 * MAX_EVENTS_PER_TURN):
         cluster.server.create(pod_object(f"pod-{i}"))
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     assert names(seen) == ["default", "a", *(f"pod-{i}" for i in range(3 * MAX_EVENTS_PER_TURN))]
     assert all(event.old is None for event in seen)
 
 
 async def test_start_of_an_empty_cluster_returns(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     assert seen == []
 
 
 async def test_change_comes_back_later_not_inside_the_call(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     pod = cluster.server.create(pod_object("web"))
     await cluster.bind(pod.ref, "a")
     assert seen == []
@@ -70,7 +71,7 @@ async def test_one_turn_hands_over_a_few_changes_only(
 ) -> None:
     monkeypatch.setattr(cluster_module, "MAX_TURN_S", 60.0)
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     for i in range(2 * MAX_EVENTS_PER_TURN + 1):
         cluster.server.create(node_object(f"node-{i}"))
     counts = []
@@ -85,7 +86,7 @@ async def test_a_turn_ends_when_its_time_is_over(
 ) -> None:
     monkeypatch.setattr(cluster_module, "MAX_TURN_S", 0.0)
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     for name in "abc":
         cluster.server.create(node_object(name))
     counts = []
@@ -107,7 +108,7 @@ async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryClu
             raise ValueError(name)
         seen.append(name)
 
-    await cluster.start(handler, ())
+    await cluster.start(handler, BY_RESOURCE)
     for name in "abc":
         cluster.server.create(node_object(name))
     # How many changes a turn of the loop takes depends on how busy the machine is.
@@ -119,7 +120,7 @@ async def test_handler_that_raises_loses_its_own_change_alone(cluster: MemoryClu
 
 async def test_nothing_is_handed_over_after_stop(cluster: MemoryCluster) -> None:
     seen: list[WatchEvent] = []
-    await cluster.start(seen.append, ())
+    await cluster.start(seen.append, BY_RESOURCE)
     cluster.server.create(node_object("a"))
     await cluster.stop()
     cluster.server.create(node_object("b"))
@@ -176,3 +177,22 @@ async def test_update_says_the_kind_of_its_resource(cluster: MemoryCluster) -> N
     said = {key: value for key, value in pod.parsed.items() if key not in ("apiVersion", "kind")}
     said["metadata"] = {**said["metadata"], "labels": {"a": "1"}}
     assert (await cluster.update("pods", said)).get("metadata.labels") == {"a": "1"}
+
+
+async def test_only_what_was_asked_for_is_handed_over_and_more_when_it_is_asked_for(
+    cluster: MemoryCluster,
+) -> None:
+    cluster.server.create(node_object("a"))
+    cluster.server.create(pod_object("web"))
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append, {"nodes"})
+    cluster.server.create(pod_object("later"))
+    cluster.server.create(node_object("b"))
+    while cluster.undelivered_count:
+        await asyncio.sleep(0)
+    assert names(seen) == ["a", "b"]
+    await cluster.watch({"nodes", "pods", "example.com/widgets"})
+    cluster.server.create(pod_object("last"))
+    while cluster.undelivered_count:
+        await asyncio.sleep(0)
+    assert names(seen) == ["a", "b", "web", "later", "last"]

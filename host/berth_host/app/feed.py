@@ -1,0 +1,18 @@
+"""`Feed`: what the cluster hands its changes to, so that another host can take them over without a relist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from berth_host.cluster.port import WatchEvent
+
+
+class Feed:
+    """`to`: who is told now."""
+
+    def __init__(self, to: Callable[[WatchEvent], None]) -> None:
+        self.to = to
+
+    def handle(self, event: WatchEvent) -> None:
+        """Pass one change on."""
+        self.to(event)

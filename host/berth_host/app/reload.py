@@ -1,0 +1,115 @@
+"""Another configuration for a running host: a new `Host` takes over from the old one, without a relist.
+
+    new host made -> fed with what the old one knows, while that one schedules on -> the old one drains and
+    retires -> what changed meanwhile, reservations and nominations handed over -> plugins attached, leads
+
+Called by the process on HUP, with a configuration that was validated whole. Attempts and backoffs begin
+anew; whatever fails before the old host retires leaves it as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import orjson
+from berth_sdk.kube_object import KubeObject
+
+from berth_host.app.host import Host
+from berth_host.cluster.port import WatchEvent
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.log import get_logger
+
+log = get_logger()
+DRAIN_S: Final = 10.0
+"""How long the old host's binding cycles may take to end, real time; see `Host.drain`."""
+_ADDS_PER_TURN: Final = 20
+
+
+async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
+    """The host that follows `old`, leading if that one led. Both must be on one cluster.
+
+    Raises what a configuration can be refused with (PluginLoadError, PluginError, ClusterError): then `old`
+    goes on. What fails later ends the host (`wait_failed` of both), as neither of them schedules.
+    """
+    new = Host(configuration, old.cluster, old.options)
+    missed: list[WatchEvent] = []
+    try:
+        await new.clients.reconcile()
+        await _follow(old, new, missed)
+    except BaseException:
+        old.feed.to = old.handle_event
+        new.clients.close()
+        raise
+    try:
+        leads = old.is_leading
+        if leads:
+            await old.drain(DRAIN_S)
+        await old.retire()
+        _hand_over(old, new, missed)
+        await new.adopt_cluster(old.feed)
+        if leads:
+            await new.lead()
+    except Exception as err:
+        for host in (old, new):
+            host.fate.fail(err)
+        raise
+    log.info("host.reloaded", profiles=list(new.scheduler.profiles))
+    return new
+
+
+async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
+    """Show `new` what `old` knows; what changes from now on is shown to `old`, and kept in `missed`."""
+
+    def both(event: WatchEvent) -> None:
+        old.handle_event(event)
+        missed.append(event)
+
+    known = list(_adds(old))
+    old.feed.to = both
+    needed = new.needed_resources - old.needed_resources
+    new.needed_resources |= old.needed_resources
+    if needed and old.is_connected:
+        await old.cluster.watch(needed)
+    for count, event in enumerate(known):
+        if count % _ADDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        new.handle_event(event)
+
+
+def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
+    """In one step of the loop: no change comes between."""
+    for event in missed:
+        new.handle_event(event)
+    old.feed.to = new.handle_event
+    undecided = {pod.uid for pod in old.binding.undecided}
+    for uid in list(old.cache.assumed_uids):
+        assumed, current = old.cache.get_pod(uid), new.objects.pod_by_uid(uid)
+        if assumed is None or current is None or current.node_name:
+            continue
+        new.cache.assume(assumed)
+        if uid in undecided:
+            new.binding.adopt(assumed)
+    for node_name, pods in old.queue.nominated_pods().items():
+        for pod in pods:
+            current = new.objects.pod_by_uid(pod.uid)
+            if current is not None and not current.node_name and not new.cache.is_assumed(pod.uid):
+                new.queue.nominate(current, node_name)
+
+
+def _adds(host: Host) -> Iterator[WatchEvent]:
+    """What a list would show: all else first, so that pods find what they refer to."""
+    for kind, store in host.objects.by_kind():
+        for item in store.changed_since(0):
+            yield WatchEvent(kind, None, item.object)
+    for node in host.objects.nodes():
+        yield _add("Node", node.object)
+    for pod in host.objects.pods():
+        yield _add("Pod", pod.object)
+
+
+def _add(kind: str, item: KubeObject | None) -> WatchEvent:
+    if item is not None:
+        item.parse(orjson.loads)
+    return WatchEvent(kind, None, item)

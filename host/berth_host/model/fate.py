@@ -1,0 +1,39 @@
+"""What ends a whole host: the first broken invariant, told by whoever came across it.
+
+Told by the scheduling loop, the binding cycles, the event handlers and the loop's own handler of errors
+that nobody took; awaited by the process, which ends with exit code 1 and says what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from berth_host.log import get_logger
+
+log = get_logger()
+
+
+class Fate:
+    """Undecided until `fail`; the first error counts."""
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._decided = asyncio.Event()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the host; None while it is well."""
+        return self._error
+
+    def fail(self, error: BaseException) -> None:
+        """The host cannot go on."""
+        if self._error is None:
+            self._error = error
+            log.error("host.failed", error=str(error), exc_info=error)
+            self._decided.set()
+
+    async def wait(self) -> BaseException:
+        """What ended the host, as soon as something does."""
+        while self._error is None:
+            await self._decided.wait()
+        return self._error

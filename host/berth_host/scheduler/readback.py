@@ -1,0 +1,58 @@
+"""Asks the cluster where a pod is, until it answers: after a Binding of which nobody knows what became of it.
+
+Called by the binding cycle, which keeps the pod assumed meanwhile: given up too early, its node would be
+given to others although the pod may run there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth_sdk.pod import Pod
+
+from berth_host.errors.cluster import ClusterError
+from berth_host.errors.state import InvariantError
+from berth_host.framework.cycle import Cycle
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, sleep
+from berth_host.scheduler.cluster_calls import ClusterCalls
+
+log = get_logger()
+FIRST_PAUSE_S: Final = 0.1
+MAX_PAUSE_S: Final = 5.0
+
+
+class ReadBack:
+    """Pauses grow from FIRST_PAUSE_S to MAX_PAUSE_S, on the host's clock."""
+
+    def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+
+    async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
+        """The node that the pod is on, "" for none; None: there is no such pod any more.
+
+        `cycle`: whose binding cycle asks; it is idle between the tries.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                now = await self._cluster.get("pods", pod.ref)
+                return None if now is None else str(now.get("spec.nodeName", ""))
+            except InvariantError:
+                raise
+            except Exception as err:
+                # Nothing but an answer ends this: whatever is raised says nothing of the pod.
+                log.warning(
+                    "pod.read_back_failed",
+                    pod=pod.key,
+                    problem=str(err),
+                    again_in_s=pause_s,
+                    exc_info=None if isinstance(err, ClusterError) else err,
+                )
+            if cycle is not None:
+                cycle.idle = True
+            await sleep(self._clock, pause_s)
+            if cycle is not None:
+                cycle.idle = False
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)

@@ -1,0 +1,23 @@
+"""A plugin that needs objects that nobody else reads: a pod fits where the Service of its name exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from berth_sdk.extension_points import Plugin
+from berth_sdk.needs import StateNeed
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
+
+
+class ReadsServices(Plugin):
+    """Served by tests as `support.reads_services:ReadsServices`."""
+
+    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects("services"))
+
+    def filter_nodes(self, state: object, pod: Pod, nodes: NodeTable) -> Status:
+        """Reject every node for a pod without a Service."""
+        found = self.handle.objects("services").get(pod.name, pod.namespace)
+        return Status.unschedulable("no service") if found is None else Status.success()
