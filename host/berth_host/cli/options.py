@@ -68,7 +68,7 @@ def own_plugins() -> Mapping[str, type]:
 
 def prepared(options: Mapping[str, Any]) -> Prepared:
     """Read the input; say on standard error what it does not cover. Raises what `prepare` raises."""
-    log.configure("INFO" if options["verbose"] else "ERROR")
+    log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR")
     request = Request(
         paths=[*options["paths"], *options["more_paths"]],
         config=options["config"],

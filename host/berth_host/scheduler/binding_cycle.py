@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from typing import Any
 
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Code, Status
@@ -358,14 +359,17 @@ class BindingCycle:
             how = CycleOutcome.ABORTED if attempt.aborted else CycleOutcome.UNSCHEDULABLE
             attempt.framework.end_cycle(attempt.cycle, how)
         diagnosis = attempt.diagnosis
-        # Lines that every pod would bring cost too much for those who do not read them.
-        (log.debug if rejected else log.info)(
-            "pod.unschedulable" if rejected else "pod.failed",
-            pod=attempt.pod.key,
-            attempt=diagnosis.attempt,
-            message=failed.message,
-            plugins=sorted(diagnosis.unschedulable_plugins),
-        )
+        said: dict[str, Any] = {
+            "pod": attempt.pod.key,
+            "attempt": diagnosis.attempt,
+            "message": failed.message,
+            "plugins": sorted(diagnosis.unschedulable_plugins),
+        }
+        if rejected:
+            # A line that every pod may bring costs too much where nobody reads it.
+            log.debug("pod.unschedulable", **said)
+        else:
+            log.info("pod.failed", **said)
         return Failure(
             status=failed.status,
             message=failed.message,

@@ -161,7 +161,7 @@ _METRICS: Final = (
 )
 
 _LOGS: Final = (
-    Flag("v", INT, 0, "2 logs a line for every attempt, 4 what berth does inside.", shorthand="v"),
+    Flag("v", INT, 0, "From 2 on every attempt is logged.", shorthand="v"),
     Flag("logging-format", STRING, "text", "text or json."),
     _ignored("vmodule", STRINGS, ()),
     _ignored("log-flush-frequency", DURATION, 5.0),

@@ -101,7 +101,7 @@ def test_defaults_are_kube_schedulers() -> None:
     recorded = (Path(__file__).parent / "testdata" / "flagz.txt").read_text().split("\n")
     # What the recording set itself.
     given = {"authentication-kubeconfig", "authorization-kubeconfig", "bind-address", "config", "secure-port"}
-    given.add("feature-gates")  # a map there, shown as ""
+    given |= {"feature-gates", "vmodule"}  # maps there, shown as ""
     for line in filter(None, recorded):
         name, _, shown = line.partition(":")
         flag = FLAGS.get(name)

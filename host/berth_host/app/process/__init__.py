@@ -1,0 +1,1 @@
+"""A host as a process that schedules a real cluster: READ process.py FIRST."""

@@ -1,0 +1,327 @@
+"""`SchedulerProcess`: a host on a real cluster, from the first connection to the last word to the Lease.
+
+    connecting -informers synced-> standing by -Lease acquired-> leading -TERM-> draining -> left, exit 0
+    any -TERM-> left, exit 0        leading -Lease lost, host failed-> nothing posted any more, exit 1
+    any after connecting -HUP-> the same with another host, if the new configuration is good
+
+Run by `berth scheduler`. The order of the start is kube-scheduler's; the Lease is given up last, when nothing
+is under way any more. Source: `cmd/kube-scheduler/app/server.go` (Run), v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_host.app.endpoints import make_endpoints
+from berth_host.app.host import Host, HostOptions
+from berth_host.app.process.errors import HostFailedError, LeadershipLostError, ProcessError
+from berth_host.app.process.restart import needs_restart
+from berth_host.app.process.signals import Signals
+from berth_host.app.registry import PluginLoadError
+from berth_host.app.reload import reload
+from berth_host.cluster.kube.access import check_lists, contact, forbidden, refusal, rights
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.cluster import KubeCluster
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector
+from berth_host.cluster.kube.lease_client import KubeLeases
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError
+from berth_host.config.rendering import completed_document
+from berth_host.endpoints.options import ServingOptions
+from berth_host.errors.cluster import ForbiddenError, UnauthorizedError
+from berth_host.log import get_logger
+from berth_host.metrics import families
+
+log = get_logger()
+
+DRAIN_S: Final = 20.0
+"""What is under way may take so long when the process is told to end. A pod has 30 s by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What a process is started with. `load` reads the configuration again, at HUP; it raises
+    ConfigurationError and PluginLoadError. `master`: a URL that beats the kubeconfig's;
+    `default_kubeconfig`: a path for the case that nothing else says where the cluster is.
+    """
+
+    configuration: LoadedConfiguration
+    load: Callable[[], LoadedConfiguration]
+    master: str = ""
+    default_kubeconfig: str = ""
+    user_agent: str = "berth"
+    serving: ServingOptions = field(default_factory=ServingOptions)
+    authentication_kubeconfig: str = ""
+    authorization_kubeconfig: str = ""
+    flags: tuple[tuple[str, str], ...] = ()
+    options: HostOptions = field(default_factory=HostOptions)
+
+
+class _StoppingError(Exception):
+    """Told to end; no error, but nothing goes on either."""
+
+
+class SchedulerProcess:
+    """`run` once. Attributes that the endpoints read: configuration, host, elector (None: no election),
+    is_connected, is_leading, is_stopping.
+    """
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._settings = settings
+        self.configuration = settings.configuration
+        self.identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.signals = Signals()
+        self.host: Host | None = None
+        self.elector: LeaderElector | None = None
+        self.is_connected = False
+        self.is_leading = False
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process has been told to end."""
+        return self.signals.stopping.is_set()
+
+    async def run(self) -> None:
+        """Schedule until told to end.
+
+        Raises ProcessError, AccessError, ClientConfigError, EndpointError, PluginLoadError and
+        DuplicatePluginError: exit code 1 each, with their text.
+        """
+        with self.signals.heard():
+            async with AsyncExitStack() as closing:
+                client = await self._opened(closing)
+                try:
+                    await self._started(client)
+                except _StoppingError:
+                    await self._leave()
+                except LeadershipLostError:
+                    await self._host.abandon()
+                    raise
+                except BaseException:
+                    await self._leave_at_once()
+                    raise
+
+    # --- start ---------------------------------------------------------------------------------
+
+    async def _opened(self, closing: AsyncExitStack) -> KubeClient:
+        """Make all parts; connections are opened, and closed at the end in reverse order."""
+        log.info(
+            "configuration.loaded",
+            configuration=completed_document(self.configuration),
+            berth=self.configuration.berth.to_json(),
+        )
+        options = self._settings.options
+        client = await KubeClient.open(self._connection(), options.metrics.rest_client)
+        closing.push_async_callback(client.close)
+        cluster = KubeCluster(client, options.clock)
+        self.host = Host(self.configuration, cluster, options)
+        if self.configuration.scheduler.leader_election.leader_elect:
+            await self._prepare_election(closing)
+        endpoints = make_endpoints(self, client, self._settings)
+        closing.push_async_callback(endpoints.stop)
+        await endpoints.start()
+        return client
+
+    async def _prepare_election(self, closing: AsyncExitStack) -> None:
+        settings = self.configuration.scheduler.leader_election
+        clock, metrics = self._settings.options.clock, self._settings.options.metrics
+        # A client of its own: renewing must not wait for a turn behind bindings.
+        client = await KubeClient.open(self._connection(), metrics.rest_client)
+        leases = KubeLeases(client, settings, self.configuration.profiles[0].scheduler_name, clock)
+        closing.push_async_callback(leases.close)
+        slow_paths = itertools.count(1)
+        name = (settings.resource_name,)
+
+        def read_again() -> None:
+            count = next(slow_paths)
+            metrics.read(families.SLOW_PATH, lambda: [(name, count)])
+
+        options = ElectorOptions(clock=clock, on_leading=self._set_leading, on_slow_path=read_again)
+        try:
+            self.elector = LeaderElector(leases, self.identity, settings, options)
+        except ValueError as err:
+            raise ProcessError(f"leaderElection: {err}") from err
+
+    def _connection(self) -> Connection:
+        given, master = self.configuration.scheduler.client_connection, self._settings.master
+        return Connection(
+            kubeconfig=given.kubeconfig or ("" if master else self._settings.default_kubeconfig),
+            master=master,
+            qps=given.qps,
+            burst=given.burst,
+            user_agent=self._settings.user_agent,
+            accept_content_types=given.accept_content_types,
+            content_type=given.content_type,
+        )
+
+    async def _started(self, client: KubeClient) -> None:
+        """Connect, lead, go on for ever. Raises _StoppingError when told to end."""
+        is_delayed = self.configuration.scheduler.delay_cache_until_active and self.elector is not None
+        await self._unless_ended(self._met(client))
+        if not is_delayed:
+            await self._unless_ended(self._connected())
+        if self.elector is not None:
+            await self._unless_ended(self._acquired(client, self.elector))
+        if is_delayed:
+            await self._unless_ended(self._connected())
+        self._set_leading(True)
+        await self._unless_ended(self._host.lead(), may_reload=False)
+        await self._unless_ended(asyncio.Event().wait())
+
+    async def _met(self, client: KubeClient) -> None:
+        version = await contact(client, self._settings.options.clock)
+        log.info("cluster.contacted", host=client.host, version=version)
+        needed = self._host.needed_resources
+        await check_lists(client, needed, list(rights(needed, self._lease_ref())))
+
+    async def _connected(self) -> None:
+        await self._host.connect()
+        self.is_connected = True
+
+    async def _acquired(self, client: KubeClient, elector: LeaderElector) -> None:
+        try:
+            await elector.acquire()
+        except ForbiddenError as err:
+            wanted = list(rights(self._host.needed_resources, self._lease_ref()))
+            raise await forbidden(client, err, wanted) from err
+        except UnauthorizedError as err:
+            raise refusal(err, client.host) from err
+        self._renewing = asyncio.ensure_future(elector.renew())
+
+    def _lease_ref(self) -> tuple[str, str] | None:
+        settings = self.configuration.scheduler.leader_election
+        return (settings.resource_namespace, settings.resource_name) if settings.leader_elect else None
+
+    @property
+    def _host(self) -> Host:
+        assert self.host is not None
+        return self.host
+
+    def _set_leading(self, leads: bool) -> None:
+        self.is_leading = leads
+
+    # --- while it runs ---------------------------------------------------------------------------
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, object], *, may_reload: bool = True) -> None:
+        """Do `work`, unless the process is to end before; act on HUP meanwhile, once connected.
+
+        Raises what `work` raises, _StoppingError, LeadershipLostError and HostFailedError.
+        """
+        working = asyncio.ensure_future(work)
+        try:
+            while not await self._waited(working, may_reload=may_reload):
+                await self._reload()
+        finally:
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
+        working.result()
+
+    async def _waited(self, working: asyncio.Future[object], *, may_reload: bool) -> bool:
+        """Wait for the work, or for what ends it; False: for a HUP, which is to be acted on now."""
+        stopping = asyncio.ensure_future(self.signals.stopping.wait())
+        failing = asyncio.ensure_future(self._host.wait_failed())
+        reloading = asyncio.ensure_future(self.signals.reloading.wait())
+        waiting: set[asyncio.Future[Any]] = {working, stopping, failing}
+        if may_reload and self.is_connected:
+            waiting.add(reloading)
+        if self._renewing is not None:
+            waiting.add(self._renewing)
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (stopping, failing, reloading):
+                task.cancel()
+        if failing in done:
+            raise _host_failed(failing.result())
+        if self._renewing in done:
+            raise self._leadership_lost()
+        if stopping in done:
+            raise _StoppingError
+        return working in done
+
+    async def _reload(self) -> None:
+        """Take a new configuration over; one that cannot be used changes nothing, and says why."""
+        self.signals.reloading.clear()
+        try:
+            configuration = self._settings.load()
+        except (ConfigurationError, PluginLoadError) as err:
+            log.error("configuration.refused", error=str(err))
+            return
+        fixed = needs_restart(self.configuration, configuration)
+        if fixed:
+            reason = f"{', '.join(fixed)} cannot change while berth runs: restart it"
+            log.error("configuration.refused", error=reason)
+            return
+        try:
+            self.host = await reload(self._host, configuration)
+        except Exception as err:
+            log.error("configuration.refused", error=str(err) or type(err).__name__, exc_info=True)
+            return
+        self.configuration = configuration
+        log.info(
+            "configuration.loaded",
+            configuration=completed_document(configuration),
+            berth=configuration.berth.to_json(),
+        )
+
+    # --- end -------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        """End what is under way, then give the Lease up. Raises LeadershipLostError when it goes first."""
+        if self.is_leading and await self._lost_while(self._host.drain(DRAIN_S)):
+            await self._host.abandon()
+            raise self._leadership_lost()
+        await self._host.stop()
+        await self._give_up_lease()
+        log.info("process.stopped")
+
+    async def _lost_while(self, work: Awaitable[object]) -> bool:
+        """Whether the Lease was lost before the work was done, which is then cancelled."""
+        working = asyncio.ensure_future(work)
+        if self._renewing is not None:
+            await asyncio.wait({working, self._renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._renewing.done():
+                self._host.cluster.cut()
+                working.cancel()
+                await asyncio.wait({working})
+                return True
+        await working
+        return False
+
+    async def _leave_at_once(self) -> None:
+        """Post nothing any more, but let others lead soon."""
+        await self._host.abandon()
+        await self._give_up_lease()
+
+    async def _give_up_lease(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+        if self.elector is not None:
+            await self.elector.release()
+
+    def _leadership_lost(self) -> LeadershipLostError:
+        settings = self.configuration.scheduler.leader_election
+        holder = self.elector.holder if self.elector is not None else ""
+        lease = f"{settings.resource_namespace}/{settings.resource_name}"
+        if holder not in ("", self.identity):
+            return LeadershipLostError(f"leaderelection lost: {holder} holds the Lease {lease}")
+        return LeadershipLostError(
+            f"leaderelection lost: the Lease {lease} could not be renewed for {settings.renew_deadline_s:g} s"
+        )
+
+
+def _host_failed(error: BaseException) -> HostFailedError:
+    failure = HostFailedError(f"the host broke and cannot go on: {error}; please report it with the log")
+    failure.__cause__ = error
+    return failure

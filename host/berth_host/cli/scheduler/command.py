@@ -1,0 +1,112 @@
+"""`berth scheduler`: schedule a real cluster. Its flags are kube-scheduler's; so are its exit codes.
+
+Exit codes: 0 told to end, or asked for nothing but --help, --version or --write-config-to; 1 everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from berth_host import log
+from berth_host.app import event_loop
+from berth_host.app.process.process import SchedulerProcess
+from berth_host.app.registry import DuplicatePluginError, PluginLoadError
+from berth_host.cli.options import own_plugins
+from berth_host.cli.rendering.configuration import completed_text
+from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing
+from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags, parse
+from berth_host.cli.scheduler.settings import logging_of, settings, shown
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError
+from berth_host.errors import HostError
+
+FAILED: Final = 1
+_MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", Standing.WITHOUT_EFFECT: ""}
+
+
+class _GoCommand(click.Command):
+    """Shows its flags as click does, and reads them as kube-scheduler does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            flags = parse(args)
+        except FlagError as err:
+            _fail(f"{err}; see berth scheduler --help")
+        if flags.wants_help:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        ctx.params = {"flags": flags}
+        return []
+
+
+def _option(flag: Flag) -> click.Option:
+    names = [f"--{flag.name}"] if len(flag.name) > 1 else []
+    if flag.shorthand:
+        names = [f"-{flag.shorthand}", *(names or [f"--{flag.name}"])]
+    default = shown(flag, flag.default)
+    return click.Option(
+        names,
+        metavar=flag.kind.metavar,
+        help=f"{_MARKS[flag.standing]}{flag.help}",
+        default=default,
+        # An empty default says nothing.
+        show_default=default not in ("", "false", "[]"),
+    )
+
+
+@click.command("scheduler", cls=_GoCommand, params=[_option(flag) for flag in FLAGS.values()])
+def scheduler(flags: ParsedFlags) -> None:
+    """Schedule a cluster, with the command line of kube-scheduler.
+
+    TERM ends what is under way and gives the Lease up; a second TERM ends at once. HUP takes a changed
+    configuration over.
+    """
+    if flags.is_on("version"):
+        click.echo(f"berth {version('berth-host')}")
+        return
+    with _reported():
+        level, form = logging_of(flags)
+        log.configure(level, form)
+        for warning in flags.warnings():
+            click.echo(f"warning: {warning}", err=True)
+        plugins = own_plugins()
+        configuration = loaded(flags, plugins)
+        for warning in configuration.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        if flags.text("write-config-to"):
+            _write(flags.text("write-config-to"), configuration)
+            return
+        event_loop.run(_run(flags, configuration, plugins))
+
+
+async def _run(flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]) -> None:
+    await SchedulerProcess(settings(flags, configuration, plugins)).run()
+
+
+def _write(path: str, configuration: LoadedConfiguration) -> None:
+    try:
+        Path(path).write_text(completed_text(configuration), encoding="utf-8")
+    except OSError as err:
+        _fail(f"--write-config-to {path}: {err.strerror}: name a file that can be written")
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except (HostError, ConfigurationError, PluginLoadError, DuplicatePluginError, FlagError) as err:
+        _fail(str(err))
+
+
+def _fail(text: str) -> NoReturn:
+    """Say what is wrong, and end as kube-scheduler does."""
+    click.echo(f"berth: {text}", err=True)
+    sys.exit(FAILED)

@@ -1,0 +1,116 @@
+"""Flags and a configuration -> what the process is started with. Called by `command`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from berth_host import log
+from berth_host.app.host import HostOptions
+from berth_host.app.process.process import ProcessSettings
+from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.flag_kinds import DURATION, Value
+from berth_host.cli.scheduler.flags import FLAGS, Flag
+from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.decoding.duration import format_duration
+from berth_host.endpoints.options import ServingOptions
+from berth_host.model.user import ClientTrust
+
+_FORMATS: Final = ("text", "json")
+_MAX_PORT: Final = 65535
+_NS_PER_S: Final = 1_000_000_000
+VERBOSE: Final = 2
+"""From this -v on every attempt is logged, as kube-scheduler does."""
+
+
+def logging_of(flags: ParsedFlags) -> tuple[str, str]:
+    """Level and form for `log.configure`. Raises FlagError."""
+    form = flags.text("logging-format")
+    if form not in _FORMATS:
+        raise FlagError(f"--logging-format {form!r}: want text or json")
+    return (log.EVERY_ATTEMPT if flags.integer("v") >= VERBOSE else "INFO"), form
+
+
+def settings(
+    flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]
+) -> ProcessSettings:
+    """Everything but the host's own parts. Raises FlagError."""
+    return ProcessSettings(
+        configuration=configuration,
+        load=lambda: loaded(flags, plugins),
+        master=flags.text("master"),
+        default_kubeconfig=os.environ.get("KUBECONFIG", ""),
+        user_agent=f"berth-scheduler/v{version('berth-host')}",
+        serving=_serving(flags, configuration),
+        authentication_kubeconfig=flags.text("authentication-kubeconfig"),
+        authorization_kubeconfig=flags.text("authorization-kubeconfig"),
+        flags=tuple((name, shown(flag, flags.value(name))) for name, flag in sorted(FLAGS.items())),
+        options=HostOptions(
+            plugins=plugins, max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration")
+        ),
+    )
+
+
+def shown(flag: Flag, value: Value) -> str:
+    """A flag's value as Go writes it."""
+    match value:
+        case bool(is_on):
+            return str(is_on).lower()
+        case float(number) if flag.kind is DURATION:
+            return format_duration(round(number * _NS_PER_S))
+        case float(number):
+            return f"{number:g}"
+        case tuple(texts):
+            return f"[{','.join(texts)}]"
+        case _:
+            return str(value)
+
+
+def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingOptions:
+    port = flags.integer("secure-port")
+    if not 0 <= port <= _MAX_PORT:
+        raise FlagError(f"--secure-port {port}: must be between 0 and 65535; 0 turns the endpoints off")
+    return ServingOptions(
+        bind_address=flags.text("bind-address"),
+        port=port,
+        cert_file=_path(flags, "tls-cert-file"),
+        key_file=_path(flags, "tls-private-key-file"),
+        cert_dir=_path(flags, "cert-dir"),
+        min_tls=flags.text("tls-min-version"),
+        ciphers=flags.texts("tls-cipher-suites"),
+        always_allowed=flags.texts("authorization-always-allow-paths"),
+        token_ttl_s=flags.number("authentication-token-webhook-cache-ttl"),
+        allowed_ttl_s=flags.number("authorization-webhook-cache-authorized-ttl"),
+        denied_ttl_s=flags.number("authorization-webhook-cache-unauthorized-ttl"),
+        trust=ClientTrust(
+            client_ca=_content(flags, "client-ca-file"),
+            proxy_ca=_content(flags, "requestheader-client-ca-file"),
+            proxy_names=flags.texts("requestheader-allowed-names"),
+            user_headers=flags.texts("requestheader-username-headers"),
+            uid_headers=flags.texts("requestheader-uid-headers"),
+            group_headers=flags.texts("requestheader-group-headers"),
+            extra_prefixes=flags.texts("requestheader-extra-headers-prefix"),
+        ),
+        skip_lookup=flags.is_on("authentication-skip-lookup"),
+        tolerate_lookup_failure=flags.is_on("authentication-tolerate-lookup-failure"),
+        profiling=configuration.scheduler.enable_profiling,
+    )
+
+
+def _path(flags: ParsedFlags, name: str) -> Path | None:
+    text = flags.text(name)
+    return Path(text) if text else None
+
+
+def _content(flags: ParsedFlags, name: str) -> str:
+    path = flags.text(name)
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise FlagError(f"--{name} {path}: cannot be read: {err}") from None

@@ -1,0 +1,151 @@
+"""Whether the API server can be worked with: it answers, it knows us, and we may do what we must.
+
+Asked by `app/process`, which ends with the answer: what is wrong here, nobody mends by waiting. That nobody
+answers is different: an API server may start after its scheduler, so that is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import ClientConnectorCertificateError, ClientConnectorSSLError
+
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.resources import Resources
+from berth_host.errors import HostError
+from berth_host.errors.cluster import ClusterError, ForbiddenError, UnauthorizedError, UnavailableError
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, sleep
+
+log = get_logger()
+
+FIRST_PAUSE_S: Final = 0.5
+LAST_PAUSE_S: Final = 8.0
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class AccessError(HostError):
+    """The API server will not let us work. The text is one line that ends in the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What RBAC may grant. `resource`: a plural, perhaps with `/subresource` after it."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def place(self) -> str:
+        """What it is a right to: `leases.coordination.k8s.io in namespace kube-system`."""
+        of_group = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{of_group} in namespace {self.namespace}" if self.namespace else of_group
+
+
+def rights(resources: Collection[str], lease: tuple[str, str] | None = None) -> Iterator[Right]:
+    """What a scheduler needs that watches `resources`; `lease`: namespace and name, where it holds one."""
+    for group, _, plural in sorted(resource.rpartition("/") for resource in resources):
+        for verb in ("list", "watch"):
+            yield Right(verb, group, plural)
+    yield Right("create", "", "pods/binding")
+    yield Right("patch", "", "pods/status")
+    yield Right("delete", "", "pods")
+    yield Right("create", "events.k8s.io", "events")
+    yield Right("patch", "events.k8s.io", "events")
+    if lease is not None:
+        namespace, name = lease
+        yield Right("create", "coordination.k8s.io", "leases", namespace)
+        for verb in ("get", "update"):
+            yield Right(verb, "coordination.k8s.io", "leases", namespace, name)
+
+
+async def contact(client: KubeClient, clock: Clock) -> str:
+    """The API server's version, as soon as it answers. Raises AccessError: waiting would not help."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            answer = await client.request("GET", "/version", resource="version", limited=False)
+        except UnavailableError as err:
+            if isinstance(err.__cause__, ClientConnectorCertificateError | ClientConnectorSSLError):
+                raise AccessError(err.text) from err
+            log.warning("cluster.unreachable", error=err.text, again_in_s=pause_s)
+            await sleep(clock, pause_s)
+            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+        except ForbiddenError:
+            return ""  # It knows us; what we may do, the lists will show.
+        except ClusterError as err:
+            raise refusal(err, client.host) from err
+        else:
+            return str(answer.get("gitVersion") or "")
+
+
+async def check_lists(client: KubeClient, resources: Collection[str], wanted: Sequence[Right]) -> None:
+    """See that all of `resources` may be listed. Raises AccessError, which names all that is missing of
+    `wanted`; whatever else goes wrong here, the watches say and ride out.
+    """
+    known = Resources(client)
+    answers = await asyncio.gather(
+        *(_listed(client, known, name) for name in resources), return_exceptions=True
+    )
+    for answer in answers:
+        if isinstance(answer, UnauthorizedError):
+            raise refusal(answer, client.host) from answer
+    for answer in answers:
+        if isinstance(answer, ForbiddenError):
+            raise await forbidden(client, answer, wanted) from answer
+
+
+async def _listed(client: KubeClient, known: Resources, name: str) -> None:
+    resource = await known.resolve(name)
+    await client.request("GET", resource.path(), query={"limit": "1"}, resource=name, limited=False)
+
+
+def refusal(err: ClusterError, host: str) -> AccessError:
+    """One answer that no waiting changes, with its cure."""
+    if isinstance(err, UnauthorizedError):
+        return AccessError(
+            f"{host} does not accept the credentials ({err}): they are wrong or expired; "
+            "renew the token or the client certificate of the kubeconfig"
+        )
+    return AccessError(f"{host}: {err}; is this the address of an API server?")
+
+
+async def forbidden(client: KubeClient, err: ForbiddenError, wanted: Sequence[Right]) -> AccessError:
+    """What to say when `err` was the answer: all that is missing of `wanted`, not only the first."""
+    reviews = await asyncio.gather(*(_is_granted(client, right) for right in wanted))
+    missing: dict[str, list[str]] = {}
+    for right, granted in zip(wanted, reviews, strict=True):
+        if not granted:
+            missing.setdefault(right.place, []).append(right.verb)
+    texts = [f"{', '.join(verbs)} {place}" for place, verbs in missing.items()]
+    what = f"missing RBAC rights: {'; '.join(texts)} ({err})" if texts else f"missing RBAC rights: {err}"
+    return AccessError(f"{what}; grant them with a ClusterRole and a binding, such as system:kube-scheduler")
+
+
+async def _is_granted(client: KubeClient, right: Right) -> bool:
+    """Whether RBAC grants it; True where nobody says, so that only what is known is told."""
+    plural, _, subresource = right.resource.partition("/")
+    attributes: Mapping[str, Any] = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": plural,
+        "subresource": subresource,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
+    review = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    try:
+        answer = await client.request("POST", _REVIEWS, body=review, limited=False)
+    except ClusterError:
+        return True
+    return bool((answer.get("status") or {}).get("allowed"))

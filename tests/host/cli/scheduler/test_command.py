@@ -1,0 +1,151 @@
+"""`berth scheduler` as far as it comes without a cluster: what it writes, refuses and says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from berth_host import __main__ as entry
+from berth_host.cli.main import berth
+from berth_host.cli.scheduler.flags import FLAGS
+from berth_host.cli.scheduler.parsing import parse
+from berth_host.cli.scheduler.settings import logging_of, settings
+from berth_host.config.loading import default_configuration
+from click.testing import CliRunner, Result
+
+TESTDATA = Path(__file__).parent / "testdata"
+KUBECONFIG = "/etc/kubernetes/scheduler.conf"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(berth, ["scheduler", *arguments])
+
+
+def test_the_written_configuration_is_kube_schedulers(tmp_path: Path) -> None:
+    """Recorded from kube-scheduler 1.36.2 with the same flags."""
+    path = tmp_path / "written.yaml"
+    result = run(f"--kubeconfig={KUBECONFIG}", "--secure-port=0", f"--write-config-to={path}")
+
+    assert result.exit_code == 0, result.output
+    recorded = yaml.safe_load((TESTDATA / "completed.yaml").read_text())
+    assert yaml.safe_load(path.read_text()) == recorded
+
+
+def test_what_was_written_can_be_read_again_and_means_the_same(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    given = tmp_path / "given.yaml"
+    given.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "leaderElection: {leaseDuration: 20s}\n"
+        "profiles: [{schedulerName: a, percentageOfNodesToScore: 50},"
+        " {schedulerName: b, plugins: {score: {disabled: [{name: '*'}]}}}]\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 2s\n"
+    )
+    assert run(f"--config={given}", f"--write-config-to={first}").exit_code == 0
+    assert run(f"--config={first}", f"--write-config-to={second}").exit_code == 0
+
+    assert first.read_text() == second.read_text()
+    scheduler, own = yaml.safe_load_all(first.read_text())
+    assert scheduler["leaderElection"]["leaseDuration"] == "20s"
+    assert scheduler["profiles"][0]["percentageOfNodesToScore"] == 50
+    assert own["cycleBudget"] == "2s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--leader-elected"], "unknown flag: --leader-elected (did you mean --leader-elect?)"),
+        (["--logging-format=xml"], "--logging-format 'xml': want text or json"),
+        (["--config=/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
+        (["--feature-gates=Nonsense=true"], "unrecognized feature gate: Nonsense"),
+        (["--secure-port=99999"], "--secure-port 99999: must be between 0 and 65535"),
+        (["--client-ca-file=/nonexistent"], "--client-ca-file /nonexistent: cannot be read"),
+        (["--kubeconfig=/nonexistent"], "/nonexistent"),
+        (["--write-config-to=/nonexistent/a"], "--write-config-to /nonexistent/a: No such file or directory"),
+        (["stray"], "berth scheduler takes no arguments, only flags: 'stray'"),
+    ],
+)
+def test_bad_input_is_one_line_and_kube_schedulers_exit_code(arguments: list[str], text: str) -> None:
+    result = run("--secure-port=0", *arguments)
+
+    assert result.exit_code == 1
+    told = [line for line in result.stderr.splitlines() if line.startswith("berth: ")]
+    assert len(told) == 1
+    assert text in told[0]
+    assert "Traceback" not in result.output
+
+
+def test_extenders_are_refused_and_not_ignored(tmp_path: Path) -> None:
+    given = tmp_path / "given.yaml"
+    given.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}]\n"
+    )
+    result = run(f"--config={given}")
+    assert result.exit_code == 1
+    assert "extenders" in result.stderr
+
+
+def test_version_and_help_do_nothing_else() -> None:
+    assert run("--version").stdout.startswith("berth ")
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for name in FLAGS:
+        assert name in shown.stdout
+
+
+def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
+    result = run("--kube-api-qps=9", "--vmodule=a=1", f"--write-config-to={tmp_path / 'w'}")
+    assert "warning: --kube-api-qps is deprecated" in result.stderr
+    assert "warning: --vmodule has no effect in berth" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", ("INFO", "text")),
+        ("-v=1", ("INFO", "text")),
+        ("-v=2", ("DEBUG", "text")),
+        ("--logging-format=json --v=4", ("DEBUG", "json")),
+    ],
+)
+def test_attempts_are_logged_from_v_2_on(line: str, expected: tuple[str, str]) -> None:
+    assert logging_of(parse(line.split())) == expected
+
+
+def test_flags_reach_the_process(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("PEM")
+    line = (
+        "--master=https://m:6443 --bind-address=127.0.0.1 --secure-port=0"
+        " --tls-cert-file=/c --tls-private-key-file=/k"
+        f" --client-ca-file={authority} --authorization-always-allow-paths=/metrics"
+        " --authentication-kubeconfig=/a --authorization-kubeconfig=/z"
+        " --pod-max-in-unschedulable-pods-duration=1m"
+    )
+    made = settings(parse(line.split()), default_configuration(), {})
+    serving = made.serving
+    assert (made.master, made.authentication_kubeconfig, made.authorization_kubeconfig) == (
+        "https://m:6443",
+        "/a",
+        "/z",
+    )
+    assert (serving.bind_address, serving.port, serving.always_allowed) == ("127.0.0.1", 0, ("/metrics",))
+    assert (serving.cert_file, serving.key_file) == (Path("/c"), Path("/k"))
+    assert serving.trust.client_ca == "PEM"
+    assert made.options.max_in_pool_s == 60.0
+    assert dict(made.flags)["pod-max-in-unschedulable-pods-duration"] == "1m0s"
+    assert dict(made.flags)["leader-elect"] == "true"
+
+
+def test_the_alias_takes_the_same_flags(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["berth-scheduler", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        entry.scheduler()
+    assert not caught.value.code
+    assert capsys.readouterr().out.startswith("berth ")
