@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -270,7 +271,8 @@ class KubeApi:
                     await response.write(event)
             try:
                 async with asyncio.timeout(self.bookmark_s), self._changed:
-                    await self._changed.wait_for(lambda: len(history) > position)
+                    while len(history) == position:
+                        await self._changed.wait()
             except TimeoutError:
                 bookmark = {"kind": PLURALS[plural][1], "metadata": {"resourceVersion": str(self.version)}}
                 if len(history) == position:
@@ -279,17 +281,17 @@ class KubeApi:
 
 
 @asynccontextmanager
-async def kube_api() -> AsyncIterator[KubeApi]:
-    """A server on a free loopback port; `url` says where."""
+async def kube_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[KubeApi]:
+    """A server on a free loopback port; `url` says where. `tls`: its certificate."""
     api = KubeApi()
     app = web.Application(client_max_size=2**24)
     app.router.add_route("*", "/{path:.*}", api.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     host, port = runner.addresses[0][:2]
-    api.url = f"http://{host}:{port}"
+    api.url = f"{'https' if tls else 'http'}://{host}:{port}"
     try:
         yield api
     finally:

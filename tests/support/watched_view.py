@@ -1,4 +1,4 @@
-"""A handler of watch events that believes nothing: it keeps its own view and fails on what must not happen."""
+"""A handler of watch events that believes nothing: its own view, and a list of what must not have happened."""
 
 from __future__ import annotations
 

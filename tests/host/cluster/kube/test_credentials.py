@@ -1,0 +1,380 @@
+"""Kubeconfigs of all kinds against a server with TLS, and one clear line for each that is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.cluster.kube import credentials as credentials_module
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.connection import Connection
+from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
+from kubernetes.aio.config import incluster_config
+from support.certificates import Authority, Pair
+from support.kube_api import Answer, KubeApi, kube_api
+
+EXEC_VERSION = "client.authentication.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+def server_tls(folder: Path, pair: Pair, client_authority: Authority | None = None) -> ssl.SSLContext:
+    path = folder / "server.pem"
+    path.write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    if client_authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=client_authority.pem.decode())
+    return context
+
+
+@pytest.fixture
+async def api(authority: Authority, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    async with kube_api(server_tls(tmp_path, authority.issue("server"))) as running:
+        await running.put("nodes", "n1")
+        yield running
+
+
+def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any], name: str = "kc") -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def data(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+@asynccontextmanager
+async def opened(path: str, **more: Any) -> AsyncIterator[KubeClient]:
+    client = await KubeClient.open(Connection(kubeconfig=path, **more))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def read(client: KubeClient) -> None:
+    assert (await client.request("GET", "/api/v1/nodes/n1"))["kind"] == "Node"
+
+
+# --- good ones -------------------------------------------------------------------------------------
+
+
+async def test_token_and_authority_as_data(api: KubeApi, authority: Authority, tmp_path: Path) -> None:
+    cluster = {"server": api.url + "/", "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, {"token": "t0"})) as client:
+        await read(client)
+        assert client.host == api.url
+    assert api.requests[-1].authorization == "Bearer t0"
+
+
+async def test_authority_as_a_file_beside_the_kubeconfig_and_a_password(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    cluster = {"server": api.url, "certificate-authority": "ca.crt"}
+    async with opened(kubeconfig(tmp_path, cluster, {"username": "u", "password": "p"})) as client:
+        await read(client)
+    assert api.requests[-1].authorization == f"Basic {base64.b64encode(b'u:p').decode()}"
+
+
+async def test_server_that_nobody_vouches_for_is_taken_when_asked_to(api: KubeApi, tmp_path: Path) -> None:
+    cluster = {"server": api.url, "insecure-skip-tls-verify": True}
+    async with opened(kubeconfig(tmp_path, cluster, {"token": "t"})) as client:
+        await read(client)
+
+
+async def test_name_that_the_certificate_is_for_may_be_said(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.issue("server", dns="kubernetes.example")
+    cluster = {"certificate-authority-data": data(authority.pem), "tls-server-name": "kubernetes.example"}
+    async with kube_api(server_tls(tmp_path, pair)) as running:
+        await running.put("nodes", "n1")
+        async with opened(kubeconfig(tmp_path, {**cluster, "server": running.url}, {})) as client:
+            await read(client)
+
+
+async def test_master_beats_the_files_server(api: KubeApi, authority: Authority, tmp_path: Path) -> None:
+    cluster = {"server": "https://127.0.0.1:9", "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, {"token": "t"}), master=api.url) as client:
+        await read(client)
+
+
+@pytest.mark.parametrize("as_files", [False, True], ids=["data", "files"])
+async def test_client_certificate(authority: Authority, tmp_path: Path, as_files: bool) -> None:
+    pair = authority.issue("somebody")
+    user: dict[str, str]
+    if as_files:
+        (tmp_path / "c.crt").write_bytes(pair.certificate)
+        (tmp_path / "c.key").write_bytes(pair.key)
+        user = {"client-certificate": "c.crt", "client-key": "c.key"}
+    else:
+        user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}
+    tls = server_tls(tmp_path, authority.issue("server"), client_authority=authority)
+    async with kube_api(tls) as running:
+        await running.put("nodes", "n1")
+        cluster = {"server": running.url, "certificate-authority-data": data(authority.pem)}
+        async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+            await read(client)
+
+
+async def test_token_file_is_read_again_when_it_is_time_and_when_the_token_is_refused(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, {"tokenFile": "token", "token": "stale"})) as client:
+        await read(client)
+        token.write_text("second\n")
+        await read(client)
+        assert [request.authorization for request in api.requests] == ["Bearer first"] * 2
+        client._credentials.due_s = 0.0
+        await read(client)
+        assert api.requests[-1].authorization == "Bearer second"
+        token.write_text("third")
+        api.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
+        await read(client)
+        assert [request.authorization for request in api.requests[-2:]] == ["Bearer second", "Bearer third"]
+
+
+async def test_token_that_stays_refused_is_an_error_in_the_servers_words(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, {"token": "expired"})) as client:
+        api.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
+        with pytest.raises(UnauthorizedError, match="Unauthorized"):
+            await client.request("GET", "/api/v1/nodes/n1")
+    assert len(api.requests) == 1
+
+
+# --- exec plugins ----------------------------------------------------------------------------------
+
+
+def plugin(folder: Path, status: dict[str, Any] | None, exit_code: int = 0) -> dict[str, Any]:
+    """A plugin that answers `status` with the count of its runs in place of N."""
+    script = folder / "plugin.py"
+    answer = json.dumps({"apiVersion": EXEC_VERSION, "kind": "ExecCredential", "status": status})
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, sys\n"
+        f"runs = pathlib.Path({str(folder / 'runs')!r})\n"
+        "count = len(runs.read_text()) + 1 if runs.exists() else 1\n"
+        "runs.write_text('x' * count)\n"
+        f"print({answer!r}.replace('tokenN', f'token{{count}}'))\n"
+        f"print('no login', file=sys.stderr)\n"
+        f"sys.exit({exit_code})\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": EXEC_VERSION, "command": "./plugin.py", "interactiveMode": "Never"}}
+
+
+async def test_exec_plugin_runs_once_and_again_when_its_token_is_refused_or_old(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    user = plugin(tmp_path, {"token": "tokenN", "expirationTimestamp": "2100-01-01T00:00:00Z"})
+    async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+        await read(client)
+        await read(client)
+        assert api.requests[-1].authorization == "Bearer token1"
+        api.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
+        await read(client)
+        assert api.requests[-1].authorization == "Bearer token2"
+        client._credentials.due_s = 0.0
+        await read(client)
+        assert api.requests[-1].authorization == "Bearer token3"
+
+
+async def test_exec_plugin_may_give_a_certificate(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.issue("somebody")
+    given = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+    tls = server_tls(tmp_path, authority.issue("server"), client_authority=authority)
+    async with kube_api(tls) as running:
+        await running.put("nodes", "n1")
+        cluster = {"server": running.url, "certificate-authority-data": data(authority.pem)}
+        async with opened(kubeconfig(tmp_path, cluster, plugin(tmp_path, given))) as client:
+            await read(client)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "problem"),
+    [
+        pytest.param({"token": "x"}, 3, "no login", id="fails"),
+        pytest.param({}, 0, "neither token nor client certificate", id="says nothing"),
+        pytest.param(
+            {"clientCertificateData": "x", "clientKeyData": "y"}, 0, "cannot be used", id="no certificate"
+        ),
+    ],
+)
+async def test_exec_plugin_that_gives_nothing_is_named(
+    tmp_path: Path, status: dict[str, Any], exit_code: int, problem: str
+) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status, exit_code))
+    with pytest.raises(ClientConfigError, match=problem):
+        await KubeClient.open(Connection(kubeconfig=path))
+
+
+async def test_exec_plugin_that_fails_later_leaves_the_last_word_to_the_server(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    async with opened(kubeconfig(tmp_path, cluster, plugin(tmp_path, {"token": "tokenN"}))) as client:
+        plugin(tmp_path, None, exit_code=1)
+        client._credentials.due_s = 0.0
+        await read(client)
+    assert api.requests[-1].authorization == "Bearer token1"
+
+
+# --- in a pod --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def service_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authority: Authority, api: KubeApi
+) -> Path:
+    token = tmp_path / "token"
+    token.write_text("sa-token\n")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    host, port = api.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    return token
+
+
+async def test_service_account_of_a_pod(api: KubeApi, service_account: Path) -> None:
+    async with opened("") as client:
+        await read(client)
+        service_account.write_text("newer")
+        client._credentials.due_s = 0.0
+        await read(client)
+    assert [request.authorization for request in api.requests] == ["Bearer sa-token", "Bearer newer"]
+
+
+async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ClientConfigError, match=r"neither --kubeconfig nor .* set one of them"):
+        await KubeClient.open(Connection())
+
+
+# --- bad ones --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param("a: [", "is not YAML", id="no YAML"),
+        pytest.param("just text", "is not a kubeconfig", id="no mapping"),
+        pytest.param("kind: Pod", "is not a kubeconfig", id="another kind"),
+        pytest.param("clusters: {}\ncontexts: 3", "contexts is not a list", id="no list"),
+        pytest.param("contexts: []", "current-context is not set", id="no context"),
+        pytest.param("current-context: a\ncontexts: []", "there is no context 'a'", id="unknown context"),
+        pytest.param(
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
+            "there is no cluster 'c'",
+            id="unknown cluster",
+        ),
+        pytest.param(
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://h:1'}}]",
+            "there is no user 'u'",
+            id="unknown user",
+        ),
+        pytest.param(
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c}]",
+            "has no server",
+            id="no server",
+        ),
+    ],
+)
+async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
+    tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "kc"
+    path.write_text(content)
+    with pytest.raises(ClientConfigError) as caught:
+        await KubeClient.open(Connection(kubeconfig=str(path)))
+    text = str(caught.value)
+    assert problem in text
+    assert str(path) in text
+    assert "; " in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "problem"),
+    [
+        ({"server": "127.0.0.1:6443"}, {}, "is no URL; write it as https://HOST:PORT"),
+        ({"server": "https://h:1", "certificate-authority-data": "%"}, {}, "certificate-authority"),
+        ({"server": "https://h:1", "certificate-authority-data": data(b"x")}, {}, "certificate-authority"),
+        ({"server": "https://h:1", "certificate-authority": "missing.crt"}, {}, "missing.crt"),
+        ({"server": "https://h:1"}, {"client-certificate": "missing.crt"}, "set both or neither"),
+        ({"server": "https://h:1"}, {"client-certificate": "a", "client-key": "b"}, "cannot be read"),
+        ({"server": "https://h:1"}, {"tokenFile": "missing"}, "cannot be read"),
+        ({"server": "https://h:1"}, {"exec": {"apiVersion": EXEC_VERSION}}, "has no command"),
+        ({"server": "https://h:1"}, {"exec": {"command": "x"}}, "apiVersion None is not known"),
+        ({"server": "https://h:1"}, {"exec": {"command": "x-y-z", "apiVersion": EXEC_VERSION}}, "'x-y-z'"),
+    ],
+)
+async def test_wrong_entry_is_named(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ClientConfigError) as caught:
+        await KubeClient.open(Connection(kubeconfig=kubeconfig(tmp_path, cluster, user)))
+    assert problem in str(caught.value)
+
+
+async def test_missing_kubeconfig_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ClientConfigError, match="no such file; give the path of an existing one"):
+        await KubeClient.open(Connection(kubeconfig=str(tmp_path / "none")))
+
+
+async def test_wrong_authority_is_one_line_with_the_cure(api: KubeApi, tmp_path: Path) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(Authority("other").pem)}
+    async with opened(kubeconfig(tmp_path, cluster, {})) as client:
+        with pytest.raises(UnavailableError) as caught:
+            await client.request("GET", "/version")
+    text = str(caught.value)
+    assert f"the certificate of {api.url} is not trusted" in text
+    assert text.endswith("set certificate-authority in the kubeconfig to the cluster's CA")
+    assert "\n" not in text
+
+
+async def test_http_where_https_is_meant_is_one_line(tmp_path: Path) -> None:
+    async with kube_api() as plain:
+        cluster = {"server": plain.url.replace("http:", "https:"), "insecure-skip-tls-verify": True}
+        async with opened(kubeconfig(tmp_path, cluster, {})) as client:
+            with pytest.raises(UnavailableError, match="is it an https address"):
+                await client.request("GET", "/version")
+
+
+def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "10.0.0.1")
+    assert credentials_module._proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
+    assert credentials_module._proxy_of_environment("https://10.0.0.1:6443") is None

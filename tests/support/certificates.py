@@ -1,0 +1,77 @@
+"""Certificates for tests: an authority, and what it signs, as PEM."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority:
+    """Signs certificates. Its own lacks what strict checking asks for, as those of many clusters do."""
+
+    def __init__(self, name: str = "test-ca") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        self._certificate = (
+            _builder(self._name, self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, name: str, *, dns: str = "") -> Pair:
+        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        alternative: x509.GeneralName = (
+            x509.DNSName(dns) if dns else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        )
+        certificate = (
+            _builder(_name(name), self._name, key)
+            .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return Pair(
+            certificate.public_bytes(serialization.Encoding.PEM),
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            ),
+        )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+    )
