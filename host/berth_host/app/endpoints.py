@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.reviews import KubeReviewer
 from berth_host.config.configuration import LoadedConfiguration
@@ -149,10 +150,27 @@ def make_endpoints(
         server.add_route(PREFIX, Profiling().answer)
         if set_verbosity is not None:
             server.add_page("/debug/flags/v", verbosity(set_verbosity))
+    cluster = None if process.host is None else process.host.cluster
+    if isinstance(cluster, KubeCluster):
+        _show_cluster(metrics, cluster)
     if process.elector is not None:
         name = process.configuration.scheduler.leader_election.resource_name
         metrics.read(families.MASTER_STATUS, lambda: [((name,), int(process.is_leading))])
     return Endpoints(server, late)
+
+
+def _show_cluster(metrics: SchedulerMetrics, cluster: KubeCluster) -> None:
+    """Events that were not written, and trouble with watches."""
+    dropped = cluster.events.dropped
+    metrics.read(families.EVENTS_DROPPED, lambda: [((cause,), count) for cause, count in dropped.items()])
+    metrics.read(families.WATCH_TROUBLE, lambda: _watch_trouble(cluster))
+
+
+def _watch_trouble(cluster: KubeCluster) -> Iterator[tuple[tuple[str, ...], float]]:
+    for resource, informer in cluster.informers.items():
+        yield (resource, "reconnected"), informer.reconnect_count
+        yield (resource, "listed"), informer.relist_count
+        yield (resource, "unreadable"), informer.broken_count
 
 
 def _add_checks(server: EndpointServer, process: Observed) -> None:

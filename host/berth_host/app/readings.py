@@ -34,6 +34,9 @@ def show_host(metrics: SchedulerMetrics, host: Host) -> None:
     metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))
     metrics.read(families.IN_FLIGHT_EVENTS, _ThoseSeen(lambda: _in_flight(host)))
     metrics.read(families.GOROUTINES, _ThoseSeen(lambda: _binding(host)))
+    metrics.read(
+        families.OBJECTS_REFUSED, lambda: [((kind,), count) for kind, count in host.handlers.refused.items()]
+    )
     show_plugins(metrics, host.plugin_stats)
 
 

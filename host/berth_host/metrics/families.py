@@ -418,8 +418,11 @@ EVENTS_DROPPED: Final = _counter(
 OBJECTS_REFUSED: Final = _counter(
     "berth_objects_refused_total", "ALPHA", "kind", "Objects of a watch that could not be read."
 )
-WATCH_RESTARTS: Final = _counter(
-    "berth_watch_restarts_total", "ALPHA", "resource reason", "Watches that were begun anew."
+WATCH_TROUBLE: Final = _counter(
+    "berth_watch_interruptions_total",
+    "ALPHA",
+    "resource reason",
+    "Times that a watch was begun anew, its list was read again, or a line of it could not be read.",
 )
 
 BERTH: Final[tuple[Family, ...]] = tuple(

@@ -55,10 +55,6 @@ class SchedulerMetrics:
         self.incoming_pods = Counters(families.INCOMING_PODS)
         self.hint_durations = Histograms(families.HINT_DURATION)
         self.event_durations = Histograms(families.EVENT_HANDLING)
-        self.events_dropped = Counters(families.EVENTS_DROPPED)
-        self.objects_refused = Counters(families.OBJECTS_REFUSED)
-        self.watch_restarts = Counters(families.WATCH_RESTARTS)
-        self.volume_errors = Counters(families.VOLUME_ERRORS)
         self.preemption = PreemptionMetrics()
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
@@ -111,10 +107,6 @@ class SchedulerMetrics:
             self.incoming_pods,
             self.hint_durations,
             self.event_durations,
-            self.events_dropped,
-            self.objects_refused,
-            self.watch_restarts,
-            self.volume_errors,
             preemption.victims,
             preemption.durations,
             preemption.tasks,
