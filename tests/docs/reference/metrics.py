@@ -1,0 +1,38 @@
+"""`berth_host.metrics.families` -> docs/reference/metrics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from berth_host.metrics.families import BERTH, KUBE_SCHEDULER, POD_LIMIT, POD_REQUEST, Family
+
+from docs.reference.markdown import code, codes, table
+
+
+def kube_families() -> str:
+    """The families of kube-scheduler."""
+    return _families(KUBE_SCHEDULER)
+
+
+def berth_families() -> str:
+    """berth's own."""
+    return _families(BERTH)
+
+
+def resource_families() -> str:
+    """Those of `/metrics/resources`."""
+    return _families((POD_REQUEST, POD_LIMIT))
+
+
+def _families(families: Iterable[Family]) -> str:
+    rows = (
+        (
+            code(family.name),
+            family.kind.value,
+            family.stability,
+            codes(family.labels),
+            family.help if not family.gate else f"{family.help} Not shown: needs {code(family.gate)}.",
+        )
+        for family in sorted(families, key=lambda family: family.name)
+    )
+    return table(("Family", "Type", "Stability", "Labels", "What it says"), rows)
