@@ -120,7 +120,7 @@ class Host:
         self.preempting = Preempting(self.objects)
         self.metrics = self.options.metrics
         attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
-        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended)
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
         self._queue_metrics = QueueMetrics(self.metrics, self.options.queue_observer)
         self.backend = Backend(self)
         self.open_post_filters = OpenPostFilters(self)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import numpy as np
 from berth_sdk.pod import Pod
@@ -17,7 +18,11 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.explain.slot_names import SlotNames
 from berth_host.model.node_statuses import NodeStatuses
+
+ATTEMPTS_KEPT: Final = 5
+"""Of each pod. Most pods have one attempt; what a pod that is tried for ever leaves behind is bounded."""
 
 
 class Outcome(Enum):
@@ -83,7 +88,9 @@ class Diagnosis:
     swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
     same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
-    other reason than that it had waited too long.
+    other reason than that it had waited too long. `history`: what happened to the pod in the queue, `(Unix
+    microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time of
+    the rejections. `previous`: the attempt before, of those that are kept.
     """
 
     pod: Pod
@@ -91,6 +98,7 @@ class Diagnosis:
     cycle_id: str
     attempt: int
     started_at_s: float
+    ended_at_s: float | None = None
     first_tried_at_s: float | None = None
     after_flush: bool = False
     node_count: int = 0
@@ -113,18 +121,34 @@ class Diagnosis:
     algorithm_ms: float = 0.0
     cycle_ms: float = 0.0
     duration_ms: float = 0.0
+    history: Sequence[tuple[int, str, str]] = ()
+    slot_names: NDArray[np.object_] | None = None
+    previous: Diagnosis | None = None
 
     @property
     def top_scores(self) -> list[NodeScore]:
         """The best nodes with what each plugin gave them; none where nobody scored."""
         return [] if self.scores is None else self.scores.nodes()
 
-    def record_rejections(self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]]) -> None:
-        """Keep the node set of every explicit rejection. `counted`: the `group_counts` of `statuses`."""
+    def record_rejections(
+        self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]], names: SlotNames | None = None
+    ) -> None:
+        """Keep the node set of every explicit rejection. `counted`: the `group_counts` of `statuses`;
+        `names`: what the sets are to be read with later, when other nodes may have the slots.
+        """
         table = statuses.table
+        if names is not None:
+            self.slot_names = names.of(table)
         for status, count in counted:
             group = statuses.group_of(status)
             self.rejections.append(Rejection(status, count, pack_rows(table, statuses.groups == group)))
+
+    def attempts(self) -> Iterator[Diagnosis]:
+        """This one and those before it that are kept, the latest first."""
+        one: Diagnosis | None = self
+        while one is not None:
+            yield one
+            one = one.previous
 
     def blame(self, status: Status) -> None:
         """Note which plugin rejected; Pending is remembered in both sets."""
@@ -145,16 +169,29 @@ def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
 class Diagnoses:
     """The latest attempt of each of the `capacity` pods that were tried last, by pod uid."""
 
-    def __init__(self, capacity: int = 4096, on_added: Callable[[Diagnosis], None] = lambda _: None) -> None:
-        """`on_added` is told of every attempt at its end."""
+    def __init__(
+        self,
+        capacity: int = 4096,
+        on_added: Callable[[Diagnosis], None] = lambda _: None,
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
+        """`on_added` is told of every attempt at its end, which `now_s` (Unix seconds) dates."""
         self._capacity = capacity
         self._on_added = on_added
+        self._now_s = now_s
         self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
 
     def add(self, diagnosis: Diagnosis) -> None:
-        """Keep it in place of the pod's earlier one; the oldest pod makes room."""
-        self._by_uid[diagnosis.pod.uid] = diagnosis
-        self._by_uid.move_to_end(diagnosis.pod.uid)
+        """Keep it, with the ATTEMPTS_KEPT - 1 before it; the oldest pod makes room."""
+        uid = diagnosis.pod.uid
+        if self._now_s is not None:
+            diagnosis.ended_at_s = self._now_s()
+        previous = self._by_uid.get(uid)
+        if previous is not None:
+            diagnosis.previous = previous
+            _cut(diagnosis)
+        self._by_uid[uid] = diagnosis
+        self._by_uid.move_to_end(uid)
         while len(self._by_uid) > self._capacity:
             self._by_uid.popitem(last=False)
         self._on_added(diagnosis)
@@ -172,3 +209,13 @@ class Diagnoses:
 
     def __len__(self) -> int:
         return len(self._by_uid)
+
+
+def _cut(latest: Diagnosis) -> None:
+    """Let go of what came before the attempts that are kept."""
+    kept = latest
+    for _ in range(ATTEMPTS_KEPT - 1):
+        if kept.previous is None:
+            return
+        kept = kept.previous
+    kept.previous = None

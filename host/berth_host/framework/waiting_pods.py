@@ -88,6 +88,11 @@ class WaitingPods:
             if plugin in entry.pending:
                 self._allow(entry, plugin)
 
+    def held_by(self, uid: str) -> tuple[str, ...]:
+        """The plugins that still hold the pod."""
+        entry = self._entries.get(uid)
+        return () if entry is None else tuple(entry.pending)
+
     def is_waiting(self, uid: str) -> bool:
         """True from `hold` until the wait has been collected."""
         entry = self._entries.get(uid)

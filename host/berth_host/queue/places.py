@@ -25,7 +25,7 @@ from berth_host.queue.hints import Strategy
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.order import PodOrder
 from berth_host.queue.pool import Alike, UnschedulablePool
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import GATED, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 from berth_host.queue.seams import QueueConfig, QueueSeams
 
@@ -78,6 +78,10 @@ class Places:
                 for plugin in info.unschedulable_plugins:
                     found[plugin, info.pod.scheduler_name] += 1
         return found
+
+    def free_at_us(self, info: QueuedPodInfo) -> int | None:
+        """When the pod's backoff ends, Unix microseconds; None for one that need not wait."""
+        return self._backoff_times.expiry_us(info)
 
     # --- moves -------------------------------------------------------------------------------
 
@@ -152,8 +156,10 @@ class Places:
     # --- arrivals ----------------------------------------------------------------------------
 
     def _to_active(self, info: QueuedPodInfo, label: str) -> None:
+        now_us = self._now_us()
         if info.initial_attempt_timestamp_us is None:
-            info.initial_attempt_timestamp_us = self._now_us()
+            info.initial_attempt_timestamp_us = now_us
+        info.note(now_us, Place.ACTIVE.value, label)
         key = info.key
         self.pool.remove(key)
         self.backoff.remove(key)
@@ -167,8 +173,13 @@ class Places:
         self.pool.remove(info.key)
         self.order.assign(info)
         self.backoff.push(info)
+        info.note(self._now_us(), Place.BACKOFF.value, label)
         self._observer.pod_entered(Place.BACKOFF.value, label)
 
     def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
         self.pool.put(info)
+        if info.is_gated:
+            info.note(self._now_us(), GATED, info.gating_plugin)
+        else:
+            info.note(self._now_us(), Place.POOL.value, label)
         self._observer.pod_entered(Place.POOL.value, label)

@@ -8,7 +8,7 @@ Source: kube-scheduler `framework/types.go` (QueuedPodInfo), v1.36.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
@@ -17,6 +17,17 @@ from berth_host.queue.registrations import Registration
 
 SortKey = tuple[int, Any, int, int]
 """(keyed before fallback, the plugin's part, timestamp, order of arrival); see `order`."""
+
+HistoryEntry = tuple[int, str, str]
+"""(Unix microseconds, what happened, more about it): one line of a pod's history, see `explain.timeline`."""
+GATED: Final = "gated"
+WAITING: Final = "waiting"
+PRE_BIND: Final = "preBind"
+"""What may have happened, beside coming into one of the queue's three places: a gate closed, Permit holds the
+pod, PreBind plugins are at work. The rest of an entry is who.
+"""
+HISTORY_KEPT: Final = 32
+"""So many entries are kept at least; at most twice as many."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +41,8 @@ class QueuedPodInfo:
     unschedulable_plugins, pending_plugins: who rejected it in the last attempt (a Pending rejection is in
     both); kept until the next failure. gating_plugin: whose PreEnqueue keeps it out, with that plugin's
     registrations and what it said ("" while it has not answered). sort_key: its place in QueueSort's order,
-    None when it has to be asked for.
+    None when it has to be asked for. history: what happened to it, the oldest first; shared with the diagnoses
+    of its attempts.
     """
 
     pod: Pod
@@ -47,6 +59,7 @@ class QueuedPodInfo:
     gating_message: str = ""
     was_flushed_from_unschedulable: bool = False
     sort_key: SortKey | None = None
+    history: list[HistoryEntry] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -71,6 +84,15 @@ class QueuedPodInfo:
     def is_rejected_by(self, plugin: str) -> bool:
         """Whether `plugin` is among those that rejected it."""
         return plugin in self.unschedulable_plugins or plugin in self.pending_plugins
+
+    def note(self, now_us: int, what: str, about: str) -> None:
+        """Keep a line of history; the oldest ones make room. That a gate is still closed is no news."""
+        history = self.history
+        if what is GATED and history and history[-1][1:] == (what, about):
+            return
+        if len(history) >= 2 * HISTORY_KEPT:
+            del history[:HISTORY_KEPT]
+        history.append((now_us, what, about))
 
     def ungate(self) -> None:
         """No PreEnqueue plugin keeps it out any more."""

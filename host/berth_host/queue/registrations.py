@@ -149,6 +149,10 @@ class RegistrationIndex:
             }
         return found
 
+    def all_of(self, plugin: str) -> tuple[Registration, ...]:
+        """What the plugin registered, and what the host did on its behalf."""
+        return self._by_plugin.get(plugin, ())
+
     def declared_by(self, plugin: str) -> tuple[Registration, ...]:
         """What the plugin itself registered; the same object until it registers anew."""
         found = self._declared.get(plugin)

@@ -327,7 +327,20 @@ class SchedulingQueue:
             self._settle()
         return len(due)
 
-    # --- what is there ---------------------------------------------------------------------------
+    # --- what is there, and what was -----------------------------------------------------------
+
+    def note(self, info: QueuedPodInfo, what: str, about: str) -> None:
+        """Keep a line of the pod's history, with the time."""
+        info.note(self._now_us(), what, about)
+
+    def events_for(self, profile: str, plugin: str) -> tuple[Registration, ...]:
+        """What can help the pods of a profile that `plugin` rejected; none of a plugin that is not known."""
+        index = self._registrations.get(profile)
+        return () if index is None else index.all_of(plugin)
+
+    def flush_at_us(self, info: QueuedPodInfo) -> int:
+        """When a pod in the pool is tried again without a reason, Unix microseconds."""
+        return info.timestamp_us + self._max_in_pool_us
 
     @property
     def next_backoff_flush_s(self) -> float | None:

@@ -26,7 +26,7 @@ from berth_host.explain.diagnosis import Diagnoses, Outcome
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.log import get_logger
 from berth_host.model.fate import Fate
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.rpc.cycle import Outcome as CycleOutcome
 from berth_host.rpc.relay import LOST
@@ -116,7 +116,7 @@ class BindingCycle:
         return True
 
     def adopt(self, assumed: Pod) -> None:
-        """Find out what became of an assumed pod, whose Binding an earlier host could not follow to its end."""
+        """Find out what became of an assumed pod whose Binding an earlier host could not follow to its end."""
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -205,6 +205,8 @@ class BindingCycle:
             raise Failed(Status.error(HOST_STOPS), HOST_STOPS, nominated=None)
         if will_act or waits:
             attempt.diagnosis.outcome = Outcome.WAITING
+            plugins = framework.waiting_pods.held_by(attempt.pod.uid) if waits else ()
+            self._queue.note(attempt.queued, WAITING if waits else PRE_BIND, ", ".join(plugins) or node_name)
             await self._status.nominate(attempt.pod, node_name)
         status = await framework.wait_on_permit(cycle) if waits else SUCCESS
         if not status.is_success:
@@ -212,6 +214,8 @@ class BindingCycle:
         # From here on no failure can park the pod: a later event would not find it.
         self._queue.done(attempt.pod.uid)
         if will_act:
+            if waits:
+                self._queue.note(attempt.queued, PRE_BIND, node_name)
             attempt.in_pre_bind = True
             status = await framework.run_pre_bind(cycle, node_name)
             attempt.in_pre_bind = False

@@ -28,6 +28,7 @@ from berth_host.errors.plugins import CycleRestartError
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.explain.fit_error import NO_NODES, fit_error_message
+from berth_host.explain.slot_names import SlotNames
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.log import get_logger
@@ -88,6 +89,7 @@ class Scheduler:
         self.clock = clock
         self.search = SearchStart()
         self.nominations = Nominations(queue.nominated_columns)
+        self._slot_names = SlotNames()
         self._stopping = False
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
@@ -234,7 +236,7 @@ class Scheduler:
         diagnosis, statuses = attempt.diagnosis, feasible.statuses
         attempt.cycle.statuses = statuses
         counted = statuses.group_counts()
-        diagnosis.record_rejections(statuses, counted)
+        diagnosis.record_rejections(statuses, counted, self._slot_names)
         diagnosis.absent = statuses.absent
         diagnosis.pre_filter_message = feasible.pre_filter_message
         diagnosis.unschedulable_plugins.update(feasible.rejected_by - {""})
@@ -296,6 +298,7 @@ class Scheduler:
             started_at_s=self.clock.now_s(),
             first_tried_at_s=None if first_us is None else first_us / 1e6,
             after_flush=queued.was_flushed_from_unschedulable,
+            history=queued.history,
         )
 
     def _next_id(self) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from berth_host.explain.diagnosis import Diagnoses, Diagnosis
+from berth_host.explain.diagnosis import ATTEMPTS_KEPT, Diagnoses, Diagnosis
+from berth_host.explain.slot_names import SlotNames
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.testing import make_node
 from support.frameworks import table_of
 
 
@@ -58,3 +61,29 @@ def test_pending_rejection_is_blamed_in_both_sets() -> None:
     kept.blame(Status.unschedulable("full").with_plugin("Q"))
     kept.blame(Status.unschedulable("nobody's"))
     assert (kept.unschedulable_plugins, kept.pending_plugins) == ({"P", "Q"}, {"P"})
+
+
+def test_the_last_attempts_of_a_pod_are_kept_and_no_more() -> None:
+    ring = Diagnoses(capacity=2, now_s=lambda: 7.0)
+    for attempt in range(1, ATTEMPTS_KEPT + 4):
+        ring.add(diagnosis("a", attempt))
+    latest = ring.get("uid-a")
+    assert latest is not None
+    kept = [item.attempt for item in latest.attempts()]
+    assert kept == list(range(ATTEMPTS_KEPT + 3, 3, -1))
+    assert latest.ended_at_s == 7.0
+
+
+def test_names_of_rejected_nodes_stay_those_of_the_attempt() -> None:
+    columns = NodeColumns()
+    for name in ("a", "b"):
+        columns.add(make_node(name))
+    names = SlotNames()
+    before = names.of(NodeTable.of(columns))
+    assert names.of(NodeTable.of(columns)) is before
+    columns.remove(columns.index_of["a"])
+    columns.reclaim()
+    columns.add(make_node("c"))
+    after = names.of(NodeTable.of(columns))
+    assert before.tolist() == ["a", "b"]
+    assert {name for name in after.tolist() if name} == {"b", "c"}
