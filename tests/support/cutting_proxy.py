@@ -51,7 +51,8 @@ class CuttingProxy:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass(reader, upstream, 10**9))
                 group.create_task(self._pass(back, writer, budget))
-        except* (OSError, _CutError):
+        except* (OSError, _CutError, asyncio.CancelledError):
+            # asyncio's streams would report a cancelled handler as an error.
             pass
         finally:
             for end in (writer, upstream):

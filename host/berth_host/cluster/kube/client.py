@@ -249,7 +249,7 @@ class KubeClient:
                 raise error_of(code, answer, resource, "")
             yield Stream(response, lambda err: self._lost(err, resource, "", idle_s))
         finally:
-            response.close()
+            _abort(response)
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         if query:
@@ -310,7 +310,7 @@ class Stream:
 
     def close(self) -> None:
         """Make `chunk` end or raise."""
-        self._response.close()
+        _abort(self._response)
 
 
 def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -324,6 +324,14 @@ def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subre
     if subresource:
         parts.append(subresource)
     return "/".join(parts)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """End the connection of an answer that goes on. A TLS farewell would wait for the other end's."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _timeout(total_s: float) -> aiohttp.ClientTimeout:
