@@ -134,7 +134,7 @@ async def test_users_of_a_real_cluster_see_what_was_recorded(servers: RealServer
         late = LateReviewer(client, FakeSettings())
         await late.open()
         process = FakeProcess(default_configuration())
-        async with served(process, late, set_verbosity=lambda _: None) as port:
+        async with served(process, late) as port:
             for path, answers in recorded("endpoints")["endpoints"].items():
                 wrong = await port.ask("GET", path, token="a token that nobody has")
                 assert wrong.status == 401, path

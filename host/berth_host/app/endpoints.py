@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from berth_host import log
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
@@ -133,11 +134,9 @@ def make_endpoints(
     settings: Settings,
     *,
     reviewer: Reviewer | None = None,
-    set_verbosity: Callable[[int], None] | None = None,
 ) -> Endpoints:
     """All pages. Users are asked about through `client`, or through a `reviewer` of the caller's; with
-    neither, nobody is known and health is all that can be seen. `set_verbosity`: what `PUT /debug/flags/v`
-    does. Raises EndpointError for impossible options.
+    neither, nobody is known and health is all that can be seen. Raises EndpointError for impossible options.
     """
     metrics = settings.options.metrics
     late = None
@@ -148,8 +147,7 @@ def make_endpoints(
     _add_pages(server, process, metrics, dict(settings.flags))
     if process.configuration.scheduler.enable_profiling:
         server.add_route(PREFIX, Profiling().answer)
-        if set_verbosity is not None:
-            server.add_page("/debug/flags/v", verbosity(set_verbosity))
+        server.add_page("/debug/flags/v", verbosity(lambda value: log.change_level(log.level_of(value))))
     cluster = None if process.host is None else process.host.cluster
     if isinstance(cluster, KubeCluster):
         _show_cluster(metrics, cluster)

@@ -85,6 +85,9 @@ EVENTS: Final = frozenset(
 
 EVERY_ATTEMPT: Final = "DEBUG"
 """The level from which on every attempt has its line."""
+VERBOSE: Final = 2
+"""From this -v on every attempt is logged, as kube-scheduler does."""
+_LOGGERS: Final[list[structlog.stdlib.BoundLogger]] = []
 CACHE_LOGGERS = True
 """False: loggers look at the configuration at every call, so that tests can listen to them."""
 
@@ -92,7 +95,25 @@ CACHE_LOGGERS = True
 def get_logger() -> structlog.stdlib.BoundLogger:
     """The host's logger; bind what holds for a unit of work once, with contextvars."""
     logger: structlog.stdlib.BoundLogger = structlog.get_logger("berth")
+    _LOGGERS.append(logger)
     return logger
+
+
+def level_of(verbosity: int) -> str:
+    """The level that a -v means."""
+    return EVERY_ATTEMPT if verbosity >= VERBOSE else "INFO"
+
+
+def change_level(level: str) -> None:
+    """Another level from now on, for loggers that are in use as well."""
+    structlog.configure(**structlog.get_config() | {"wrapper_class": _filtering(level)})
+    for logger in _LOGGERS:
+        # A logger that is in use remembers how it was configured, under this name.
+        vars(logger).pop("bind", None)
+
+
+def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
+    return structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level])
 
 
 def configure(level: str = "INFO", output: str = "auto") -> None:
@@ -111,7 +132,7 @@ def configure(level: str = "INFO", output: str = "auto") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        wrapper_class=_filtering(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=CACHE_LOGGERS,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from berth_host import log
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.endpoints.answer import Answer, Request, text
 from berth_host.endpoints.health import Check
@@ -122,10 +123,12 @@ async def test_two_profiles_at_once_are_one_too_many() -> None:
     assert sorted(reply.status for reply in replies) == [200, 409]
 
 
-async def test_verbosity_is_set_by_put_alone_and_to_a_number() -> None:
-    told: list[int] = []
-    async with served(FakeProcess(default_configuration()), KnownUsers(), set_verbosity=told.append) as port:
+async def test_verbosity_is_set_by_put_alone_and_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[str] = []
+    monkeypatch.setattr(log, "change_level", levels.append)
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"4")).status == 200
         assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"much")).status == 400
         assert (await port.ask("POST", "/debug/flags/v", token=ADMIN, data=b"5")).status == 406
-    assert told == [4]
+        assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"0")).status == 200
+    assert levels == ["DEBUG", "INFO"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from berth_host import log
 from berth_host.config.loading import load_configuration
 from berth_host.endpoints.options import ServingOptions
 from support.hosts import World, node, pod
@@ -39,6 +40,12 @@ def flags() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def kept_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log's level is the whole process's."""
+    monkeypatch.setattr(log, "change_level", lambda _: None)
+
+
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
     async with World([node("n1"), pod("a"), pod("big", cpu="40")], configuration="") as world:
@@ -53,7 +60,7 @@ async def process(world: World) -> FakeProcess:
 @pytest_asyncio.fixture
 async def port(process: FakeProcess) -> AsyncIterator[Served]:
     settings = FakeSettings(serving=ServingOptions(), flags=flags())
-    async with served(process, KnownUsers(), settings, set_verbosity=lambda _: None) as port:
+    async with served(process, KnownUsers(), settings) as port:
         yield port
 
 
@@ -154,7 +161,7 @@ async def test_without_leader_election_and_profiling_it_answers_as_recorded(worl
         "enableProfiling: false\n"
     )
     process = FakeProcess(load_configuration(text, source="test.yaml"), world.host, elector=None)
-    async with served(process, KnownUsers(), set_verbosity=lambda _: None) as port:
+    async with served(process, KnownUsers()) as port:
         for path, answer in RECORDED["withoutLeaderElection"].items():
             reply = await port.ask("GET", path, token="clusterAdmin")
             assert (reply.status, reply.body) == (answer["status"], answer["body"])
