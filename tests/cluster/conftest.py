@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.emptying import empty
+from support.observed.audit import POLICY
 from support.real_servers import RealServers, missing_programs
 
 HERE = Path(__file__).parent
@@ -28,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
-    """An API server with RBAC; raises where a program is missing."""
-    with RealServers(tmp_path_factory.mktemp("servers")) as running:
+    """An API server with RBAC, which logs what the scheduler writes; raises where a program is missing."""
+    with RealServers(tmp_path_factory.mktemp("servers"), audit_policy=POLICY) as running:
         yield running
 
 

@@ -137,3 +137,15 @@ def audited(received: str, name: str, code: int = 201) -> Json:
             "responseObject": answer if code >= 400 else {},
         }
     )
+
+
+def test_a_nomination_that_is_taken_back_again_is_a_repetition() -> None:
+    promised = write("p1", status={"nominatedNodeName": "n1"})
+    failed = write("p1", status={"conditions": [{"type": "PodScheduled"}], "nominatedNodeName": None})
+    again = write("p1", status={"nominatedNodeName": None})
+    once, twice = observation(promised, failed), observation(promised, failed, promised, again)
+    assert first_difference(once, twice) is not None
+    assert first_difference(once, twice, retries_count=False) is None
+    assert (
+        first_difference(observation(promised), observation(promised, again), retries_count=False) is not None
+    )

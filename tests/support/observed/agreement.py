@@ -15,6 +15,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 _MISSING: Final = "<nothing>"
+_TAKEN_BACK: Final = {"nominatedNodeName": None}
 
 
 def first_difference(
@@ -94,9 +95,18 @@ def _sequence(
 
 
 def _once_each(writes: list[Json]) -> list[Json]:
-    """Distinct writes in the order of their first time."""
+    """Distinct writes in the order of their first time.
+
+    A failed attempt takes back the pod's nomination together with its condition, later ones with the same
+    condition take back the nomination alone: that is no news either.
+    """
     seen: dict[str, Json] = {}
+    taken_back = False
     for write in writes:
+        status = write.get("body", {}).get("status", {})
+        if taken_back and status == _TAKEN_BACK:
+            continue
+        taken_back |= status.items() >= _TAKEN_BACK.items()
         seen.setdefault(_text(write), write)
     return list(seen.values())
 

@@ -28,8 +28,11 @@ PROBE_DOCUMENT: Final = """\
 apiVersion: config.berth.io/v1alpha1
 kind: BerthConfiguration
 plugins:
-- {name: Probe, inProcess: "support.probe_plugin:Probe"}
+- name: Probe
+  inProcess: support.probe_plugin:Probe
+  points: {score: {policy: Fail}}
 """
+"""kube-scheduler fails a pod whose scores are out of range; berth does so where it is told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +55,16 @@ class Outcome:
     seconds: float = 0.0
 
 
-async def run(record: Json, stage: Stage, program: str) -> Outcome:
-    """Play one scenario. A scheduler that does not start, or an operation that fails, is a difference."""
+async def run(record: Json, stage: Stage, program: str, *, patience_s: float = PATIENCE_S) -> Outcome:
+    """Play one scenario. A scheduler that does not start, or an operation that fails, is a difference.
+
+    `patience_s`: how long a step may take until it is as recorded.
+    """
     began_s = time.monotonic()
     await wipe(stage.api)
     scheduler = SchedulerProcess(_setup(record, stage, program), record["name"])
     try:
-        difference, other_retries = await _played(record, stage, scheduler)
+        difference, other_retries = await _played(record, stage, scheduler, patience_s)
     except Exception as err:  # noqa: BLE001 (the others go on: this one counts as not identical)
         difference, other_retries = {"problem": f"{type(err).__name__}: {err}"}, False
     finally:
@@ -79,7 +85,9 @@ def _setup(record: Json, stage: Stage, program: str) -> SchedulerSetup:
     )
 
 
-async def _played(record: Json, stage: Stage, scheduler: SchedulerProcess) -> tuple[Json | None, bool]:
+async def _played(
+    record: Json, stage: Stage, scheduler: SchedulerProcess, patience_s: float
+) -> tuple[Json | None, bool]:
     """The first difference, and whether there were other retries."""
     await play(stage.api, record["setup"])
     await settle_policies(stage.api, record["setup"])
@@ -90,7 +98,7 @@ async def _played(record: Json, stage: Stage, scheduler: SchedulerProcess) -> tu
     for number, (step, expected) in enumerate(zip(record["steps"], record["expected"], strict=True), 1):
         await play(stage.api, step["ops"])
         unstable = unstable_parts(record.get("secondRun", "same"), number)
-        difference, others = await _settled(observer, expected, unstable)
+        difference, others = await _settled(observer, expected, unstable, patience_s)
         other_retries |= others
         if difference is not None:
             return {"step": number, **difference}, other_retries
@@ -119,7 +127,7 @@ async def _settled(observer: Observer, expected: Json, unstable: frozenset[str])
                 return None, False
             seen["pods"] = expected["pods"]  # they were so when all agreed; a retry may show in them
             break
-        if agreed_s is None and now_s - began_s > PATIENCE_S:
+        if agreed_s is None and now_s - began_s > patience_s:
             break
         await asyncio.sleep(_LOOK_EVERY_S)
     difference = first_difference(expected, seen, retries_count=False, unstable=unstable)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from support.observed.api import ApiClient
@@ -32,13 +32,6 @@ async def stage(servers: RealServers, folder: Path) -> AsyncIterator[Stage]:
         )
     finally:
         await api.close()
-
-
-@contextmanager
-def audited_servers(folder: Path) -> Iterator[RealServers]:
-    """One API server that logs what the scheduler writes."""
-    with RealServers(folder, audit_policy=POLICY) as servers:
-        yield servers
 
 
 def api_of(servers: RealServers) -> ApiClient:

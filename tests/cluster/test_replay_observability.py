@@ -1,0 +1,86 @@
+"""Recorded scenarios on a real API server: some of each sort here, all of them by the tool itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.observed.scenario import Outcome, Stage, run
+from support.observed.stage import stage
+from support.real_servers import RealServers, program
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden_observability"
+
+
+def _tool() -> ModuleType:
+    """The replay tool, which is a script and not part of a package."""
+    spec = importlib.util.spec_from_file_location("replay_observability", HERE / "replay_observability.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = _tool()
+RECORDS = {record["name"]: record for record in tool.read_scenarios(GOLDEN)}
+SCENARIOS = (
+    "priority-order",
+    "preemption-one-victim",
+    "bind-refused-by-admission",
+    "bind-conflict",
+    "leader-election",
+    "pvc-wait-for-first-consumer-static",
+    "claim-allocated",
+    "plugin-permit-wait-preempted",
+)
+
+
+@pytest.fixture
+async def empty_stage(servers: RealServers, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(servers, tmp_path) as ready:
+        yield ready
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_scenario_goes_as_recorded(empty_stage: Stage, name: str) -> None:
+    outcome = await run(RECORDS[name], empty_stage, "berth")
+    assert outcome.difference is None
+
+
+async def test_kube_scheduler_is_found_identical_to_its_recording(empty_stage: Stage) -> None:
+    outcome = await run(RECORDS["insufficient-cpu"], empty_stage, str(program("kube-scheduler")))
+    assert outcome == Outcome(name="insufficient-cpu", seconds=outcome.seconds)
+
+
+async def test_other_words_are_a_difference(empty_stage: Stage) -> None:
+    text = json.dumps(RECORDS["insufficient-cpu"])
+    record = json.loads(text.replace("2 Insufficient cpu", "2 Insufficient memory"))
+    outcome = await run(record, empty_stage, "berth", patience_s=1.0)
+    assert outcome.difference is not None
+    assert (outcome.difference["step"], outcome.difference["part"]) == (1, "pods")
+
+
+async def test_scheduler_that_does_not_start_is_a_difference(empty_stage: Stage) -> None:
+    record = {**RECORDS["scheduled"], "schedulerConfig": "kind: Nonsense\n"}
+    outcome = await run(record, empty_stage, "berth")
+    assert outcome.difference is not None
+    assert outcome.difference["exit"] == 1
+
+
+def test_every_scenario_is_here() -> None:
+    assert len(RECORDS) == 64
+    assert set(SCENARIOS) <= set(RECORDS)
+
+
+def test_summary_is_that_of_the_other_replays() -> None:
+    fine, odd = Outcome(name="a"), Outcome(name="b", difference={"step": 1})
+    assert tool.summary([fine]) == {"records": 1, "identical": 1, "first_difference": None}
+    assert tool.summary([fine, odd])["first_difference"] == {"name": "b", "step": 1}
