@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from berth_host.app.process.errors import HostFailedError
+from berth_host.app.process.process import SchedulerProcess as Process
+from berth_host.cli.scheduler.configuration import loaded
+from berth_host.cli.scheduler.parsing import parse
+from berth_host.cli.scheduler.settings import settings
+from berth_host.errors.state import InvariantError
 from support.real_servers import NOBODY, SCHEDULER, RealServers
 from support.scheduler_process import SchedulerProcess, SchedulerSetup, free_port
 
@@ -23,6 +29,11 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
 """
+SLOW: Final = (
+    ELECTING + "profiles: [{plugins: {preBind: {enabled: [{name: SlowPreBind}]}}}]\n",
+    "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+    "plugins: [{name: SlowPreBind, inProcess: 'support.slow_pre_bind:SlowPreBind'}]\n",
+)
 TWO_PROFILES: Final = ELECTING + "profiles: [{schedulerName: default-scheduler}, {schedulerName: second}]\n"
 
 Start = Callable[..., Awaitable[SchedulerProcess]]
@@ -33,12 +44,15 @@ async def start(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Sta
     """Starts berth with a configuration, and waits until it is ready."""
     started: list[SchedulerProcess] = []
 
-    async def begin(configuration: str = ELECTING, *, name: str = "scheduler") -> SchedulerProcess:
+    async def begin(
+        configuration: str = ELECTING, own: str = "", *, name: str = "scheduler"
+    ) -> SchedulerProcess:
         setup = SchedulerSetup(
             program="berth",
             kubeconfig=empty_servers.kubeconfig(SCHEDULER),
             folder=tmp_path,
             configuration=configuration,
+            more_documents=own,
             flags=["--logging-format=json", "-v=2"],
         )
         process = SchedulerProcess(setup, name)
@@ -143,6 +157,65 @@ async def test_a_pod_is_bound_and_term_gives_the_lease_up_last(
     events = empty_servers.request("GET", "/api/v1/namespaces/kube-system/events")["items"]
     (elected,) = [event for event in events if event["message"] == f"{identity} became leader"]
     assert (elected["reason"], elected["involvedObject"]["kind"]) == ("LeaderElection", "Lease")
+
+
+async def test_term_waits_for_a_binding_that_is_under_way(empty_servers: RealServers, start: Start) -> None:
+    add_node(empty_servers)
+    process = await start(*SLOW)
+    await until(lambda: logged(process, "host.started"), "it leads")
+    add_pod(empty_servers, "p1")
+    nominated = "/api/v1/namespaces/default/pods/p1"
+    # Written before PreBind begins, as there is work to do there.
+    await until(
+        lambda: empty_servers.request("GET", nominated)["status"].get("nominatedNodeName"), "PreBind begins"
+    )
+    assert node_of(empty_servers, "p1") == ""
+
+    assert await process.stop() == 0
+
+    assert node_of(empty_servers, "p1") == "n1"
+    names = [json.loads(line)["event"] for line in process.log.read_text().splitlines() if line[:1] == "{"]
+    assert names.index("pod.bound") < names.index("lease.released")
+
+
+async def test_a_lost_lease_cuts_a_binding_that_is_under_way(
+    empty_servers: RealServers, start: Start
+) -> None:
+    add_node(empty_servers)
+    process = await start(*SLOW)
+    await until(lambda: logged(process, "host.started"), "it leads")
+    add_pod(empty_servers, "p1")
+    nominated = "/api/v1/namespaces/default/pods/p1"
+    await until(
+        lambda: empty_servers.request("GET", nominated)["status"].get("nominatedNodeName"), "PreBind begins"
+    )
+    patch = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
+    empty_servers.request("PATCH", LEASE, patch, content_type="application/merge-patch+json")
+
+    assert await ended(process) == 1
+    before = empty_servers.request("GET", nominated)
+    await asyncio.sleep(1.0)
+
+    # No Binding, and neither a condition nor the nomination taken back: that is for who leads now.
+    assert node_of(empty_servers, "p1") == ""
+    assert before["status"]["nominatedNodeName"] == "n1"
+    assert empty_servers.request("GET", nominated) == before
+
+
+async def test_a_broken_host_ends_the_process_and_lets_others_lead(empty_servers: RealServers) -> None:
+    """In this process, as nothing from outside should be able to break one."""
+    line = ["--secure-port=0", f"--kubeconfig={empty_servers.kubeconfig(SCHEDULER)}"]
+    flags = parse(line)
+    process = Process(settings(flags, loaded(flags, {}), {}))
+    running = asyncio.ensure_future(process.run())
+    await until(lambda: process.is_leading or running.done(), "it leads")
+    assert process.host is not None
+
+    process.host.fate.fail(InvariantError("two things contradict each other"))
+
+    with pytest.raises(HostFailedError, match="two things contradict each other"):
+        await running
+    assert holder(empty_servers) == ""
 
 
 async def test_a_standby_schedules_once_the_leader_has_left(empty_servers: RealServers, start: Start) -> None:
@@ -328,7 +401,7 @@ async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
             servers.request("DELETE", f"{rbac}/{kind}s/no-lease")
     assert said.startswith(
         "berth: missing RBAC rights: create, get, update leases.coordination.k8s.io in namespace kube-system "
-        '(leases.coordination.k8s.io "kube-scheduler" is forbidden: User "nobody" cannot get resource "leases"'
+        '(leases.coordination.k8s.io "kube-scheduler" is forbidden: User "nobody" cannot get'
     )
 
 

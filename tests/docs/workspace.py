@@ -36,7 +36,7 @@ _CONFIGURATIONS: Final = ("kubescheduler.config.k8s.io/", "config.berth.io/")
 _PARSER: Final = doctest.DocTestParser()
 _CHECKER: Final = doctest.OutputChecker()
 _FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_ALIVE: Final = re.compile(r"\bserving\b")
+_ALIVE: Final = re.compile(r"\bserving\b|\bhost\.started\b")
 
 
 class BlockError(Exception):

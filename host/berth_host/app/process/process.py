@@ -14,10 +14,10 @@ import asyncio
 import itertools
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth_host.app.endpoints import make_endpoints
 from berth_host.app.host import Host, HostOptions
@@ -41,6 +41,7 @@ from berth_host.log import get_logger
 from berth_host.metrics import families
 
 log = get_logger()
+T = TypeVar("T")
 
 DRAIN_S: Final = 20.0
 """What is under way may take so long when the process is told to end. A pod has 30 s by default."""
@@ -208,6 +209,9 @@ class SchedulerProcess:
 
     def _set_leading(self, leads: bool) -> None:
         self.is_leading = leads
+        if not leads:
+            # In the step in which it is known: what is under way must not post one thing more.
+            self._host.cluster.cut()
 
     # --- while it runs ---------------------------------------------------------------------------
 
@@ -263,7 +267,9 @@ class SchedulerProcess:
             log.error("configuration.refused", error=reason)
             return
         try:
-            self.host = await reload(self._host, configuration)
+            self.host = await self._unless_lost(reload(self._host, configuration))
+        except LeadershipLostError:
+            raise
         except Exception as err:
             log.error("configuration.refused", error=str(err) or type(err).__name__, exc_info=True)
             return
@@ -277,26 +283,33 @@ class SchedulerProcess:
     # --- end -------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """End what is under way, then give the Lease up. Raises LeadershipLostError when it goes first."""
-        if self.is_leading and await self._lost_while(self._host.drain(DRAIN_S)):
-            await self._host.abandon()
-            raise self._leadership_lost()
+        """End what is under way, then give the Lease up. Raises LeadershipLostError when that goes first."""
+        if self.is_leading:
+            try:
+                await self._unless_lost(self._host.drain(DRAIN_S))
+            except LeadershipLostError:
+                await self._host.abandon()
+                raise
         await self._host.stop()
         await self._give_up_lease()
         log.info("process.stopped")
 
-    async def _lost_while(self, work: Awaitable[object]) -> bool:
-        """Whether the Lease was lost before the work was done, which is then cancelled."""
+    async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work`, also when the process is to end; cancelled when the Lease is lost before it is done.
+
+        Raises LeadershipLostError, and what `work` raises.
+        """
         working = asyncio.ensure_future(work)
-        if self._renewing is not None:
-            await asyncio.wait({working, self._renewing}, return_when=asyncio.FIRST_COMPLETED)
-            if self._renewing.done():
-                self._host.cluster.cut()
+        try:
+            if self._renewing is not None:
+                await asyncio.wait({working, self._renewing}, return_when=asyncio.FIRST_COMPLETED)
+                if self._renewing.done() and not working.done():
+                    raise self._leadership_lost()
+            return await working
+        finally:
+            if not working.done():
                 working.cancel()
                 await asyncio.wait({working})
-                return True
-        await working
-        return False
 
     async def _leave_at_once(self) -> None:
         """Post nothing any more, but let others lead soon."""

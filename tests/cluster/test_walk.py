@@ -1,0 +1,79 @@
+"""The walk of docs/how-to/run-on-a-cluster.md, every block of it, on a real API server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from docs.pages import DOCS, Page
+from docs.workspace import Workspace
+from support.real_servers import NOBODY, RealServers, program
+from support.scheduler_process import SchedulerProcess, SchedulerSetup
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1"},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="berth-walk-"))
+    (path / ".venv").symlink_to(sys.prefix)
+    yield path
+    shutil.rmtree(path)  # the link to .venv goes, what it leads to stays
+
+
+def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
+    empty_servers: RealServers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_servers.create("/api/v1/nodes", NODE)
+    monkeypatch.setenv("KUBECONFIG", str(empty_servers.kubeconfig()))
+    monkeypatch.setenv("PATH", f"{program('kubectl').parent}{os.pathsep}{os.environ['PATH']}")
+    workspace = Workspace(Page(DOCS / "how-to/run-on-a-cluster.md"), folder)
+    try:
+        workspace.run()
+    finally:
+        workspace.close()
+
+
+async def test_the_rights_of_the_page_are_enough(
+    empty_servers: RealServers, folder: Path, tmp_path: Path
+) -> None:
+    page = Page(DOCS / "how-to/run-on-a-cluster.md")
+    configuration = next(block.text for block in page.blocks if block.directives.get("file") == "berth.yaml")
+    (rights,) = [block.text for block in page.blocks if "RoleBinding" in block.text]
+    made = []
+    for document in yaml.safe_load_all(rights):
+        if "subjects" in document:
+            document["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NOBODY}]
+        namespace = document["metadata"].get("namespace")
+        within = f"/namespaces/{namespace}" if namespace else ""
+        path = f"/apis/rbac.authorization.k8s.io/v1{within}/{document['kind'].lower()}s"
+        empty_servers.create(path, document)
+        made.append(f"{path}/{document['metadata']['name']}")
+    setup = SchedulerSetup(
+        program="berth",
+        kubeconfig=empty_servers.kubeconfig(NOBODY),
+        folder=tmp_path,
+        configuration=configuration,
+    )
+    process = SchedulerProcess(setup)
+    try:
+        await process.start()
+        await process.ready()
+        assert await process.stop() == 0
+    finally:
+        await process.kill()
+        for path in made:
+            empty_servers.request("DELETE", path)
+    assert "host.started" in process.log.read_text()
+    assert "forbidden" not in process.log.read_text()
