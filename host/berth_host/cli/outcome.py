@@ -15,19 +15,20 @@ from berth_sdk.pod import DEFAULT_SCHEDULER_NAME
 from berth_host.cli.report import PendingPod, Placement, Report, Summary
 from berth_host.cluster.memory.manifests.loading import Loaded
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.explain.explanation import gated_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
     """What the host knows beyond the objects. All take a pod's `namespace/name`.
 
-    `preempted_by`: the pod that took the place, or None; `gate`: what keeps the pod out of the queue;
-    `last_attempt`: how its latest attempt ended.
+    `preempted_by`: the pod that took the place, or None; `gate`: the plugin that keeps the pod out
+    of the queue, and what it said; `last_attempt`: how its latest attempt ended.
     """
 
     scheduler_names: Collection[str]
     preempted_by: Callable[[str], str | None]
-    gate: Callable[[str], str | None]
+    gate: Callable[[str], tuple[str, str] | None]
     last_attempt: Callable[[str], str | None] = lambda _: None
 
 
@@ -82,11 +83,9 @@ def message_of(key: str, pod: KubeObject | None, witness: Witness) -> str:
         known = ", ".join(sorted(witness.scheduler_names))
         return f"waits for another scheduler: its schedulerName is {scheduler!r}, this one is {known}"
     gates = [str(gate.get("name")) for gate in pod.get("spec.schedulingGates", [])]
-    if gates:
-        return f"gated: waiting for scheduling gates: {', '.join(gates)}"
     gate = witness.gate(key)
-    if gate:
-        return f"gated: {gate}"
+    if gates or gate:
+        return gated_text(gates, *(gate or ("", "")))
     for condition in pod.get("status.conditions", []):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "")

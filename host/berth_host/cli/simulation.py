@@ -192,12 +192,9 @@ def _witness(prepared: Prepared, host: Host) -> Witness:
     def preempted_by(key: str) -> str | None:
         return host.evictions.preempted_by.get(uids.get(key, ""))
 
-    def gate(key: str) -> str | None:
+    def gate(key: str) -> tuple[str, str] | None:
         info = gated.get(key)
-        if info is None:
-            return None
-        said = f": {info.gating_message}" if info.gating_message else ""
-        return f"kept out of the queue by plugin {info.gating_plugin}{said}"
+        return None if info is None else (info.gating_plugin, info.gating_message)
 
     def last_attempt(key: str) -> str | None:
         diagnosis = host.diagnoses.find(key)

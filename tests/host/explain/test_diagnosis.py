@@ -79,11 +79,12 @@ def test_names_of_rejected_nodes_stay_those_of_the_attempt() -> None:
     for name in ("a", "b"):
         columns.add(make_node(name))
     names = SlotNames()
-    before = names.of(NodeTable.of(columns))
-    assert names.of(NodeTable.of(columns)) is before
-    columns.remove(columns.index_of["a"])
+    before = names.of(NodeTable(columns))
+    assert names.of(NodeTable(columns)) is before
+    columns.remove(columns.index_of["a"], generation=1)
     columns.reclaim()
     columns.add(make_node("c"))
-    after = names.of(NodeTable.of(columns))
+    after = names.of(NodeTable(columns))
     assert before.tolist() == ["a", "b"]
     assert {name for name in after.tolist() if name} == {"b", "c"}
+    assert after.tolist().index("c") == 0, "the slot was not given away again"

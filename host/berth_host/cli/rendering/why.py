@@ -1,14 +1,14 @@
-"""An explanation -> what `berth why` prints without `-o`."""
+"""An explanation -> what `berth why` and `kubectl berth why` print without `-o`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.cli.explanation import Explanation, RejectedNodes
-from berth_host.cli.nearest_fit import Shortage
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.explain.diagnosis import NodeScore
+from berth_host.explain.explanation import Explanation, RejectedNodes
+from berth_host.explain.nearest_fit import Shortage
 
 _SHOWN_NODES: Final = 4
 _SHOWN_SHORTAGES: Final = 3
@@ -17,19 +17,24 @@ _SHOWN_SHORTAGES: Final = 3
 def explanation_text(explanation: Explanation) -> str:
     """Verdict, rejections per plugin and reason, the nearest fit, the best nodes with their scores."""
     state = f"on node {explanation.node}" if explanation.node else "pending"
-    parts = [f"{explanation.pod}: {state}\n  {explanation.message}"]
-    attempt = explanation.diagnosis
-    if attempt is not None:
-        nodes = count_of(attempt.node_count, "node")
-        tried = f"attempt {attempt.attempt}: {attempt.feasible_count} of {nodes} fit"
-        parts.append("\n".join([tried, *(f"  note: {note}" for note in attempt.notes)]))
+    parts = [f"{explanation.pod}: {state}\n  {explanation.message}", *attempt_parts(explanation)]
+    return "\n\n".join(parts) + "\n"
+
+
+def attempt_parts(explanation: Explanation) -> list[str]:
+    """The paragraphs about the latest attempt: none for a pod that was not tried."""
+    parts: list[str] = []
+    if explanation.attempts:
+        nodes = count_of(explanation.node_count, "node")
+        tried = f"attempt {explanation.attempts}: {explanation.feasible_count} of {nodes} fit"
+        parts.append("\n".join([tried, *(f"  note: {note}" for note in explanation.notes)]))
     if explanation.rejections:
         parts.append("REJECTED BY\n" + _rejections(explanation.rejections))
     if explanation.nearest:
         parts.append("NEAREST FIT\n" + _nearest(explanation.nearest))
     if explanation.scores:
         parts.append("BEST NODES (weighted score per plugin)\n" + _scores(explanation.scores))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def _rejections(rejections: Sequence[RejectedNodes]) -> str:

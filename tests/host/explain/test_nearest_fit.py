@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.cli.nearest_fit import Shortage, shortages, shown_amount
+from berth_host.explain.nearest_fit import Shortage, shortages, shown_amount
 from berth_sdk.testing import make_node, make_pod
 
 

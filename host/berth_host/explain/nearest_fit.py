@@ -1,7 +1,7 @@
 """A pod that fits nowhere, the nodes that lack resources for it -> how much they lack, the nearest first.
 
-Called by `why` with the nodes whose only obstacle is NodeResourcesFit. Figures are those of the cluster at
-the end of the run: cpu in milli, all else in base units.
+Called by `berth why` and by a running host (`app.answers`) with the nodes whose only obstacle is
+NodeResourcesFit. Figures are those of the cluster at that moment: cpu in milli, all else in base units.
 """
 
 from __future__ import annotations
@@ -33,19 +33,25 @@ class Shortage:
         return f"{subject} {' and '.join(shown_amount(name, amount) for name, amount in self.lacking)}"
 
 
-def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
-    """What each of `nodes` lacks for `pod` beside `pods` (those with a node), grouped; nearest first.
+Lacking = tuple[tuple[str, int], ...]
 
-    Nearest: the smallest sum of what is lacking, each resource as a share of what the pod asks for.
-    """
+
+def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
+    """What each of `nodes` lacks for `pod` beside `pods` (those with a node), grouped; nearest first."""
     used = requested_by_node(pods)
-    groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for node in nodes:
-        lacking = _lacking(pod, node, used.get(node.name, Counter()))
-        if lacking:
-            groups.setdefault(lacking, []).append(node.name)
-    found = [Shortage(lacking, tuple(names)) for lacking, names in groups.items()]
-    return sorted(found, key=lambda item: (_distance(pod, item), -len(item.node_names), item.lacking))
+    return grouped(pod, ((node.name, lacking(pod, node, used.get(node.name, Counter()))) for node in nodes))
+
+
+def grouped(pod: Pod, found: Iterable[tuple[str, Lacking]]) -> list[Shortage]:
+    """Nodes that lack the same, together; a node that lacks nothing is in no group. Nearest first: the
+    smallest sum of what is lacking, each resource as a share of what the pod asks for.
+    """
+    groups: dict[Lacking, list[str]] = {}
+    for name, missing in found:
+        if missing:
+            groups.setdefault(missing, []).append(name)
+    shortages = [Shortage(missing, tuple(names)) for missing, names in groups.items()]
+    return sorted(shortages, key=lambda item: (_distance(pod, item), -len(item.node_names), item.lacking))
 
 
 def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
@@ -59,9 +65,12 @@ def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
     return used
 
 
-def _lacking(pod: Pod, node: Node, used: Counter[str]) -> tuple[tuple[str, int], ...]:
+def lacking(pod: Pod, node: Node, used: Mapping[str, int]) -> Lacking:
+    """What a node lacks for `pod`; `used`: what its pods request, with `pods` for their number."""
     wanted = {name: amount for name, amount in pod.requests.items() if amount > 0} | {"pods": 1}
-    missing = {name: amount - (node.allocatable.get(name, 0) - used[name]) for name, amount in wanted.items()}
+    missing = {
+        name: amount - (node.allocatable.get(name, 0) - used.get(name, 0)) for name, amount in wanted.items()
+    }
     return tuple(sorted((name, amount) for name, amount in missing.items() if amount > 0))
 
 

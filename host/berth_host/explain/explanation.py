@@ -1,0 +1,152 @@
+"""`Explanation`: why one pod has its node, or has none, as values. Printed by `cli.rendering.why`.
+
+Made by `cli.explanation` from a simulation and by `app.answers` from a running host, which sends it as JSON;
+`kubectl berth why` reads it back. Rejections and scores are those of the pod's latest attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_host.explain.diagnosis import Diagnosis, NodeScore
+from berth_host.explain.nearest_fit import Shortage
+
+FIT_PLUGIN: Final = "NodeResourcesFit"
+NO_REASON: Final = "rejected without a reason"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedNodes:
+    """The nodes that one plugin rejected for one reason."""
+
+    plugin: str
+    reason: str
+    node_names: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is printed."""
+        return {"plugin": self.plugin, "reason": self.reason, "nodes": list(self.node_names)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RejectedNodes:
+        """What `as_json` made."""
+        return cls(plugin=value["plugin"], reason=value["reason"], node_names=tuple(value["nodes"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All that is known. `node` empty: pending; `attempts` 0: the pod was never tried.
+
+    `node_count`, `feasible_count`: nodes of the latest attempt, and those of them that passed.
+    """
+
+    pod: str
+    node: str
+    message: str
+    attempts: int = 0
+    node_count: int = 0
+    feasible_count: int = 0
+    rejections: Sequence[RejectedNodes] = ()
+    nearest: Sequence[Shortage] = ()
+    scores: Sequence[NodeScore] = ()
+    notes: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The one object of `berth why -o json`."""
+        return {
+            "pod": self.pod,
+            "node": self.node or None,
+            "message": self.message,
+            "attempts": self.attempts,
+            "nodes": self.node_count,
+            "feasible": self.feasible_count,
+            "rejections": [item.as_json() for item in self.rejections],
+            "nearestFit": [
+                {"text": item.text, "lacking": dict(item.lacking), "nodes": list(item.node_names)}
+                for item in self.nearest
+            ],
+            "scores": [_score_json(item) for item in self.scores],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Explanation:
+        """What `as_json` made, perhaps with more in it. Raises KeyError and TypeError for anything else."""
+        return cls(
+            pod=value["pod"],
+            node=value["node"] or "",
+            message=value["message"],
+            attempts=value["attempts"],
+            node_count=value["nodes"],
+            feasible_count=value["feasible"],
+            rejections=[RejectedNodes.from_json(item) for item in value["rejections"]],
+            nearest=[
+                Shortage(tuple(item["lacking"].items()), tuple(item["nodes"])) for item in value["nearestFit"]
+            ],
+            scores=[_score_from(item) for item in value["scores"]],
+            notes=value["notes"],
+        )
+
+
+def explanation_of(
+    key: str, node: str, message: str, diagnosis: Diagnosis | None, nearest: Sequence[Shortage] = ()
+) -> Explanation:
+    """The pod `namespace/name` with what its latest attempt found out; None: it was never tried."""
+    if diagnosis is None:
+        return Explanation(pod=key, node=node, message=message, nearest=nearest)
+    return Explanation(
+        pod=key,
+        node=node,
+        message=message,
+        attempts=diagnosis.attempt,
+        node_count=diagnosis.node_count,
+        feasible_count=diagnosis.feasible_count,
+        rejections=rejected_nodes(diagnosis),
+        nearest=nearest,
+        scores=diagnosis.top_scores,
+        notes=diagnosis.notes,
+    )
+
+
+def rejected_nodes(diagnosis: Diagnosis | None) -> list[RejectedNodes]:
+    """Per plugin and reason the nodes of an attempt, the most first."""
+    if diagnosis is None or diagnosis.slot_names is None:
+        return []
+    names = diagnosis.slot_names
+    return [
+        RejectedNodes(plugin=item.status.plugin, reason=reason, node_names=tuple(names[item.slots()].tolist()))
+        for item in sorted(diagnosis.rejections, key=lambda item: -item.node_count)
+        for reason in item.status.reasons or (NO_REASON,)
+    ]
+
+
+def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
+    """The nodes that were rejected for lack of resources."""
+    return {node for item in rejections if item.plugin == FIT_PLUGIN for node in item.node_names}
+
+
+def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
+    """What keeps a pod out of the queue: gates of its own, or else a plugin's PreEnqueue with what it said."""
+    if scheduling_gates:
+        return f"gated: waiting for scheduling gates: {', '.join(scheduling_gates)}"
+    return f"gated: kept out of the queue by plugin {plugin}{f': {said}' if said else ''}"
+
+
+def _score_json(score: NodeScore) -> dict[str, Any]:
+    return {
+        "node": score.node_name,
+        "total": score.total,
+        "plugins": {
+            plugin: {"raw": raw, "normalized": normalized, "weight": weight}
+            for plugin, (raw, normalized, weight) in score.plugins.items()
+        },
+    }
+
+
+def _score_from(value: Mapping[str, Any]) -> NodeScore:
+    plugins = {
+        plugin: (item["raw"], item["normalized"], item["weight"]) for plugin, item in value["plugins"].items()
+    }
+    return NodeScore(value["node"], value["total"], plugins)
