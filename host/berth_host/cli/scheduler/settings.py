@@ -23,8 +23,6 @@ from berth_host.model.user import ClientTrust
 _FORMATS: Final = ("text", "json")
 _MAX_PORT: Final = 65535
 _NS_PER_S: Final = 1_000_000_000
-VERBOSE: Final = 2
-"""From this -v on every attempt is logged, as kube-scheduler does."""
 
 
 def logging_of(flags: ParsedFlags) -> tuple[str, str]:
@@ -32,7 +30,7 @@ def logging_of(flags: ParsedFlags) -> tuple[str, str]:
     form = flags.text("logging-format")
     if form not in _FORMATS:
         raise FlagError(f"--logging-format {form!r}: want text or json")
-    return (log.EVERY_ATTEMPT if flags.integer("v") >= VERBOSE else "INFO"), form
+    return log.level_of(flags.integer("v")), form
 
 
 def settings(
