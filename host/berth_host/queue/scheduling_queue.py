@@ -224,6 +224,12 @@ class SchedulingQueue:
                 self.in_flight.remember(events.force_activated(pod))
         self._settle()
 
+    def reopen(self, pod: Pod) -> None:
+        """What kept this pod out may do so no more, and no event tells: ask its gates again."""
+        info = self.places.pool.get(pod.key)
+        if info is not None and info.uid == pod.uid and info.is_gated:
+            self.activate([info.pod])
+
     def activate_named(self, keys: Iterable[str]) -> None:
         """The same for pods by `namespace/name`; those that do not exist are passed over."""
         found = [pod for key in keys if (pod := self._seams.pods.pod(key)) is not None]

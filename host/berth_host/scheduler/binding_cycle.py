@@ -116,7 +116,7 @@ class BindingCycle:
         return True
 
     def adopt(self, assumed: Pod) -> None:
-        """Find out what became of an assumed pod whose Binding an earlier host could not follow to its end."""
+        """Find out what became of an assumed pod whose Binding the host before could not follow."""
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

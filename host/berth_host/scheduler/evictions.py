@@ -56,6 +56,10 @@ class Waker(Protocol):
         """The pods nominated to a node."""
         ...
 
+    def reopen(self, pod: Pod) -> None:
+        """Ask again about a pod that a gate keeps out."""
+        ...
+
     def requeue(self, request: PluginRequest) -> int:
         """Try these pods again, after their backoff."""
         ...
@@ -105,7 +109,9 @@ class Evictions:
         self._status = status
         self._seams = seams
         self._tasks: set[asyncio.Future[None]] = set()
+        self._victims: dict[str, tuple[Pod, ...]] = {}
         self.preempting = seams.preempting
+        self.preempting.on_end(self._held_no_more)
         self.preempted_by: dict[str, str] = {}
         self.victim_count = 0
 
@@ -153,6 +159,30 @@ class Evictions:
             task.cancel()
         return ended
 
+    # --- when it is over ---------------------------------------------------------------------------
+
+    def _held_no_more(self, uid: str) -> None:
+        if uid in self._victims:
+            # Once the event that ended it has been told to everybody.
+            asyncio.get_running_loop().call_soon(self._look_again, uid)
+
+    def _look_again(self, uid: str) -> None:
+        """The leaving of a victim opens the pod's gate, unless it was told of before: of a victim that others
+        evicted too, or that had lost its node already.
+        """
+        if uid in self.preempting:
+            return
+        victims = self._victims.pop(uid, ())
+        preemptor = self._seams.pods.pod_by_uid(uid)
+        if preemptor is None or any(map(self._leaves_a_node, victims)):
+            return
+        self._seams.queue.reopen(preemptor)
+
+    def _leaves_a_node(self, victim: Pod) -> bool:
+        """Whether an event will tell that the victim is gone."""
+        now = self._seams.pods.pod_by_uid(victim.uid)
+        return self._seams.cache.is_assumed(victim.uid) or (now is not None and bool(now.node_name))
+
     # --- one preemption ----------------------------------------------------------------------------
 
     def _begin(
@@ -160,6 +190,7 @@ class Evictions:
     ) -> None:
         uid = eviction.preemptor.uid
         self.preempting.begin(uid)
+        self._victims[uid] = eviction.victims
         for victim in eviction.victims:
             self.preempted_by[victim.uid] = eviction.preemptor.key
             self.victim_count += 1

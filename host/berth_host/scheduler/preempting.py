@@ -36,6 +36,7 @@ class Preempting:
         """Victims that have not begun to leave; None: whoever leaves, more is to be done."""
         self._waited_for_by: dict[str, set[str]] = {}
         self._changed: set[str] = set()
+        self._told_of_end: Callable[[str], None] = lambda _: None
         pods.on_leaving(self._left)
 
     def begin(self, uid: str) -> None:
@@ -55,6 +56,11 @@ class Preempting:
             if not others:
                 del self._waited_for_by[victim]
         self._changed.add(uid)
+        self._told_of_end(uid)
+
+    def on_end(self, told: Callable[[str], None]) -> None:
+        """Call `told` with the uid of every pod that is held back no more, or anew, from now on."""
+        self._told_of_end = told
 
     def deleted(self, uid: str, victims: tuple[Pod, ...]) -> None:
         """All victims are deleted, and the watch may be behind: tried now, the pod would not find the room

@@ -1,4 +1,4 @@
-"""A new configuration for a running host: nothing is listed again, nothing is lost, nothing is bound twice."""
+"""A new configuration for a running host: nothing is listed again, lost, or bound twice."""
 
 from __future__ import annotations
 
