@@ -120,6 +120,7 @@ class AttemptMetrics:
         self, metrics: SchedulerMetrics, now_s: Callable[[], float], told: Callable[[Diagnosis], None]
     ) -> None:
         self._metrics = metrics
+        self._algorithm = metrics.algorithm_durations.of()
         self._now_s = now_s
         self._told = told
         self._series: dict[tuple[str, str], Histogram] = {}
@@ -134,7 +135,7 @@ class AttemptMetrics:
             self._series[diagnosis.profile, result] = series
         series.observe(diagnosis.duration_ms / 1000)
         if diagnosis.algorithm_ms:
-            metrics.algorithm_durations.of().observe(diagnosis.algorithm_ms / 1000)
+            self._algorithm.observe(diagnosis.algorithm_ms / 1000)
         if outcome is Outcome.BOUND:
             first_s = diagnosis.first_tried_at_s
             metrics.scheduled(diagnosis.attempt, None if first_s is None else self._now_s() - first_s)

@@ -47,6 +47,7 @@ class SchedulerMetrics:
         self.attempt_durations = Histograms(families.ATTEMPT_DURATION)
         self.algorithm_durations = Histograms(families.ALGORITHM_DURATION)
         self.pod_attempts = Histograms(families.POD_ATTEMPTS)
+        self._pod_attempts = self.pod_attempts.of()
         self.pod_sli = Histograms(families.POD_SLI)
         self.after_flush = Counters(families.AFTER_FLUSH)
         self.point_durations = Histograms(families.EXTENSION_POINT)
@@ -75,7 +76,7 @@ class SchedulerMetrics:
 
     def scheduled(self, attempts: int, since_first_s: float | None) -> None:
         """A pod was bound after so many attempts, so many seconds after it first came into activeQ."""
-        self.pod_attempts.of().observe(attempts)
+        self._pod_attempts.observe(attempts)
         if since_first_s is None:
             return
         index = min(attempts, _LAST_ATTEMPTS)
