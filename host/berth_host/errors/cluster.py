@@ -39,7 +39,8 @@ class ClusterError(HostError):
         self.key = key
         self.text = text
         self.server_message = server_message
-        super().__init__(server_message or f"{resource} {key!r}: {text}")
+        which = [resource, repr(key)] if key else [resource]
+        super().__init__(server_message or f"{' '.join(which)}: {text}".removeprefix(": "))
 
 
 class ConflictError(ClusterError):
