@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from berth_host.model.merge_patch import merged as json_merged
 from berth_host.cluster.memory.strategic_merge import PatchError, merged
+from berth_host.model.merge_patch import merged as json_merged
 from hypothesis import given
 from hypothesis import strategies as st
 
