@@ -26,6 +26,7 @@ RUN_ELSEWHERE = {
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
     ],
+    "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
     "examples/gpu_share/README.md": [
         # tests/examples/test_gpu_share_package.py
         "pip install ./sdk ./examples/gpu_share\n"

@@ -10,6 +10,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.results import PatchResult, PreBindResult
+from berth_sdk.status import Status
 
 TAKES_S: Final = 2.0
 
@@ -21,4 +22,4 @@ class SlowPreBind(Plugin):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult:
         await asyncio.sleep(TAKES_S)
-        return PreBindResult()
+        return PreBindResult(Status.success())
