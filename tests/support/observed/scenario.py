@@ -112,7 +112,9 @@ def _from_now_on(path: Path) -> AuditLog:
     return log
 
 
-async def _settled(observer: Observer, expected: Json, unstable: frozenset[str]) -> tuple[Json | None, bool]:
+async def _settled(
+    observer: Observer, expected: Json, unstable: frozenset[str], patience_s: float
+) -> tuple[Json | None, bool]:
     """Look until all is as recorded, then a little longer, for what comes unasked."""
     began_s = time.monotonic()
     agreed_s: float | None = None

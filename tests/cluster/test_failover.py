@@ -1,0 +1,151 @@
+"""Two `berth scheduler` processes and one Lease: who holds it schedules, whatever becomes of the other.
+
+BERTH_FAILOVERS says how many leaders are killed (`make soak`: 50).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.bindings import Bindings, bound_twice, create_all, node, pod, until
+from support.observed.api import ApiClient
+from support.observed.playing import wipe
+from support.observed.stage import api_of
+from support.real_servers import SCHEDULER, RealServers
+from support.scheduler_process import SchedulerProcess, SchedulerSetup
+
+FAILOVERS = int(os.environ.get("BERTH_FAILOVERS", "10"))
+PODS_EACH = 10
+CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+"""
+
+
+@pytest.fixture
+async def api(servers: RealServers) -> AsyncIterator[ApiClient]:
+    client = api_of(servers)
+    await wipe(client)
+    await create_all(client, (node(f"n{number}") for number in range(5)))
+    yield client
+    await client.close()
+
+
+class Replicas:
+    """Schedulers that share a Lease. All that still run are killed at the end."""
+
+    def __init__(self, servers: RealServers, folder: Path, api: ApiClient) -> None:
+        self._setup = SchedulerSetup(
+            program="berth",
+            kubeconfig=servers.kubeconfig(SCHEDULER),
+            folder=folder,
+            configuration=CONFIGURATION,
+        )
+        self._api = api
+        self._names: Iterator[int] = itertools.count(1)
+        self.started: list[SchedulerProcess] = []
+
+    async def start(self) -> SchedulerProcess:
+        process = SchedulerProcess(self._setup, f"replica-{next(self._names)}")
+        self.started.append(process)
+        await process.start()
+        return process
+
+    async def holder(self) -> str:
+        lease = await self._api.get("Lease", "kube-scheduler", "kube-system")
+        return "" if lease is None else str(lease["spec"].get("holderIdentity") or "")
+
+    async def holder_other_than(self, old: str) -> str:
+        async def moved() -> bool:
+            return await self.holder() not in ("", old)
+
+        await until(moved, f"the Lease to leave {old or 'nobody'}", 30.0)
+        return await self.holder()
+
+    async def kill_all(self) -> None:
+        for process in self.started:
+            await process.kill()
+
+
+@pytest.fixture
+async def replicas(servers: RealServers, tmp_path: Path, api: ApiClient) -> AsyncIterator[Replicas]:
+    made = Replicas(servers, tmp_path, api)
+    yield made
+    await made.kill_all()
+
+
+async def test_leaders_are_killed_one_after_the_other(
+    servers: RealServers, api: ApiClient, replicas: Replicas
+) -> None:
+    chance = random.Random(1)
+    leader = await replicas.start()
+    holder = await replicas.holder_other_than("")
+    async with Bindings(api) as bindings:
+        for number in range(1, FAILOVERS + 1):
+            standby = await replicas.start()
+            await standby.ready()
+            assert await replicas.holder() == holder  # one schedules, the other waits
+            pods = [pod(f"p{number}-{index}") for index in range(PODS_EACH)]
+            creating = asyncio.create_task(create_all(api, pods, at_once=2))
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            await leader.kill()
+            await creating
+            holder, leader = await replicas.holder_other_than(holder), standby
+            await bindings.all_bound(number * PODS_EACH)
+        assert bindings.problems == []
+        assert bindings.deleted == set()
+        assert len(bindings.node_of) == FAILOVERS * PODS_EACH
+    assert bound_twice(servers.audit_log) == []
+    lease = await api.get("Lease", "kube-scheduler", "kube-system")
+    assert lease is not None
+    assert lease["spec"]["leaseTransitions"] == FAILOVERS
+    assert await leader.stop() == 0
+    assert await replicas.holder() == ""
+
+
+async def test_leader_that_was_stopped_beyond_its_lease_binds_nothing_more_and_ends(
+    servers: RealServers, api: ApiClient, replicas: Replicas
+) -> None:
+    frozen = await replicas.start()
+    holder = await replicas.holder_other_than("")
+    standby = await replicas.start()
+    await standby.ready()
+    async with Bindings(api) as bindings:
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await create_all(api, (pod(f"p{index}") for index in range(PODS_EACH)))
+        second = await replicas.holder_other_than(holder)
+        os.kill(frozen.pid, signal.SIGCONT)
+        await create_all(api, (pod(f"q{index}") for index in range(PODS_EACH)))
+        await bindings.all_bound(2 * PODS_EACH)
+
+        async def gone() -> bool:
+            return frozen.ended_with is not None
+
+        await until(gone, "the old leader to end", 30.0)
+        assert frozen.ended_with == 1
+        assert await replicas.holder() == second
+        assert bindings.problems == []
+    assert bound_twice(servers.audit_log) == []
+    assert "leader" in frozen.last_lines(3)
+    assert await standby.stop() == 0
+
+
+async def test_lease_that_is_given_up_is_taken_at_once(api: ApiClient, replicas: Replicas) -> None:
+    leader = await replicas.start()
+    holder = await replicas.holder_other_than("")
+    standby = await replicas.start()
+    await standby.ready()
+    await leader.stop()
+    async with asyncio.timeout(2.0):  # less than the Lease lasts
+        assert await replicas.holder_other_than(holder) != ""
+    async with Bindings(api) as bindings:
+        await api.create(pod("p"))
+        await bindings.all_bound(1)
