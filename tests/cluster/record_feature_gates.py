@@ -2,9 +2,11 @@
 
     python tests/cluster/record_feature_gates.py FILE
 
-Writes FILE, JSON: per gate its stage and default (the metric `kubernetes_feature_enabled` shows all of them),
-the answers to `--feature-gates GATE=true` and `=false` ("" for yes, or the error), and what stage it warns
-of. `tests/host/config/test_feature_gates.py` compares them with the tables. Needs `make envtest`.
+Writes FILE, JSON. Under `gates`: stage and default (the metric `kubernetes_feature_enabled` shows all), the
+answers to `--feature-gates GATE=true` and `=false` ("" for yes, or the error), and the warning that it
+writes. Under `lines`: the answers to other values of the flag, with the exit code. Compared with the tables
+by `tests/host/config/test_feature_gates.py`, with the command line by
+`tests/host/cli/scheduler/test_recorded_gates.py`. Needs `make envtest`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,10 +30,37 @@ from support.real_servers import ADMIN, RealServers, free_port, program
 
 _SHOWN = re.compile(r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)')
 _REFUSED = re.compile(r'"command failed" err="((?:[^"\\]|\\.)*)"')
-_WARNED = re.compile(r"Warning: setting (\w+) feature gate")
+_WARNED = re.compile(r'"(Warning: setting \w+ feature gate[^"]*)"')
 _AFTERWARDS = "stat /nowhere: no such file or directory"
 """What it complains about once it has taken the gates."""
 _STARTS_WITHIN_S = 30.0
+LINES = (
+    "NoSuchGate=true",
+    "GangScheduling=true,NoSuchGate=true,DynamicResourceAllocation=false",
+    "AllGA=true",
+    "=true",
+    "GangScheduling",
+    "GangScheduling=maybe",
+    "GangScheduling=yes",
+    "GenericWorkload=TRUE",
+    "GenericWorkload=t",
+    " GenericWorkload = true ",
+    ",GenericWorkload=true,,",
+    "GenericWorkload=true;GangScheduling=true",
+    "GangScheduling=true,GenericWorkload=true",
+    "GangScheduling=true,GangScheduling=false",
+    "AllAlpha=true,GenericWorkload=false",
+    "AllBeta=false",
+    "AllBeta=false,NodeDeclaredFeatures=true",
+    "AllBeta=false,InPlacePodLevelResourcesVerticalScaling=true",
+    "kube:",
+    "kube:GenericWorkload=true",
+    "kube:GangScheduling",
+    "kube:GangScheduling=true,kube:GenericWorkload=true",
+    "kube:GenericWorkload=true,StorageCapacityScoring=true",
+    "other:GangScheduling=true",
+)
+"""Values of the flag that say more than one gate, or are written in other ways."""
 
 
 def shown(servers: RealServers) -> dict[str, dict[str, object]]:
@@ -67,8 +97,17 @@ def _metrics(port: int, token: str) -> str:
             time.sleep(0.2)
 
 
-def answer(gates: str) -> tuple[str, str]:
-    """The error about `--feature-gates GATES`, or "" where it is taken; and the stage that it warns of."""
+@dataclass(frozen=True)
+class Answer:
+    """`error`: about `--feature-gates GATES`, "" where it is taken. `exit_code`: None where it is taken."""
+
+    error: str
+    warning: str
+    exit_code: int | None
+
+
+def answer(gates: str) -> Answer:
+    """What kube-scheduler says to a value of the flag. Raises RuntimeError where it does not say it plainly."""
     flags = ["--secure-port=0", "--kubeconfig=/nowhere", f"--feature-gates={gates}"]
     done = subprocess.run(
         [program("kube-scheduler"), *flags], capture_output=True, text=True, check=False, timeout=60
@@ -78,23 +117,38 @@ def answer(gates: str) -> tuple[str, str]:
         raise RuntimeError(f"no answer to {gates}: {done.stderr}")
     said = json.loads(f'"{found.group(1)}"')
     warned = _WARNED.search(done.stderr)
-    return "" if said == _AFTERWARDS else said, warned.group(1) if warned else ""
+    warning = warned.group(1) if warned else ""
+    return Answer("", warning, None) if said == _AFTERWARDS else Answer(said, warning, done.returncode)
 
 
-def record(servers: RealServers) -> dict[str, dict[str, object]]:
-    """Per gate what is shown of it, and both answers."""
+def record(servers: RealServers) -> dict[str, dict[str, dict[str, object]]]:
+    """`gates`: per gate what is shown of it, and both answers. `lines`: the answer to each of LINES."""
     gates = shown(servers)
     with ThreadPoolExecutor(2) as pool:
+        lines = zip(LINES, pool.map(answer, LINES), strict=True)
         yes = pool.map(answer, [f"{name}=true" for name in gates])
         no = pool.map(answer, [f"{name}=false" for name in gates])
         return {
-            name: {**gate, "true": true[0], "false": false[0], "warns": true[1] or false[1]}
-            for (name, gate), true, false in zip(gates.items(), yes, no, strict=True)
+            "gates": {
+                name: {
+                    **gate,
+                    "true": true.error,
+                    "false": false.error,
+                    "warns": true.warning or false.warning,
+                }
+                for (name, gate), true, false in zip(gates.items(), yes, no, strict=True)
+            },
+            "lines": {line: {"said": said.error, "exit": said.exit_code} for line, said in lines},
         }
+
+
+def _text(part: dict[str, dict[str, object]]) -> str:
+    rows = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(part.items()))
+    return "{\n" + ",\n".join(rows) + "\n}"
 
 
 if __name__ == "__main__":
     with TemporaryDirectory() as folder, RealServers(Path(folder)) as started:
         recorded = record(started)
-    lines = (f"{json.dumps(name)}: {json.dumps(gate)}" for name, gate in sorted(recorded.items()))
-    Path(sys.argv[1]).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    text = ",\n".join(f"{json.dumps(name)}: {_text(part)}" for name, part in recorded.items())
+    Path(sys.argv[1]).write_text("{" + text + "}\n")

@@ -12,7 +12,7 @@ from berth_host.config.feature_gates import KNOWN_GATES, resolve_feature_gates
 
 RECORDED: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "golden/feature_gates.json").read_text()
-)
+)["gates"]
 """What kube-scheduler 1.36.2 answered; see tests/cluster/record_feature_gates.py."""
 
 

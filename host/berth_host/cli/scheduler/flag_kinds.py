@@ -16,6 +16,11 @@ _SECOND_NS: Final = 1_000_000_000
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 MAX_INT32: Final = 2**31 - 1
+_COMPONENT: Final = "kube:"
+"""Whose gate it is, which may be said: kube-scheduler knows no other component."""
+_MIXED: Final = (
+    "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"
+)
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -72,8 +77,14 @@ def _texts(text: str) -> tuple[str, ...]:
 
 
 def _gates(text: str) -> tuple[str, ...]:
-    gates = _texts(text)
+    given = _texts(text)
+    gates = tuple(gate.removeprefix(_COMPONENT) for gate in given if gate != _COMPONENT)
+    if 0 < sum(gate.startswith(_COMPONENT) for gate in given) < len(given):
+        raise ValueError(_MIXED)
     for gate in gates:
+        component, colon, _ = gate.partition(":")
+        if colon:
+            raise ValueError(f"component not registered: {component}")
         name, equals, value = (part.strip() for part in gate.partition("="))
         if not equals:
             raise ValueError(f"missing bool value for {name}: want {name}=true or {name}=false")

@@ -1,0 +1,49 @@
+"""`--feature-gates` is read, taken and refused as kube-scheduler 1.36.2 was seen to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from berth_host.cli.main import berth
+from berth_host.cli.scheduler.flag_kinds import gate_values
+from berth_host.cli.scheduler.parsing import parse
+from berth_host.config.feature_gates import resolve_feature_gates
+from click.testing import CliRunner
+
+RECORDED: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "config/golden/feature_gates.json").read_text()
+)["lines"]
+"""By value of the flag; see tests/cluster/record_feature_gates.py."""
+REFUSED: Final = [line for line, answer in RECORDED.items() if answer["said"]]
+TAKEN: Final = [line for line, answer in RECORDED.items() if not answer["said"]]
+
+_NEXT: Final = re.compile(r", (?=cannot set|unrecognized|\w+ is enabled)")
+
+
+def reasons(said: str) -> list[str]:
+    """kube-scheduler's reasons: several stand in brackets, in an order by chance; Go's own part is left out."""
+    listed = said[1:-1] if said.startswith("[") else said
+    return [text.split(", err: strconv")[0] for text in _NEXT.split(listed)]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refused_for_the_same_reasons_with_the_same_exit_code(line: str) -> None:
+    result = CliRunner().invoke(berth, ["scheduler", "--secure-port=0", f"--feature-gates={line}"])
+
+    assert result.exit_code == RECORDED[line]["exit"]
+    for reason in reasons(RECORDED[line]["said"]):
+        assert reason in result.stderr
+
+
+@pytest.mark.parametrize("line", TAKEN)
+def test_taken(line: str) -> None:
+    resolve_feature_gates(gate_values(parse([f"--feature-gates={line}"]).texts("feature-gates")), source="f")
+
+
+def test_the_component_may_be_named() -> None:
+    flags = parse(["--feature-gates=kube:GenericWorkload=true,kube:GangScheduling=false"])
+    assert gate_values(flags.texts("feature-gates")) == {"GenericWorkload": True, "GangScheduling": False}
