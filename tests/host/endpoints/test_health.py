@@ -96,14 +96,14 @@ async def test_others_add_checks_and_routes_and_a_page_that_fails_says_so() -> N
     async with served(process, KnownUsers()) as port:
         server = port.endpoints.server
         server.add_checks("livez", [Check("loop", lambda: "stuck")])
-        server.add_route("/berth/v1/pods/", route)
+        server.add_route("/more/v1/pods/", route)
         assert (await port.ask("GET", "/livez")).status == 500
-        reply = await port.ask("GET", "/berth/v1/pods/ns/p?node=n1&node=n2", token=ADMIN)
-        assert reply.body == "GET /berth/v1/pods/ns/p admin {'node': ['n1', 'n2']}"
-        assert (await port.ask("GET", "/berth/v1/pods/ns/p")).status == 403
-        broken = await port.ask("GET", "/berth/v1/pods/broken", token=ADMIN)
+        reply = await port.ask("GET", "/more/v1/pods/ns/p?node=n1&node=n2", token=ADMIN)
+        assert reply.body == "GET /more/v1/pods/ns/p admin {'node': ['n1', 'n2']}"
+        assert (await port.ask("GET", "/more/v1/pods/ns/p")).status == 403
+        broken = await port.ask("GET", "/more/v1/pods/broken", token=ADMIN)
         assert (broken.status, "secret" in broken.body) == (500, False)
-        assert (await port.ask("GET", "/berth/v1/podsandmore", token=ADMIN)).status == 404
+        assert (await port.ask("GET", "/more/v1/podsandmore", token=ADMIN)).status == 404
 
 
 @pytest.mark.parametrize(
