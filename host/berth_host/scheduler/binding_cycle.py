@@ -93,7 +93,6 @@ class BindingCycle:
         """Begin the pod's binding cycle; the scheduling loop goes on."""
         attempt.cycle.context.binding = True
         task = asyncio.get_running_loop().create_task(self._run(attempt))
-        attempt.task = task
         self._running[attempt.pod.uid] = attempt
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, attempt))
@@ -165,7 +164,11 @@ class BindingCycle:
     # --- the way forward -----------------------------------------------------------------------
 
     async def _run(self, attempt: Attempt) -> None:
+        # Not before: a task that is cancelled before it has begun would undo nothing.
+        attempt.task = asyncio.current_task()
         try:
+            if attempt.aborted:
+                raise Failed(Status.error(attempt.aborted), attempt.aborted)
             await self._prepare(attempt)
             await self._bind(attempt)
         except Failed as failure:

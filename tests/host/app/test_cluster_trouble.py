@@ -351,3 +351,84 @@ async def test_invariant_that_breaks_while_scheduling_ends_the_host(
         world.server.create(pod("web"))
         error = await asyncio.wait_for(world.host.wait_failed(), 5)
         assert str(error) == "two and two are five"
+
+
+# --- somebody else acts at any moment of the cycle ----------------------------------------------------
+
+
+class StopsEverywhere(Plugin):
+    """Gives way to others at every point, several times."""
+
+    async def _pause(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def pre_filter(self, state: object, pod: Pod, nodes: object) -> Status:
+        await self._pause()
+        return Status.success()
+
+    async def filter_nodes(self, state: object, pod: Pod, nodes: object) -> Status:
+        await self._pause()
+        return Status.success()
+
+    async def reserve(self, state: object, pod: Pod, node_name: str) -> Status:
+        await self._pause()
+        return Status.success()
+
+    async def unreserve(self, state: object, pod: Pod, node_name: str) -> None:
+        await self._pause()
+
+    async def permit(self, state: object, pod: Pod, node_name: str) -> Status:
+        await self._pause()
+        return Status.success()
+
+    async def pre_bind(
+        self, state: object, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult:
+        await self._pause()
+        return PreBindResult(Status.success())
+
+    async def post_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        await self._pause()
+
+
+@pytest.mark.parametrize("act", ["delete", "update", "bind", "recreate", "terminate"])
+async def test_pod_is_in_its_right_place_whoever_acts_on_it_at_whatever_moment(act: str) -> None:
+    for moment in range(60):
+        objects = [node("n0", cpu="1"), node("n1", cpu="1"), pod("web", cpu="1")]
+        if act == "terminate":
+            objects[-1]["metadata"]["finalizers"] = ["example.com/stops-slowly"]
+        world = World(objects, [StopsEverywhere], faults=Faults(turns=2), seed=moment)
+        async with world:
+            await turns(moment)
+            before = world.node_of("web")
+            if act == "bind":
+                if not before:
+                    world.server.bind(WEB, "n1")
+            elif act == "update":
+                world.server.patch("pods", WEB, {"metadata": {"labels": {"x": "1"}}})
+            else:
+                world.server.delete("pods", WEB)
+                if act == "recreate":
+                    world.server.create(pod("web", cpu="1"))
+            await world.settle()
+            if act == "terminate":
+                await _finish_terminating(world)
+            world.host.check()
+            want = {"delete": {""}, "terminate": {""}, "bind": {before or "n1"}}.get(act, {"n0", "n1"})
+            assert world.node_of("web") in want
+            assert world.everything_is_accounted_for()
+            assert world.host.cache.assumed_count == 0
+            # All the room that is left can be had.
+            for i in range(2):
+                world.server.create(pod(f"next-{i}", cpu="1"))
+            await world.settle()
+            placed = [world.node_of(name) for name in ("web", "next-0", "next-1")]
+            assert sorted(filter(None, placed)) == ["n0", "n1"]
+
+
+async def _finish_terminating(world: World) -> None:
+    assert world.host.cache.assumed_count == 0
+    if world.pod("web") is not None:
+        world.server.patch("pods", WEB, {"metadata": {"finalizers": None}})
+    await world.settle()

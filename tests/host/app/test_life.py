@@ -191,7 +191,7 @@ async def test_post_bind_is_told_of_a_pod_that_is_deleted_meanwhile() -> None:
 # --- abandon -------------------------------------------------------------------------------------------
 
 
-async def test_host_that_lost_the_lead_posts_nothing_afterwards() -> None:
+async def test_row_12_host_that_lost_the_lead_posts_nothing_afterwards() -> None:
     objects = [node("n0", cpu="2"), *(pod(f"p{i}", cpu="1") for i in range(5)), pod("held")]
     world = World(objects, [Holds], faults=Faults(turns=5))
     assert world.faulty is not None
@@ -214,7 +214,9 @@ async def test_host_that_lost_the_lead_posts_nothing_afterwards() -> None:
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 4))
-async def test_host_killed_at_any_moment_leaves_nothing_that_the_next_one_stumbles_over(turns: int) -> None:
+async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one_stumbles_over(
+    turns: int,
+) -> None:
     objects = [node("n0", cpu="2"), node("n1", cpu="2"), *(pod(f"p{i}", cpu="1") for i in range(5))]
     first = World(objects, faults=Faults(turns=4), seed=turns)
     assert first.faulty is not None
