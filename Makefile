@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check envtest
+.PHONY: help setup demo test check envtest soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -20,6 +20,7 @@ help:
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv, which the others do by themselves'
 	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
+	@echo 'make soak    50 fail-overs, many kills, an outage of a minute and every recorded scenario; half an hour'
 
 setup: $(STAMP)
 
@@ -28,6 +29,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
+
+soak: $(STAMP)
+	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 $(BIN)/pytest -v tests/cluster/test_failover.py \
+		tests/cluster/test_kill.py tests/cluster/test_outage.py $(PYTEST_ARGS)
+	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
 
 envtest:
 	@sh tests/cluster/envtest/build.sh

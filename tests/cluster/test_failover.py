@@ -32,11 +32,10 @@ leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryP
 
 @pytest.fixture
 async def api(servers: RealServers) -> AsyncIterator[ApiClient]:
-    client = api_of(servers)
-    await wipe(client)
-    await create_all(client, (node(f"n{number}") for number in range(5)))
-    yield client
-    await client.close()
+    async with api_of(servers) as client:
+        await wipe(client)
+        await create_all(client, (node(f"n{number}") for number in range(5)))
+        yield client
 
 
 class Replicas:

@@ -98,12 +98,14 @@ class Bindings:
 
 
 def bound_twice(audit_log: Path) -> list[str]:
-    """Pods (by uid) for which the API server accepted more than one Binding."""
+    """Pods (by uid) for which the API server accepted two Bindings and more. LookupError: there is none."""
     accepted: Counter[str] = Counter()
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)
         if event["objectRef"].get("subresource") == "binding" and event["responseStatus"]["code"] == 201:
             accepted[event["requestObject"]["metadata"]["uid"]] += 1
+    if not accepted:
+        raise LookupError(f"{audit_log} tells of no Binding")
     return [uid for uid, count in accepted.items() if count > 1]
 
 

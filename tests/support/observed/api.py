@@ -74,6 +74,12 @@ class ApiClient:
             timeout=aiohttp.ClientTimeout(total=_REQUEST_S),
         )
 
+    async def __aenter__(self) -> ApiClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Let the connections go."""
         await self._session.close()

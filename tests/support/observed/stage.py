@@ -25,13 +25,10 @@ async def stages(folder: Path, count: int) -> AsyncIterator[list[Stage]]:
 @asynccontextmanager
 async def stage(servers: RealServers, folder: Path) -> AsyncIterator[Stage]:
     """A stage on servers that run, with `audit.POLICY`. `folder`: for the schedulers' files."""
-    api = api_of(servers)
-    try:
+    async with api_of(servers) as api:
         yield Stage(
             api=api, audit_log=servers.audit_log, kubeconfig=servers.kubeconfig(SCHEDULER), folder=folder
         )
-    finally:
-        await api.close()
 
 
 def api_of(servers: RealServers) -> ApiClient:
