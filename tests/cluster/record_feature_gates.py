@@ -107,7 +107,7 @@ class Answer:
 
 
 def answer(gates: str) -> Answer:
-    """What kube-scheduler says to a value of the flag. Raises RuntimeError where it does not say it plainly."""
+    """What kube-scheduler says to a value of the flag. Raises RuntimeError where that is not found."""
     flags = ["--secure-port=0", "--kubeconfig=/nowhere", f"--feature-gates={gates}"]
     done = subprocess.run(
         [program("kube-scheduler"), *flags], capture_output=True, text=True, check=False, timeout=60

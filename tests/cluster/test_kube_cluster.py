@@ -228,6 +228,15 @@ async def test_wrong_credentials_are_told_apart(empty_servers: RealServers) -> N
     await nobody.close()
 
 
+async def test_client_certificate_says_who_asks(empty_servers: RealServers) -> None:
+    access = empty_servers.kubeconfig(SCHEDULER, certificate=True)
+    scheduler = await KubeClient.open(Connection(kubeconfig=str(access)))
+    assert (await scheduler.request("GET", "/api/v1/nodes"))["items"] == []
+    with pytest.raises(ForbiddenError, match='User "system:kube-scheduler" cannot list resource "secrets"'):
+        await scheduler.request("GET", "/api/v1/secrets")
+    await scheduler.close()
+
+
 async def test_custom_resource_is_watched_once_its_definition_is_there(
     cluster: KubeCluster, client: KubeClient
 ) -> None:

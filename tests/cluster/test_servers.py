@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
+from typing import Any
 
+import pytest
 from support.emptying import empty
-from support.real_servers import PROGRAMS, VERSION, RealServers, program
+from support.real_servers import ADMIN, NOBODY, PROGRAMS, SCHEDULER, VERSION, RealServers, program
 
 NODE = {
     "apiVersion": "v1",
@@ -39,3 +43,34 @@ def test_a_pod_can_be_made_and_all_of_it_goes_away(empty_servers: RealServers) -
     empty(empty_servers)
     assert empty_servers.request("GET", "/api/v1/nodes")["items"] == []
     assert empty_servers.request("GET", "/api/v1/pods")["items"] == []
+
+
+def kubectl(access: Path, *arguments: str) -> str:
+    """What it prints. Raises subprocess.CalledProcessError where it is refused."""
+    done = subprocess.run(
+        [program("kubectl"), f"--kubeconfig={access}", *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("user", "options"),
+    [
+        (ADMIN, {}),
+        (ADMIN, {"insecure": True}),
+        (SCHEDULER, {}),
+        (SCHEDULER, {"certificate": True}),
+    ],
+)
+def test_kubeconfig_is_of_its_user(servers: RealServers, user: str, options: dict[str, Any]) -> None:
+    access = servers.kubeconfig(user, **options)
+    seen = json.loads(kubectl(access, "auth", "whoami", "--output=json"))
+    assert seen["status"]["userInfo"]["username"] == user
+    kubectl(access, "get", "nodes")
+
+
+def test_roles_count(servers: RealServers) -> None:
+    for certificate in (False, True):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            kubectl(servers.kubeconfig(NOBODY, certificate=certificate), "get", "nodes")
+        assert 'User "nobody" cannot list resource "nodes"' in caught.value.stderr

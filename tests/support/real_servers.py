@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from support.certificates import Authority
 
 ROOT: Final = Path(__file__).parents[2]
 VERSION: Final = "v1.36.2"
@@ -90,6 +91,7 @@ class RealServers:
         self._audit_policy = audit_policy
         self._rbac = rbac
         self._more = tuple(more)
+        self._authority = Authority("clients")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens = {user: secrets.token_hex(16) for user in (ADMIN, SCHEDULER, NOBODY)}
 
@@ -146,6 +148,7 @@ class RealServers:
             f"--secure-port={self.port}",
             f"--cert-dir={self.folder / 'certificates'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
+            f"--client-ca-file={self.folder / 'clients.crt'}",
             f"--authorization-mode={'RBAC' if self._rbac else 'AlwaysAllow'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
@@ -191,23 +194,42 @@ class RealServers:
         return self.folder / "certificates/apiserver.crt"
 
     def kubeconfig(
-        self, user: str = ADMIN, *, token: str | None = None, insecure: bool = False, url: str = ""
+        self,
+        user: str = ADMIN,
+        *,
+        token: str | None = None,
+        certificate: bool = False,
+        insecure: bool = False,
+        url: str = "",
     ) -> Path:
-        """A kubeconfig file for a user, or with any `token`. `url`: of a proxy in between."""
+        """A kubeconfig file for a user, or with any `token`. `url`: of a proxy in between.
+
+        `certificate`: with a client certificate instead of a token; of the user's groups it says nothing.
+        """
         cluster: dict[str, Any] = {"server": url or self.url}
         if insecure:
             cluster["insecure-skip-tls-verify"] = True
         else:
             cluster["certificate-authority"] = str(self.ca_file)
+        path = self.folder / f"kubeconfig-{secrets.token_hex(4)}.json"
+        if certificate:
+            pair = self._authority.issue(user)
+            credential = {
+                "client-certificate": str(path.with_suffix(".crt")),
+                "client-key": str(path.with_suffix(".key")),
+            }
+            path.with_suffix(".crt").write_bytes(pair.certificate)
+            path.with_suffix(".key").write_bytes(pair.key)
+        else:
+            credential = {"token": self.tokens[user] if token is None else token}
         content = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": self.tokens[user] if token is None else token}}],
+            "users": [{"name": "u", "user": credential}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         }
-        path = self.folder / f"kubeconfig-{secrets.token_hex(4)}.json"
         path.write_text(json.dumps(content))
         return path
 
@@ -265,6 +287,7 @@ class RealServers:
             f"{token},{user},{user},{groups.get(user, '')}".rstrip(",") for user, token in self.tokens.items()
         ]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
+        (self.folder / "clients.crt").write_bytes(self._authority.pem)
         if self._audit_policy is not None:
             (self.folder / "audit-policy.json").write_text(json.dumps(self._audit_policy))
 

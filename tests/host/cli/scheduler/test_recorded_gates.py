@@ -25,7 +25,7 @@ _NEXT: Final = re.compile(r", (?=cannot set|unrecognized|\w+ is enabled)")
 
 
 def reasons(said: str) -> list[str]:
-    """kube-scheduler's reasons: several stand in brackets, in an order by chance; Go's own part is left out."""
+    """kube-scheduler's reasons: several in brackets, in an order by chance; without Go's own part."""
     listed = said[1:-1] if said.startswith("[") else said
     return [text.split(", err: strconv")[0] for text in _NEXT.split(listed)]
 

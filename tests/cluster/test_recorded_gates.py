@@ -1,0 +1,44 @@
+"""The recording of the feature gates is what kube-scheduler shows and answers now."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.real_servers import ROOT, RealServers
+
+
+def _tool() -> ModuleType:
+    """The recorder, which is a script and not part of a package."""
+    name = "record_feature_gates"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = _tool()
+RECORDED = json.loads((ROOT / "tests/host/config/golden/feature_gates.json").read_text())
+
+
+def test_stages_and_defaults_are_those_recorded(servers: RealServers) -> None:
+    fields = ("stage", "default")
+    assert tool.shown(servers) == {
+        name: {field: gate[field] for field in fields} for name, gate in RECORDED["gates"].items()
+    }
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize("gate", ["DRAAdminAccess", "DRAPrioritizedList", "GangScheduling", "KMSv1"])
+def test_answers_are_those_recorded(gate: str) -> None:
+    recorded = RECORDED["gates"][gate]
+    answers = [tool.answer(f"{gate}={value}") for value in ("true", "false")]
+    assert [answer.error for answer in answers] == [recorded["true"], recorded["false"]]
+    assert recorded["warns"] in {answer.warning for answer in answers}
