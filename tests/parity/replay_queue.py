@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from berth_host.app.host import Host, HostOptions
 from berth_host.cluster.port import ClusterPort, WatchEvent
@@ -111,6 +111,9 @@ class Recorder(QueueObserver):
             {"event": event.label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": info.key}
             for info in pods
         )
+
+
+_FLUSHED_WITHIN_S: Final = 10.0
 
 
 class DeafCluster:
@@ -349,7 +352,7 @@ async def actual_of(script: Record) -> list[Record]:
             break
         states.append(scripted.state() | extra)
     scripted.queue.stop()
-    await scripted.host.status.flush()
+    await scripted.host.status.flush(_FLUSHED_WITHIN_S)
     return states
 
 

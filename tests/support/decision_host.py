@@ -113,6 +113,9 @@ class Nothing:
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> None:
         """Nobody is evicted, and no node promised."""
 
+    def change(self, cycle: Cycle) -> None:
+        """Nothing is changed either."""
+
 
 class _Replayed:
     """One host, asked about one pod after the other."""
