@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from berth_host.app.host import Host, HostOptions
-from berth_host.cluster.port import ClusterPort, WatchEvent
+from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.explain.fit_error import NO_NODES
@@ -125,6 +125,9 @@ class DeafCluster:
         return
 
     def record_event(self, pod: Pod, *details: str) -> None:
+        return
+
+    def create_event(self, event: EventRecord) -> None:
         return
 
 
