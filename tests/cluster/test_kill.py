@@ -23,7 +23,7 @@ from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 NODES = 10
 FILLERS = 40
-PODS = 200
+PODS_EACH = 40
 KILLS = int(os.environ.get("BERTH_KILLS", "5"))
 END_S = 90.0 + 5 * KILLS
 PRIORITIES = {"high": 1000, "low": 10}
@@ -70,26 +70,30 @@ async def test_pods_with_preemption_survive_kills_at_random_moments(
     servers: RealServers, api: ApiClient, phoenix: Phoenix
 ) -> None:
     chance = random.Random(7)
-    await create_all(api, (node(f"n{number}", cpu="4") for number in range(NODES)))
+    cpu_each = NODES * 2000 // (KILLS * PODS_EACH)  # half of the cluster, all of which is taken
+    await create_all(api, (node(f"n{number}", cpu="4", pods="1000") for number in range(NODES)))
     low = (pod(f"low-{index}", "1", priorityClassName="low") for index in range(FILLERS))
     async with Bindings(api) as bindings:
         await create_all(api, low)
         await phoenix.rise()
         await bindings.all_bound(FILLERS)
-        high = [pod(f"high-{index}", "100m", priorityClassName="high") for index in range(PODS)]
-        creating = asyncio.create_task(create_all(api, high, at_once=4))
-        for _ in range(KILLS):
+        for number in range(KILLS):
+            names = (f"high-{number}-{index}" for index in range(PODS_EACH))
+            high = [pod(name, f"{cpu_each}m", priorityClassName="high") for name in names]
+            creating = asyncio.create_task(create_all(api, high, at_once=4))
             await asyncio.sleep(chance.uniform(0.05, 0.6))
             await phoenix.process.kill()
+            await creating
             await phoenix.rise()
-        await creating
 
         async def high_are_bound() -> bool:
             return not [name for name in bindings.unbound() if name.startswith("high")]
 
         await until(high_are_bound, "all pods of high priority to be bound", END_S)
         assert bindings.problems == []
-        assert len([name for name in bindings.name_of.values() if name.startswith("high")]) == PODS
+        assert (
+            len([name for name in bindings.name_of.values() if name.startswith("high")]) == KILLS * PODS_EACH
+        )
     assert bound_twice(servers.audit_log) == []
     for name, used in (await cpu_by_node(api)).items():
         assert used <= 4000, f"{name} is over-committed"
