@@ -223,6 +223,10 @@ class Host:
         self.snapshot.begin_epoch()
         await self.attachments.begin_term()
         await self.synchronise()
+        self.begin_scheduling()
+
+    def begin_scheduling(self) -> None:
+        """As `lead`, in the epoch that the host was made with: for one that has not stood by."""
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self.evictions.resume(self._nominated_pods())
@@ -233,7 +237,7 @@ class Host:
     async def start(self) -> None:
         """Connect, and begin to schedule."""
         await self.connect()
-        await self.lead()
+        self.begin_scheduling()
 
     async def drain(self, timeout_s: float) -> bool:
         """Schedule no further pod, and let what is under way end, for `timeout_s` (real time) at most.

@@ -50,7 +50,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
         _hand_over(old, new, missed)
         await new.adopt_cluster(old.feed)
         if leads:
-            await new.lead()
+            new.begin_scheduling()
     except Exception as err:
         for host in (old, new):
             host.fate.fail(err)

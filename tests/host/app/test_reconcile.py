@@ -222,6 +222,24 @@ async def test_the_first_attachment_hears_that_nothing_is_alive(tmp_path: Path) 
         assert scheduling(demo.asked)[0] == "Reconcile"
 
 
+async def test_host_that_stood_by_tells_of_its_term_and_sends_all_of_its_state_anew(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock"
+    demo = plugin()
+    async with demo.serving(path):
+        world = World([node("n1"), pod("web")], configuration=configuration(path))
+        await world.host.connect()
+        try:
+            (first,) = demo.requests("Reconcile")
+            await world.host.lead()
+            await world.settle()
+            _, second = demo.requests("Reconcile")
+            assert (len(first.live), len(second.live)) == (0, 0)
+            assert first.host_epoch != second.host_epoch == world.host.snapshot.epoch
+            assert world.node_of("web") == "n1"
+        finally:
+            await world.host.stop()
+
+
 async def test_in_process_it_is_told_before_the_first_cycle_that_nothing_is_alive() -> None:
     told: list[Any] = []
 

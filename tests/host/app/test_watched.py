@@ -137,6 +137,29 @@ async def test_plugin_that_attaches_later_gets_what_it_reads_before_it_is_asked(
         await process.kill()
 
 
+async def test_copy_of_a_host_that_stood_by_is_sent_anew_when_it_leads(tmp_path: Path) -> None:
+    process = PluginProcess(tmp_path / "p.sock", "support.reads_services:ReadsServices")
+    text = BARE % ", {name: ReadsServices}" + BERTH % (
+        "ReadsServices",
+        f"endpoint: {process.endpoint}\n  required: true\n  points: {{filter: {{deadline: 10s}}}}",
+    )
+    await process.start()
+    world = World([SERVICE, node("n0"), pod("web")], configuration=text)
+    try:
+        await world.host.connect()
+        (place,) = world.host.attachments.attached_places.places
+        assert place.link is not None
+        assert place.link.held is not None
+        stood_by = place.link.held.epoch
+        await world.host.lead()
+        await world.settle()
+        assert world.node_of("web") == "n0"
+        assert place.link.held.epoch == world.host.snapshot.epoch != stood_by
+    finally:
+        await world.host.stop()
+        await process.kill()
+
+
 def test_registry_has_every_default_plugin() -> None:
     """Those that are missing would be left out of the comparison above."""
     assert ClassRegistry().find("DynamicResources") is not None
