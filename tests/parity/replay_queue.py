@@ -156,7 +156,8 @@ class ScriptedHost:
         shown = None if new is None else KubeObject(new.get("apiVersion", ""), kind, parsed=new)
         if shown is not None:
             self.objects[(kind, *key)] = shown
-        self.host.handlers.handle(WatchEvent(kind, old, shown))
+        # Scripts repeat versions, which kube-scheduler takes for changes.
+        self.host.handlers.take_over(WatchEvent(kind, old, shown))
 
     def create(self, op: Record) -> None:
         metadata = op["object"]["metadata"]

@@ -75,26 +75,46 @@ class EventHandlers:
         self.refused: Counter[str] = Counter()
 
     def handle(self, event: WatchEvent) -> None:
-        """Take one change over. One that says nothing new of a known version of its object changes nothing.
+        """Take one change over; an object at the version that is known already says nothing new.
 
-        An object that cannot be read is counted, named in the log and in an event, and skipped: the last
+        kube-scheduler wakes pods for an update to the same version (`take_over` does); here a relist must
+        wake nobody. An object that cannot be read is counted, named in the log and in an event, and skipped: the last
         version that we had of it stays.
 
         Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
         """
         try:
-            if event.kind == "Pod":
-                self._handle_pod(event)
-            elif event.kind == "Node":
-                self._handle_node(event)
-            else:
-                self._handle_other(event)
+            if not self._is_known(event):
+                self.take_over(event)
         except InvariantError:
             raise
         except Exception as err:  # noqa: BLE001
             # The feed's top. What a cluster shows was written by anybody: whatever reading it raises is about
             # this object alone, and the next one has to be handled.
             self._refuse(event, err)
+
+    def take_over(self, event: WatchEvent) -> None:
+        """Take one change over, whatever its version. Raises what reading the object raises."""
+        if event.kind == "Pod":
+            self._handle_pod(event)
+        elif event.kind == "Node":
+            self._handle_node(event)
+        else:
+            self._handle_other(event)
+
+    def _is_known(self, event: WatchEvent) -> bool:
+        """Whether the object is known as it is; one without a version may have changed."""
+        if event.new is None or not (ref := event.new.ref).resource_version:
+            return False
+        known: Pod | Node | None
+        if event.kind == "Pod":
+            known = self._stores.pod(_pod_key(event.new))
+        elif event.kind == "Node":
+            known = self._stores.node(ref.name)
+        else:
+            other = self._stores.get(event.kind, ref.name, ref.namespace)
+            return other is not None and _same_version(other.ref, ref)
+        return known is not None and known.resource_version == ref.resource_version and known.uid == ref.uid
 
     def _refuse(self, event: WatchEvent, err: Exception) -> None:
         self.refused[event.kind] += 1
@@ -126,10 +146,6 @@ class EventHandlers:
                 self._pod_deleted(old)
             return
         old = self._stores.pod(new.key)
-        if old is not None and old.uid == new.uid and _is_known(old.resource_version, new.resource_version):
-            # The same object once more: were it treated as new, a pod in its binding cycle would be
-            # scheduled twice (kubernetes#96071), and every relist would wake everybody.
-            return
         if old is not None and (old.uid != new.uid or (old.node_name and not new.node_name)):
             # Deleted and created again between two looks.
             self._pod_deleted(old)
@@ -171,6 +187,10 @@ class EventHandlers:
         self._queue.move_all(QueueEvent(ASSIGNED_POD, ActionType.ADD, new=pod))
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
+        if old.resource_version == new.resource_version:
+            # The same object once more: were it treated as new, a pod in its binding cycle would be
+            # scheduled twice (kubernetes#96071).
+            return
         if self._cache.is_assumed(new.uid):
             if new.terminating and not old.terminating:
                 self._assumed_pod_leaves(new)
@@ -220,8 +240,6 @@ class EventHandlers:
             return
         node = Node.from_object(event.new)
         old = self._stores.node(node.name)
-        if old is not None and old.uid == node.uid and _is_known(old.resource_version, node.resource_version):
-            return
         if old is not None and old.uid != node.uid:
             self._node_deleted(old)
             old = None
@@ -244,10 +262,6 @@ class EventHandlers:
     def _handle_other(self, event: WatchEvent) -> None:
         old: KubeObject | None
         if event.new is not None:
-            ref = event.new.ref
-            known = self._stores.get(event.kind, ref.name, ref.namespace)
-            if known is not None and _is_known(known.ref.resource_version, ref.resource_version):
-                return
             old = self._stores.put(event.kind, event.new)
             action = ActionType.ADD if old is None else ActionType.UPDATE
             change = QueueEvent(event_resource(event.kind, event.new), action, old, event.new)
@@ -275,9 +289,8 @@ def _log_refusal(name: str, err: CacheError) -> None:
     log.error("cache.event_refused", object=name, error=str(err))
 
 
-def _is_known(old: str, new: str) -> bool:
-    """Whether two resource versions say that nothing changed; an object without one may have."""
-    return bool(new) and old == new
+def _same_version(known: ObjectRef, seen: ObjectRef) -> bool:
+    return known.resource_version == seen.resource_version and known.uid == seen.uid
 
 
 def _ref_of(item: KubeObject | None) -> ObjectRef:
