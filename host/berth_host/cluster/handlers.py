@@ -78,8 +78,8 @@ class EventHandlers:
         """Take one change over; an object at the version that is known already says nothing new.
 
         kube-scheduler wakes pods for an update to the same version (`take_over` does); here a relist must
-        wake nobody. An object that cannot be read is counted, named in the log and in an event, and skipped: the last
-        version that we had of it stays.
+        wake nobody. An object that cannot be read is counted, named in the log and in an event, and skipped:
+        the last version that we had of it stays.
 
         Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
         """
