@@ -1,4 +1,4 @@
-"""`make envtest` builds each program whole or not at all; tests/cluster is skipped without them, not in CI."""
+"""`make envtest` builds each program whole or not at all; tests/cluster is skipped without, not in CI."""
 
 from __future__ import annotations
 
