@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_host import log
+from berth_host.app.answers.pages import PREFIX as ANSWERS
+from berth_host.app.answers.pages import Answers
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
@@ -145,6 +147,7 @@ def make_endpoints(
     server = EndpointServer(settings.serving, reviewer)
     _add_checks(server, process)
     _add_pages(server, process, metrics, dict(settings.flags))
+    server.add_route(ANSWERS, Answers(process).answer)
     if process.configuration.scheduler.enable_profiling:
         server.add_route(PREFIX, Profiling().answer)
         server.add_page("/debug/flags/v", verbosity(lambda value: log.change_level(log.level_of(value))))

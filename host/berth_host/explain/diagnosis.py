@@ -89,8 +89,8 @@ class Diagnosis:
     same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
     other reason than that it had waited too long. `history`: what happened to the pod in the queue, `(Unix
-    microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time of
-    the rejections. `previous`: the attempt before, of those that are kept.
+    microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time
+    of the rejections. `previous`: the attempt before, of those that are kept.
     """
 
     pod: Pod

@@ -116,7 +116,9 @@ def rejected_nodes(diagnosis: Diagnosis | None) -> list[RejectedNodes]:
         return []
     names = diagnosis.slot_names
     return [
-        RejectedNodes(plugin=item.status.plugin, reason=reason, node_names=tuple(names[item.slots()].tolist()))
+        RejectedNodes(
+            plugin=item.status.plugin, reason=reason, node_names=tuple(names[item.slots()].tolist())
+        )
         for item in sorted(diagnosis.rejections, key=lambda item: -item.node_count)
         for reason in item.status.reasons or (NO_REASON,)
     ]
@@ -128,7 +130,7 @@ def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
 
 
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
-    """What keeps a pod out of the queue: gates of its own, or else a plugin's PreEnqueue with what it said."""
+    """What keeps a pod out of the queue: gates of its own, or a plugin's PreEnqueue with what it said."""
     if scheduling_gates:
         return f"gated: waiting for scheduling gates: {', '.join(scheduling_gates)}"
     return f"gated: kept out of the queue by plugin {plugin}{f': {said}' if said else ''}"

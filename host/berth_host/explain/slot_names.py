@@ -19,7 +19,7 @@ class SlotNames:
         self._names: NDArray[np.object_] = np.zeros(0, dtype=np.object_)
 
     def of(self, table: NodeTable) -> NDArray[np.object_]:
-        """The name in each slot, None in free ones. `table`: all nodes of a snapshot, always the same one's."""
+        """The name in each slot, None in free ones. `table`: all nodes of the one snapshot."""
         if self._version != table.names_version:
             slots = table.rows
             names = np.full(int(slots.max()) + 1 if len(slots) else 0, None, dtype=np.object_)

@@ -177,9 +177,10 @@ class Places:
         self._observer.pod_entered(Place.BACKOFF.value, label)
 
     def _to_pool(self, info: QueuedPodInfo, label: str) -> None:
+        was_here = info.key in self.pool
         self.pool.put(info)
         if info.is_gated:
             info.note(self._now_us(), GATED, info.gating_plugin)
-        else:
+        elif not was_here:
             info.note(self._now_us(), Place.POOL.value, label)
         self._observer.pod_entered(Place.POOL.value, label)

@@ -19,12 +19,13 @@ SortKey = tuple[int, Any, int, int]
 """(keyed before fallback, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
-"""(Unix microseconds, what happened, more about it): one line of a pod's history, see `explain.timeline`."""
+"""(Unix microseconds, what happened, more about it): one line of a pod's history; read by `app.answers`."""
 GATED: Final = "gated"
+TRIED: Final = "tried"
 WAITING: Final = "waiting"
 PRE_BIND: Final = "preBind"
-"""What may have happened, beside coming into one of the queue's three places: a gate closed, Permit holds the
-pod, PreBind plugins are at work. The rest of an entry is who.
+"""What may have happened, beside coming into one of the queue's three places: a gate closed, an attempt
+began, Permit holds the pod, PreBind plugins are at work. The rest of an entry is who, or which attempt.
 """
 HISTORY_KEPT: Final = 32
 """So many entries are kept at least; at most twice as many."""
@@ -41,8 +42,8 @@ class QueuedPodInfo:
     unschedulable_plugins, pending_plugins: who rejected it in the last attempt (a Pending rejection is in
     both); kept until the next failure. gating_plugin: whose PreEnqueue keeps it out, with that plugin's
     registrations and what it said ("" while it has not answered). sort_key: its place in QueueSort's order,
-    None when it has to be asked for. history: what happened to it, the oldest first; shared with the diagnoses
-    of its attempts.
+    None when it has to be asked for. history: what happened to it, the oldest first; shared with the
+    diagnoses of its attempts.
     """
 
     pod: Pod

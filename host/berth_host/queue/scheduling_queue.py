@@ -30,7 +30,7 @@ from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.places import Place, Places
-from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.queued_pod import TRIED, QueuedPodInfo
 from berth_host.queue.readiness import Readiness
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.requests import PluginRequests
@@ -153,6 +153,7 @@ class SchedulingQueue:
             self._observer.pod_entered(Place.ACTIVE.value, events.POP_FROM_BACKOFF)
         info.attempts += 1
         self.scheduling_cycle += 1
+        info.note(self._now_us(), TRIED, str(info.attempts))
         self.in_flight.start(info)
         return info
 

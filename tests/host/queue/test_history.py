@@ -19,6 +19,7 @@ def test_every_place_is_kept_with_what_brought_the_pod_there() -> None:
     host.queue.flush_backoff()
     assert [(what, about) for _, what, about in info.history] == [
         ("active", "UnschedulablePodAdd"),
+        ("tried", "1"),
         ("unschedulable", "ScheduleAttemptFailure"),
         ("backoff", "NodeAdd"),
         ("active", "BackoffComplete"),

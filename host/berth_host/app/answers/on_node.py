@@ -1,0 +1,93 @@
+"""Why a pod is not on one node, from what its latest attempt found out about that node."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+
+from berth_host.app.answers.whereabouts import Whereabouts
+from berth_host.explain.diagnosis import Diagnosis, Outcome
+from berth_host.explain.explanation import FIT_PLUGIN, NO_REASON
+from berth_host.explain.nearest_fit import grouped, lacking
+from berth_host.explain.pod_answer import OnNode
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host
+
+
+def on_node(host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None, node: str) -> OnNode:
+    """`latest`: the attempt to look at; None: the pod was not tried."""
+    if where.node == node:
+        return OnNode(node=node, verdict="bound", text=f"it is on {node}")
+    if where.attempt is not None and where.attempt.node_name == node:
+        return OnNode(node=node, verdict="waiting", text=f"{node} is reserved for it")
+    found = None if latest is None else _found_out(host, pod, latest, node)
+    if host.queue.nominator.node_of(pod.uid) == node:
+        text = f"{node} is promised to it: it goes there when its victims have left, unless it fits elsewhere"
+        reasons = found.reasons if found else ()
+        plugin = found.plugin if found else ""
+        return OnNode(node=node, verdict="nominated", text=text, plugin=plugin, reasons=reasons)
+    if found is not None and found.verdict == "rejected":
+        return found
+    if host.objects.node(node) is None:
+        return OnNode(node=node, verdict="unknown", text=_unknown_text(host, node))
+    return found or OnNode(node=node, verdict="untried", text="the pod has not been tried yet")
+
+
+def _found_out(host: Host, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
+    if latest.outcome is Outcome.BOUND or latest.scores is not None:
+        return _not_chosen(latest, node)
+    if latest.slot_names is None:
+        return OnNode(
+            node=node, verdict="notKept", text=f"the attempt ended before its nodes: {latest.message}"
+        )
+    slots = np.flatnonzero(latest.slot_names == node)
+    if not len(slots):
+        return OnNode(node=node, verdict="new", text=f"{node} came after the last attempt")
+    slot = int(slots[0])
+    for item in latest.rejections:
+        if slot in item.slots():
+            return _rejected(host, pod, item.status, node)
+    if latest.evaluated_count < latest.node_count and latest.absent is None:
+        return OnNode(node=node, verdict="notKept", text=f"{node} was not looked at")
+    # PreFilter left the node out: no Filter was asked about it.
+    return _rejected(host, pod, latest.absent or Status.unresolvable(latest.message), node)
+
+
+def _rejected(host: Host, pod: Pod, status: Status, node: str) -> OnNode:
+    said = ", ".join(status.reasons) or NO_REASON
+    text = f"{status.plugin} rejected {node}: {said}" if status.plugin else f"{node} was left out: {said}"
+    if status.plugin == FIT_PLUGIN:
+        info, known = host.cache.node_info(node), host.objects.node(node)
+        if info is not None and known is not None:
+            used = {**info.requested, "pods": len(info.pods)}
+            text += "".join(f"; {item.text}" for item in grouped(pod, [(node, lacking(pod, known, used))]))
+    return OnNode(
+        node=node, verdict="rejected", text=text, plugin=status.plugin, reasons=tuple(status.reasons)
+    )
+
+
+def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
+    """The attempt found a node: only the best ones are kept."""
+    scores = latest.top_scores
+    chosen = next((item for item in scores if item.node_name == latest.node_name), None)
+    own = next((item for item in scores if item.node_name == node), None)
+    if own is not None and chosen is not None:
+        text = f"the pod fits on {node}, which scored {own.total}; {chosen.node_name} scored {chosen.total}"
+        return OnNode(node=node, verdict="fits", text=text)
+    text = f"the pod went to {latest.node_name}; "
+    if latest.feasible_count <= max(1, len(scores)):
+        return OnNode(node=node, verdict="rejected", text=f"{text}{node} did not pass the filters")
+    names = ", ".join(item.node_name for item in scores)
+    return OnNode(
+        node=node, verdict="notKept", text=f"{text}{node} was rejected, or scored less than {names}"
+    )
+
+
+def _unknown_text(host: Host, node: str) -> str:
+    near = difflib.get_close_matches(node, [known.name for known in host.objects.nodes()], n=3)
+    return f"there is no node {node}" + (f": did you mean {', '.join(near)}?" if near else "")

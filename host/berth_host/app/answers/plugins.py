@@ -1,0 +1,98 @@
+"""A running host -> its plugins: where each runs, whether it can be asked, and how its calls fare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from berth_host.explain.pod_answer import timestamp
+from berth_host.metrics.plugin_stats import CallStats, PluginStats
+from berth_host.rpc.client import PluginClient
+
+if TYPE_CHECKING:
+    from berth_host.app.host import Host
+    from berth_host.attach.attachments import Condition
+
+
+def plugins_answer(host: Host) -> dict[str, Any]:
+    """What `GET /berth/v1/plugins` answers: every plugin of every profile, by name."""
+    clients: dict[str, list[PluginClient]] = {}
+    for by_name in host.clients.by_profile.values():
+        for name, client in by_name.items():
+            clients.setdefault(name, []).append(client)
+    conditions = {
+        name: condition
+        for condition in host.attachments.attached_places.conditions()
+        for name in condition.plugins
+    }
+    stats = host.plugin_stats()
+    return {
+        "plugins": [
+            _plugin(host, clients[name], conditions.get(name), stats[name]) for name in sorted(clients)
+        ],
+        "missing": list(host.clients.missing),
+        "answeredAt": timestamp(host.clock.now_s()),
+    }
+
+
+def _plugin(
+    host: Host, clients: list[PluginClient], condition: Condition | None, stats: PluginStats
+) -> dict[str, Any]:
+    first = clients[0]
+    return {
+        "name": first.name,
+        "runs": "inProcess" if condition is None else "attached",
+        "available": first.available,
+        "required": first.settings.required,
+        "attachment": None if condition is None else _attachment(host, condition),
+        "profiles": [_profile(host, client) for client in clients],
+        "policies": {
+            point: {
+                "deadlineMs": None if given.deadline_s is None else round(1000 * given.deadline_s, 3),
+                "policy": None if given.policy is None else given.policy.value,
+            }
+            for point, given in first.settings.points.items()
+        },
+        "violations": stats.violations,
+        "calls": [_call(name, figures) for name, figures in stats.items()],
+    }
+
+
+def _attachment(host: Host, condition: Condition) -> dict[str, Any]:
+    return {
+        "place": condition.place,
+        "state": condition.state.value,
+        "reason": condition.reason,
+        "since": timestamp(host.clock.now_s() - condition.since_s),
+        "instance": condition.instance_id,
+        "syncedBytes": condition.synced_bytes,
+        "warnings": list(condition.warnings),
+    }
+
+
+def _profile(host: Host, client: PluginClient) -> dict[str, Any]:
+    """Where the profile asks it: the points that the profile enables, of those that the plugin has."""
+    profile = host.configuration.profile(client.profile)
+    enabled = {} if profile is None else profile.plugins
+    points = [
+        point.config_name
+        for point in client.points
+        if any(entry.name == client.name for entry in enabled.get(point.config_name, ()))
+    ]
+    return {"schedulerName": client.profile, "points": points, "failing": client.is_failing}
+
+
+def _call(name: str, figures: CallStats) -> dict[str, Any]:
+    return {
+        "call": name,
+        "calls": figures.calls,
+        "meanMs": round(1000 * figures.mean_s, 3),
+        "p99Ms": round(1000 * figures.quantile_s(0.99), 3),
+        "maxMs": round(1000 * figures.max_s, 3),
+        "totalMs": round(1000 * figures.total_s, 1),
+        "repeats": figures.repeats,
+        "overruns": figures.overruns,
+        "bytesSent": figures.bytes_sent,
+        "bytesReceived": figures.bytes_received,
+        "failures": dict(figures.failures),
+        "policies": dict(figures.policies),
+    }

@@ -1,0 +1,88 @@
+"""`/berth/v1` over HTTPS: who may read it, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from berth_host.model.user import User
+from support.holding_world import holding_world
+from support.serving import FakeProcess, KnownUsers, Served, served
+
+READER = User(name="reader")
+
+
+class Readers(KnownUsers):
+    """As the default roles, and a user with a role that allows GET on /berth/v1/*."""
+
+    def __init__(self) -> None:
+        super().__init__({"reads": READER, "other": User(name="other")})
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        return await super().may(user, verb, path) or (
+            user.name == "reader" and verb == "get" and path.startswith("/berth/v1/")
+        )
+
+
+@pytest_asyncio.fixture
+async def process(tmp_path: Path) -> AsyncIterator[FakeProcess]:
+    async with holding_world("in_process", tmp_path) as world:
+        yield FakeProcess(world.host.configuration, world.host)
+
+
+@pytest_asyncio.fixture
+async def port(process: FakeProcess) -> AsyncIterator[Served]:
+    async with served(process, Readers()) as port:
+        yield port
+
+
+async def test_pod_and_plugins_are_answered(port: Served) -> None:
+    reply = await port.ask("GET", "/berth/v1/pods/default/huge?node=small-0&attempts=5", token="reads")
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    value = json.loads(reply.body)
+    assert (value["pod"], value["state"], value["onNode"]["verdict"]) == (
+        "default/huge",
+        "unschedulable",
+        "rejected",
+    )
+    reply = await port.ask("GET", "/berth/v1/plugins", token="reads")
+    assert {item["name"] for item in json.loads(reply.body)["plugins"]} > {"Holding", "NodeResourcesFit"}
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "status", "said"),
+    [
+        ("/berth/v1/plugins", "", 403, 'User "system:anonymous" cannot get path "/berth/v1/plugins"'),
+        ("/berth/v1/plugins", "other", 403, 'User "other" cannot get path'),
+        ("/berth/v1/plugins", "wrong", 401, "Unauthorized"),
+        ("/berth/v1/pods/default/none", "reads", 404, "no pod default/none is known here"),
+        ("/berth/v1/pods/default/elsewhere", "reads", 404, "its schedulerName is 'other'"),
+        ("/berth/v1/pods/default/huge?attempts=9", "reads", 400, "attempts=9 is not a number from 1 to 5"),
+        ("/berth/v1/pods/default/huge?attempts=-1", "reads", 400, "attempts=-1 is not"),
+        ("/berth/v1/pods/default", "reads", 404, "page not found"),
+        ("/berth/v1/nothing", "reads", 404, "page not found"),
+    ],
+)
+async def test_what_goes_wrong_is_said(port: Served, path: str, token: str, status: int, said: str) -> None:
+    reply = await port.ask("GET", path, token=token)
+    assert reply.status == status
+    assert said in reply.body.replace('\\"', '"')
+
+
+async def test_nothing_can_be_written(port: Served) -> None:
+    reply = await port.ask("POST", "/berth/v1/plugins", token="reads")
+    assert reply.status == 403
+
+
+async def test_replica_that_stands_by_sends_to_the_leader(port: Served, process: FakeProcess) -> None:
+    process.is_leading = False
+    reply = await port.ask("GET", "/berth/v1/pods/default/huge", token="reads")
+    assert reply.status == 503
+    assert "it stands by: only the leader tries pods" in reply.body
+    assert (await port.ask("GET", "/berth/v1/plugins", token="reads")).status == 200
+    process.host = None
+    reply = await port.ask("GET", "/berth/v1/plugins", token="reads")
+    assert (reply.status, "just been started" in reply.body) == (503, True)
