@@ -104,23 +104,24 @@ async def test_who_cannot_ask_says_what_is_missing(servers: RealServers, tmp_pat
 
 
 async def test_the_clusters_cas_are_read(servers: RealServers, reviewer: KubeReviewer) -> None:
+    """The one of clients is published by the API server itself; those of a front proxy are added here."""
     ca = servers.ca_file.read_text()
     data = {
-        "client-ca-file": ca,
         "requestheader-client-ca-file": ca,
         "requestheader-allowed-names": json.dumps(["front"]),
         "requestheader-username-headers": json.dumps(["X-Remote-User"]),
         "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
     }
-    assert (await reviewer.trust()).client_ca == ""  # an API server without CAs of clients publishes none
-    folder, _, name = CONFIG_MAP.rpartition("/")
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-    servers.create(folder, made)
+    published = (await reviewer.trust()).client_ca
+    assert published.strip() == (servers.folder / "clients.crt").read_text().strip()
+    patch_as = "application/merge-patch+json"
+    servers.request("PATCH", CONFIG_MAP, {"data": data}, content_type=patch_as)
     try:
         trust = await reviewer.trust()
     finally:
-        servers.request("DELETE", CONFIG_MAP)
-    assert trust.client_ca == trust.proxy_ca == ca
+        taken_back = dict.fromkeys(data, None)
+        servers.request("PATCH", CONFIG_MAP, {"data": taken_back}, content_type=patch_as)
+    assert (trust.client_ca, trust.proxy_ca) == (published, ca)
     assert (trust.proxy_names, trust.user_headers) == (("front",), ("X-Remote-User",))
     assert trust.extra_prefixes == ("X-Remote-Extra-",)
     assert trust.group_headers == ("x-remote-group",)
