@@ -1,4 +1,4 @@
-"""The console scripts `berth` (also `python -m berth_host`) and `berth-scheduler`."""
+"""The console scripts `berth` (also `python -m berth_host`), `berth-scheduler` and `kubectl-berth`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from typing import NoReturn
 
 from berth_host import run
+from berth_host.cli.kubectl.command import kubectl_berth
+from berth_host.cli.main import run_group
 
 
 def main() -> NoReturn:
@@ -16,6 +18,11 @@ def main() -> NoReturn:
 def scheduler() -> NoReturn:
     """`berth scheduler`, under a name that takes kube-scheduler's command line as it is."""
     run(arguments=["scheduler", *sys.argv[1:]])
+
+
+def kubectl() -> NoReturn:
+    """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
+    run_group(kubectl_berth, "kubectl berth")
 
 
 if __name__ == "__main__":

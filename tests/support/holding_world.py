@@ -1,4 +1,4 @@
-"""A cluster with a pod in each state that a scheduler knows, and a plugin on either transport that holds some.
+"""A cluster with a pod in each state that a scheduler knows, and a plugin on either transport that holds two.
 
 Used by the tests of `/berth/v1` and of `kubectl berth`.
 """

@@ -43,9 +43,19 @@ def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = N
     Raises DuplicatePluginError, and PluginLoadError for what is no class.
     """
     ClassRegistry(plugins)
+    run_group(berth, "berth", arguments, plugins)
+
+
+def run_group(
+    group: click.Group,
+    name: str,
+    arguments: Sequence[str] | None = None,
+    plugins: Mapping[str, type] | None = None,
+) -> NoReturn:
+    """Run a group of commands; exits with their code, and with 1 where the result cannot be written."""
     try:
         try:
-            berth.main(args=arguments, prog_name="berth", obj=plugins)
+            group.main(args=arguments, prog_name=name, obj=plugins)
         finally:
             # Now, where a full disk can still be reported; at the end of the process it could not.
             sys.stdout.flush()
@@ -53,6 +63,6 @@ def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = N
         # What is left in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         cure = "free some space, or send the result elsewhere"
-        click.echo(f"berth: the result cannot be written: {err.strerror}: {cure}", err=True)
+        click.echo(f"{name}: the result cannot be written: {err.strerror}: {cure}", err=True)
         sys.exit(1)
     sys.exit()

@@ -1,11 +1,18 @@
-"""`berth plugins`: the plugins that this installation finds, and the points that each takes part in."""
+"""`berth plugins`: the plugins that this installation finds, and the points that each takes part in.
+
+With `--server`: those of a running host, as `kubectl berth plugins` shows them.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, points_of_class
-from berth_host.cli.input_errors import reported
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.kubectl.command import show_running_plugins
+from berth_host.cli.kubectl.target import server_options
 from berth_host.cli.options import own_plugins
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
@@ -14,8 +21,17 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION
 
 @click.command()
 @click.option("-o", "--output", type=click.Choice(("table", *STRUCTURED)), default="table", show_default=True)
-def plugins(output: str) -> None:
-    """List default plugins and those installed under the entry point group berth.plugins."""
+@server_options
+def plugins(output: str, **options: Any) -> None:
+    """List default plugins and those installed under the entry point group berth.plugins.
+
+    With --server the plugins of a running host: where they run, whether they can be asked, how they fare.
+    """
+    if options["server"]:
+        show_running_plugins(options, output)
+        return
+    if any(options.values()):
+        fail("the options of a connection need --server; kubectl berth plugins finds the scheduler itself")
     with reported():
         rows = _rows()
     if output in STRUCTURED:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """`kubeconfig`: a path, empty for a pod's service account; `master`: a URL that beats the file's.
+    """`kubeconfig`: a path, empty for a pod's service account; `master`: a URL that beats the file's;
+    `context`: which of the file's, empty for its current one.
 
     `qps` requests per second on average, `burst` at once; a negative `qps` lifts the limit.
     `accept_content_types` and `content_type` are taken and have no effect: berth speaks JSON.
@@ -18,6 +19,7 @@ class Connection:
 
     kubeconfig: str = ""
     master: str = ""
+    context: str = ""
     qps: float = 50
     burst: int = 100
     user_agent: str = "berth"

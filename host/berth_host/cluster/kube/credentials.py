@@ -69,7 +69,7 @@ class Credentials:
         entry: Entry | None = None
         token_file: Path | None = None
         if connection.kubeconfig:
-            entry = read_kubeconfig(connection.kubeconfig, connection.master)
+            entry = read_kubeconfig(connection.kubeconfig, connection.master, connection.context)
             await _load_entry(entry, configuration)
             token_file = entry.token_file
         elif not connection.master:
@@ -143,20 +143,29 @@ class Credentials:
         if self._certificate == (certificate, key):
             return
         context = _ssl_context(self._configuration)
-        # The library takes certificates from files only; this one exists for as long as it reads it.
-        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
-            pem = Path(folder, "client.pem")
-            pem.touch(mode=0o600)
-            pem.write_bytes(certificate + b"\n" + key + b"\n")
-            try:
-                context.load_cert_chain(pem)
-            except OSError as err:
-                raise ClientConfigError(
-                    f"the client certificate and its key cannot be used: {err}; they need PEM, and each other"
-                ) from err
+        _load_certificate(context, certificate, key)
         # A context is part of what a connection is known by: connections with the old one are not used on.
         self.ssl_context = context
         self._certificate = certificate, key
+
+    def show_certificate_in(self, context: ssl.SSLContext) -> None:
+        """Have a context that trusts other servers show our client certificate too, if we have one."""
+        if self._certificate is not None:
+            _load_certificate(context, *self._certificate)
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # The library takes certificates from files only; this one exists for as long as it reads it.
+    with tempfile.TemporaryDirectory(prefix="berth-") as folder:
+        pem = Path(folder, "client.pem")
+        pem.touch(mode=0o600)
+        pem.write_bytes(certificate + b"\n" + key + b"\n")
+        try:
+            context.load_cert_chain(pem)
+        except OSError as err:
+            raise ClientConfigError(
+                f"the client certificate and its key cannot be used: {err}; they need PEM, and each other"
+            ) from err
 
 
 async def _load_entry(entry: Entry, configuration: Configuration) -> None:

@@ -45,15 +45,15 @@ class Entry:
         return self.path.parent
 
 
-def read_kubeconfig(path_text: str, master: str = "") -> Entry:
-    """Read a file and pick its current context. `master` stands in for a server that it does not say.
+def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") -> Entry:
+    """Read a file and pick a context, or its current one. `master` stands in for a server that is not said.
 
     Raises ClientConfigError, which names the file and the cure.
     """
     path = Path(path_text).expanduser().absolute()
     content = _load(path)
     contexts, clusters, users = (_named(content, name, path) for name in ("contexts", "clusters", "users"))
-    current = content.get("current-context")
+    current = context_name or content.get("current-context")
     if not current:
         raise _wrong(path, "current-context is not set", "kubectl config use-context NAME sets it")
     if current not in contexts:

@@ -1,0 +1,89 @@
+"""One GET on a host's secure port -> the object that it answers, or what to tell the user."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+UNREACHABLE: Final = 1
+BAD_USAGE: Final = 2
+NOT_FOUND: Final = 4
+_TIMEOUT_S: Final = 30.0
+_STATUS_CODES: Final = {400: BAD_USAGE, 404: NOT_FOUND}
+
+
+class AskError(Exception):
+    """No answer. Attribute: exit_code."""
+
+    def __init__(self, text: str, exit_code: int = UNREACHABLE) -> None:
+        self.exit_code = exit_code
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A host's port. `authorization`: a header's value, empty for none; `title`: how to call it."""
+
+    url: str
+    title: str
+    context: ssl.SSLContext
+    authorization: str = ""
+
+
+async def ask(target: Target, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Raises AskError, whose text is one line with the cure."""
+    headers = {"Accept": "application/json"}
+    if target.authorization:
+        headers["Authorization"] = target.authorization
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(
+                f"{target.url}{path}",
+                params=query,
+                headers=headers,
+                ssl=target.context,
+                allow_redirects=False,
+            ) as response,
+        ):
+            return _answer(target, path, response.status, await response.read())
+    except aiohttp.ClientConnectorCertificateError as err:
+        raise AskError(
+            f"{target.title}: its certificate is not trusted: {err.certificate_error}; give its CA with"
+            " --certificate-authority, or --insecure-skip-tls-verify"
+        ) from err
+    except aiohttp.ClientSSLError as err:
+        raise AskError(f"{target.title}: no TLS connection: {err}; is it the secure port?") from err
+    except (aiohttp.ClientError, OSError) as err:
+        problem = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+        raise AskError(
+            f"{target.title} cannot be reached: {problem}; check that it runs, and its address"
+        ) from err
+    except TimeoutError as err:
+        raise AskError(f"{target.title} did not answer within {_TIMEOUT_S:g} s; see its log") from err
+
+
+def _answer(target: Target, path: str, status: int, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise AskError(f"{target.title} answers {status} and no JSON at {path}: is it a berth scheduler?")
+    if status == 200:
+        return value
+    message = str(value.get("message") or f"it answers {status}")
+    if status == 401:
+        raise AskError(f"{target.title} does not accept the credentials; log in anew, or give a --token")
+    if status == 403:
+        raise AskError(
+            f"{target.title}: {message}; a ClusterRole has to allow the verb get on the nonResourceURL"
+            " /berth/v1/*"
+        )
+    raise AskError(message, _STATUS_CODES.get(status, UNREACHABLE))

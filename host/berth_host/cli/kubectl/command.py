@@ -1,0 +1,141 @@
+"""`kubectl berth why POD` and `kubectl berth plugins`: what a running host says.
+
+Exit codes: 0 the pod is bound, or the question was answered; 1 no answer (the host cannot be reached, or
+does not let the user in); 2 bad usage, also a wrong kubeconfig; 3 the pod is pending; 4 it is not known, or
+deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Final, NoReturn
+from urllib.parse import quote
+
+import click
+
+from berth_host import log
+from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
+from berth_host.cli.kubectl.target import finding_options, server_options, target
+from berth_host.cli.options import OUTPUTS
+from berth_host.cli.rendering.pod_answer import pod_answer_text
+from berth_host.cli.rendering.running_plugins import running_plugins_text
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cluster.kube.user_config import UserConfig
+from berth_host.errors.cluster import ClientConfigError
+from berth_host.explain.diagnosis import ATTEMPTS_KEPT
+from berth_host.explain.pod_answer import PodAnswer, PodState
+
+PENDING: Final = 3
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default="table",
+    show_default=True,
+    help="json and yaml print the host's answer and nothing else.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("berth-host"), prog_name="kubectl berth", message="%(prog)s %(version)s")
+def kubectl_berth() -> None:
+    """Ask the berth scheduler of a cluster."""
+
+
+@kubectl_berth.command()
+@click.argument("pod", metavar="POD")
+@click.option("-n", "--namespace", default="", help="The pod's; without it the context's, or default.")
+@click.option("--node", metavar="NODE", default="", help="Say also why the pod is not on this node.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, ATTEMPTS_KEPT),
+    default=1,
+    show_default=True,
+    help="List so many of its last attempts.",
+)
+@_OUTPUT
+@server_options
+@finding_options
+def why(pod: str, namespace: str, node: str, attempts: int, output: str, **options: Any) -> None:
+    """Say why POD (NAME, or NAMESPACE/NAME) has its node, or has none, and where it is in the queue.
+
+    Exit codes: 0 bound, 3 pending, 4 not known or deleted, 1 no answer, 2 bad usage.
+    """
+    log.configure("ERROR")
+    try:
+        key = _key(pod, namespace, options)
+        query = {"attempts": str(attempts)} | ({"node": node} if node else {})
+        value = asyncio.run(asked(options, f"/berth/v1/pods/{key}", query))
+        found = _read(value)
+    except AskError as err:
+        fail(err)
+    if output in STRUCTURED:
+        click.echo(serialized(value, output), nl=False)
+    else:
+        click.echo(pod_answer_text(found), nl=False)
+    sys.exit({PodState.BOUND: 0, PodState.DELETED: NOT_FOUND}.get(found.state, PENDING))
+
+
+@kubectl_berth.command()
+@_OUTPUT
+@server_options
+@finding_options
+def plugins(output: str, **options: Any) -> None:
+    """List the host's plugins: where they run, whether they can be asked, and how their calls fare."""
+    log.configure("ERROR")
+    show_running_plugins(options, output)
+
+
+def show_running_plugins(options: Mapping[str, Any], output: str) -> None:
+    """Print what `/berth/v1/plugins` answers; exits with the code of what goes wrong."""
+    try:
+        value = asyncio.run(asked(options, "/berth/v1/plugins"))
+    except AskError as err:
+        fail(err)
+    if output in STRUCTURED:
+        click.echo(serialized(value, output), nl=False)
+    else:
+        click.echo(running_plugins_text(value), nl=False)
+
+
+async def asked(
+    options: Mapping[str, Any], path: str, query: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Find the host and ask it. Raises AskError."""
+    async with target(options) as host:
+        return await ask(host, path, query)
+
+
+def fail(err: AskError) -> NoReturn:
+    """Say why there is no answer, and exit."""
+    click.echo(f"error: {err}", err=True)
+    sys.exit(err.exit_code)
+
+
+def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
+    given, _, name = pod.rpartition("/")
+    if "/" in given or not name or (given and namespace and given != namespace):
+        raise AskError(f"{pod!r} is no pod: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
+    return f"{quote(given or namespace or _context_namespace(options), safe='')}/{quote(name, safe='')}"
+
+
+def _context_namespace(options: Mapping[str, Any]) -> str:
+    if options["server"] and not (options["kubeconfig"] or options["context"]):
+        return "default"
+    try:
+        return UserConfig.find(options["kubeconfig"], options["context"]).namespace
+    except ClientConfigError as err:
+        raise AskError(str(err), BAD_USAGE) from err
+
+
+def _read(value: Mapping[str, Any]) -> PodAnswer:
+    try:
+        return PodAnswer.from_json(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        raise AskError(
+            f"the host's answer cannot be read ({type(err).__name__}: {err}): kubectl-berth"
+            f" {version('berth-host')} may be of another version than the host"
+        ) from err
