@@ -45,7 +45,6 @@ class Gates:
     """The feature gates that bear on constraints. `comparison`: tolerations may have Lt and Gt."""
 
     match_label_keys: bool = True
-    inclusion_policies: bool = True
     comparison: bool = False
 
     @staticmethod
@@ -53,7 +52,6 @@ class Gates:
         """Read what the host told. Raises PluginArgsError."""
         return Gates(
             is_on(args, "MatchLabelKeysInPodTopologySpread", default=True),
-            is_on(args, "NodeInclusionPolicyInPodTopologySpread", default=True),
             is_on(args, COMPARISON_GATE, default=False),
         )
 
@@ -82,8 +80,7 @@ def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, ga
     if own and selector.requirements is not None:
         added = LabelSelector.equal_to(own).requirements or ()
         selector = LabelSelector((*added, *selector.requirements))
-    policies = raw if gates.inclusion_policies else {}
-    affinity, taints = policies.get("nodeAffinityPolicy"), policies.get("nodeTaintsPolicy")
+    affinity, taints = raw.get("nodeAffinityPolicy"), raw.get("nodeTaintsPolicy")
     return Constraint(
         max_skew=_int32(raw, "maxSkew", path, 0),
         topology_key=str(raw.get("topologyKey") or ""),

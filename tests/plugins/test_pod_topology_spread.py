@@ -185,22 +185,22 @@ def test_arguments_that_make_no_sense_are_refused(args: Json, problem: str) -> N
 # --- gates -----------------------------------------------------------------------------------------
 
 
-async def test_gates_switch_match_label_keys_and_inclusion_policies_off(ask: Ask) -> None:
-    tainted = make_table(
-        [make_node("a1", labels={ZONE: "a"}), make_node("b1", labels={ZONE: "b"}, taints=["t:NoSchedule"])],
+async def test_gate_switches_match_label_keys_off(ask: Ask) -> None:
+    table = make_table(
+        [make_node("a1", labels={ZONE: "a"}), make_node("b1", labels={ZONE: "b"})],
         [peer("p1", "a1", labels={"app": "web", "v": "1"})],
     )
     by_version = web(constraint(matchLabelKeys=["v"]), labels={"app": "web", "v": "2"})
-    honoring = web(constraint(nodeTaintsPolicy="Honor"))
-    assert await ask.filter(PLUG, by_version, tainted) == [SUCCESS, SUCCESS]
-    assert await ask.filter(PLUG, honoring, tainted) == [SUCCESS, SUCCESS]
-    gates = {"MatchLabelKeysInPodTopologySpread": False, "NodeInclusionPolicyInPodTopologySpread": False}
+    assert await ask.filter(PLUG, by_version, table) == [SUCCESS, SUCCESS]
+    gates = {
+        "MatchLabelKeysInPodTopologySpread": False,
+        "MatchLabelKeysInPodTopologySpreadSelectorMerge": False,
+    }
     told = default_configuration(feature_gates=gates).profiles[0].plugin_args["PodTopologySpread"]
     assert isinstance(told, dict)
-    assert told["featureGates"] == gates
+    assert told["featureGates"] == {"MatchLabelKeysInPodTopologySpread": False}
     off = Plug(PodTopologySpread, told)
-    assert await ask.filter(off, by_version, tainted) == [REASON_SKEW, SUCCESS]
-    assert await ask.filter(off, honoring, tainted) == [REASON_SKEW, SUCCESS]
+    assert await ask.filter(off, by_version, table) == [REASON_SKEW, SUCCESS]
 
 
 # --- what wakes a rejected pod -----------------------------------------------------------------------

@@ -195,7 +195,6 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         args_kind="PodTopologySpreadArgs",
         reads_gates=(
             "MatchLabelKeysInPodTopologySpread",
-            "NodeInclusionPolicyInPodTopologySpread",
             "TaintTolerationComparisonOperators",
         ),
         events=(
