@@ -6,8 +6,6 @@ import sys
 from typing import NoReturn
 
 from berth_host import run
-from berth_host.cli.kubectl.command import kubectl_berth
-from berth_host.cli.main import run_group
 
 
 def main() -> NoReturn:
@@ -22,6 +20,10 @@ def scheduler() -> NoReturn:
 
 def kubectl() -> NoReturn:
     """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
+    # Not at the top, where gRPC would come with it, before `run` has set how it waits.
+    from berth_host.cli.kubectl.command import kubectl_berth
+    from berth_host.cli.main import run_group
+
     run_group(kubectl_berth, "kubectl berth")
 
 

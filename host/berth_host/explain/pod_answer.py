@@ -1,0 +1,234 @@
+"""`PodAnswer`: what a running host says of one pod: an `Explanation`, and where the pod is and has been.
+
+Made by `app.answers.pods`, sent as JSON (docs/reference/http-api.md), read back by `kubectl berth why`.
+All times are Unix seconds here and RFC 3339 with microseconds in the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from berth_host.explain.explanation import Explanation
+
+
+class PodState(Enum):
+    """Where a pod is."""
+
+    GATED = "gated"
+    QUEUED = "queued"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    SCHEDULING = "scheduling"
+    WAITING = "waitingOnPermit"
+    BINDING = "binding"
+    BOUND = "bound"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """A pod that is queued. `retry_at_s`: when it is tried again without any event; None: at its turn.
+
+    `rejected_by`: the plugins of its last attempt, which decide what wakes it; `gated_by` "": no gate.
+    """
+
+    since_s: float
+    retry_at_s: float | None = None
+    rejected_by: tuple[str, ...] = ()
+    gated_by: str = ""
+    gate_message: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {
+            "since": timestamp(self.since_s),
+            "retryAt": None if self.retry_at_s is None else timestamp(self.retry_at_s),
+            "rejectedBy": list(self.rejected_by),
+            "gatedBy": self.gated_by or None,
+            "gateMessage": self.gate_message,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> QueueState:
+        """What `as_json` made."""
+        return cls(
+            since_s=seconds(value["since"]),
+            retry_at_s=None if value["retryAt"] is None else seconds(value["retryAt"]),
+            rejected_by=tuple(value["rejectedBy"]),
+            gated_by=value["gatedBy"] or "",
+            gate_message=value["gateMessage"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitState:
+    """A pod that Permit holds, with a node reserved, until `until_s` if the plugins say nothing before."""
+
+    plugins: tuple[str, ...]
+    node: str
+    until_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {"plugins": list(self.plugins), "node": self.node, "until": timestamp(self.until_s)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PermitState:
+        """What `as_json` made."""
+        return cls(plugins=tuple(value["plugins"]), node=value["node"], until_s=seconds(value["until"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waking:
+    """What may bring a pod back that `plugin` rejected: one resource and what happens to it. `asks`: the
+    plugin is asked whether it helps this pod; otherwise it always does.
+    """
+
+    plugin: str
+    resource: str
+    actions: tuple[str, ...]
+    asks: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {
+            "plugin": self.plugin,
+            "resource": self.resource,
+            "actions": list(self.actions),
+            "asksPlugin": self.asks,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Waking:
+        """What `as_json` made."""
+        return cls(
+            plugin=value["plugin"],
+            resource=value["resource"],
+            actions=tuple(value["actions"]),
+            asks=value["asksPlugin"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something that happened to the pod. `step`: one word, as in the reference; `cause`: the event or the
+    plugins, "" for none; `text`: a sentence.
+    """
+
+    at_s: float
+    step: str
+    text: str
+    cause: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {"time": timestamp(self.at_s), "step": self.step, "cause": self.cause, "text": self.text}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Step:
+        """What `as_json` made."""
+        return cls(at_s=seconds(value["time"]), step=value["step"], cause=value["cause"], text=value["text"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnNode:
+    """Why the pod is not on the node that was asked about. `verdict`: `bound`, `waiting`, `nominated`,
+    `rejected`, `fits`, `new`, `unknown`, `untried` or `notKept`. `text`: all of it in a sentence.
+    """
+
+    node: str
+    verdict: str
+    text: str
+    plugin: str = ""
+    reasons: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {
+            "node": self.node,
+            "verdict": self.verdict,
+            "plugin": self.plugin or None,
+            "reasons": list(self.reasons),
+            "text": self.text,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> OnNode:
+        """What `as_json` made."""
+        return cls(
+            node=value["node"],
+            verdict=value["verdict"],
+            plugin=value["plugin"] or "",
+            reasons=tuple(value["reasons"]),
+            text=value["text"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAnswer:
+    """All of it. `last_attempts`: as JSON, the latest first; `on_node`: only where a node was asked about."""
+
+    explanation: Explanation
+    uid: str
+    scheduler_name: str
+    state: PodState
+    answered_at_s: float
+    nominated_node: str = ""
+    queue: QueueState | None = None
+    permit: PermitState | None = None
+    wakes: Sequence[Waking] = ()
+    timeline: Sequence[Step] = ()
+    last_attempts: Sequence[Mapping[str, Any]] = ()
+    on_node: OnNode | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What `GET /berth/v1/pods/NAMESPACE/NAME` answers."""
+        value = self.explanation.as_json()
+        return {
+            "pod": value.pop("pod"),
+            "uid": self.uid,
+            "schedulerName": self.scheduler_name,
+            "state": self.state.value,
+            **value,
+            "nominatedNode": self.nominated_node or None,
+            "queue": None if self.queue is None else self.queue.as_json(),
+            "permit": None if self.permit is None else self.permit.as_json(),
+            "wakes": [item.as_json() for item in self.wakes],
+            "timeline": [item.as_json() for item in self.timeline],
+            "lastAttempts": list(self.last_attempts),
+            "onNode": None if self.on_node is None else self.on_node.as_json(),
+            "answeredAt": timestamp(self.answered_at_s),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PodAnswer:
+        """What `as_json` made, perhaps with more in it. Raises KeyError, TypeError, ValueError for else."""
+        queue, permit, on_node = value["queue"], value["permit"], value["onNode"]
+        return cls(
+            explanation=Explanation.from_json(value),
+            uid=value["uid"],
+            scheduler_name=value["schedulerName"],
+            state=PodState(value["state"]),
+            answered_at_s=seconds(value["answeredAt"]),
+            nominated_node=value["nominatedNode"] or "",
+            queue=None if queue is None else QueueState.from_json(queue),
+            permit=None if permit is None else PermitState.from_json(permit),
+            wakes=[Waking.from_json(item) for item in value["wakes"]],
+            timeline=[Step.from_json(item) for item in value["timeline"]],
+            last_attempts=value["lastAttempts"],
+            on_node=None if on_node is None else OnNode.from_json(on_node),
+        )
+
+
+def timestamp(moment_s: float) -> str:
+    """Unix seconds -> `2026-01-01T00:00:00.000000Z`."""
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds(text: str) -> float:
+    """What `timestamp` made -> Unix seconds."""
+    return datetime.fromisoformat(text).timestamp()
