@@ -88,7 +88,7 @@ def _call(name: str, figures: CallStats) -> dict[str, Any]:
         "meanMs": round(1000 * figures.mean_s, 3),
         "p99Ms": round(1000 * figures.quantile_s(0.99), 3),
         "maxMs": round(1000 * figures.max_s, 3),
-        "totalMs": round(1000 * figures.total_s, 1),
+        "totalMs": round(1000 * figures.total_s, 3),
         "repeats": figures.repeats,
         "overruns": figures.overruns,
         "bytesSent": figures.bytes_sent,

@@ -56,7 +56,7 @@ def _step(at_s: float, what: str, about: str) -> Step:
         return Step(at_s=at_s, step="preBind", cause=about, text=f"PreBind plugins prepare node {about}")
     cause = _CAUSES.get(about, f"{about} may help")
     if what == Place.ACTIVE.value:
-        return Step(at_s=at_s, step="queued", cause=about, text=f"queued: {cause}")
+        return Step(at_s=at_s, step="queued", cause=about, text=cause)
     if what == Place.BACKOFF.value:
         text = "backs off" if about == events.ATTEMPT_FAILED else f"backs off: {cause}"
         return Step(at_s=at_s, step="backoff", cause=about, text=text)

@@ -1,0 +1,160 @@
+"""`kubectl berth` against a real secure port: what it prints, and the exit codes that scripts use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from berth_host.cli.main import berth
+from click.testing import CliRunner
+from support.hosts import World
+from support.serving import FakeProcess, Served
+
+from .conftest import Ask, run
+
+
+async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None:
+    result = await ask("why", "huge")
+    assert result.exit_code == 3, result.output
+    text = result.stdout
+    assert text.startswith(f"default/huge: pending, unschedulable\n  {world.message_of('huge')}\n")
+    assert "attempt 1: 0 of 3 nodes fit\n" in text
+    assert "REJECTED BY\n  PLUGIN" in text
+    assert "NEAREST FIT\n  node small-1 lacks 2200m CPU\n  node small-0 lacks " in text
+    assert "MAY BE WOKEN BY\n  REJECTED BY" in text
+    timeline = text.partition("TIMELINE (UTC)\n")[2].splitlines()
+    assert timeline[0].split() == ["TIME", "AGE", "STEP", "WHAT"]
+    assert timeline[1].startswith("  2026-01-01 00:00:00   0.0s   queued")
+    assert [line.split()[3] for line in timeline[1:]] == ["queued", "tried", "rejected", "unschedulable"]
+    assert max(map(len, timeline)) < 150
+    assert "TIMELINE" in text
+    assert "LAST ATTEMPTS" not in text
+
+
+@pytest.mark.parametrize(
+    ("pod", "code", "first_line"),
+    [
+        ("web", 0, "default/web: on node small-0"),
+        ("old", 0, "default/old: on node small-1"),
+        ("gated", 3, "default/gated: pending, kept out of the queue"),
+        ("kept-out", 3, "default/kept-out: pending, kept out of the queue"),
+        ("held", 3, "default/held: pending, waits on Permit"),
+        ("default/huge", 3, "default/huge: pending, unschedulable"),
+    ],
+)
+async def test_every_state_has_its_line_and_code(ask: Ask, pod: str, code: int, first_line: str) -> None:
+    result = await ask("why", pod)
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (code, first_line), result.output
+
+
+async def test_json_and_yaml_are_the_answer_and_nothing_else(ask: Ask) -> None:
+    value = json.loads((await ask("why", "huge", "-o", "json", "--node", "tainted")).stdout)
+    assert value["onNode"]["plugin"] == "TaintToleration"
+    shown = yaml.safe_load((await ask("why", "huge", "-o", "yaml", "--node", "tainted")).stdout)
+    assert shown.keys() == value.keys()
+    assert shown["rejections"] == value["rejections"]
+
+
+async def test_node_and_attempts_add_their_parts(ask: Ask, world: World) -> None:
+    result = await ask("why", "huge", "--node", "small-0", "--attempts", "5")
+    lines = result.stdout.splitlines()
+    at = lines.index("WHY NOT ON small-0")
+    assert lines[at + 1].startswith(
+        "  NodeResourcesFit rejected small-0: Insufficient cpu; node small-0 lacks "
+    )
+
+
+async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
+    result = await ask("why", "webb", "-n", "shop")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith("error: no pod shop/webb is known here")
+    result = await ask("why", "elsewhere")
+    assert result.exit_code == 4
+    assert "its schedulerName is 'other'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (
+            ("why", "huge", "--token", "other"),
+            1,
+            "a ClusterRole has to allow the verb get on the nonResourceURL",
+        ),
+        (("why", "huge", "--token", "wrong"), 1, "does not accept the credentials"),
+        (("why", "a/b/c"), 2, "'a/b/c' is no pod"),
+        (("why", "shop/web", "-n", "other"), 2, "write NAME, or NAMESPACE/NAME without -n"),
+        (("why", "huge", "--token", "reads", "--token-file", "f"), 2, "--token and --token-file exclude"),
+        (
+            ("why", "huge", "--token-file", "/nowhere"),
+            2,
+            "--token-file: the file cannot be used: No such file",
+        ),
+        (("why", "huge", "--client-key", "f"), 2, "--client-certificate and --client-key go together"),
+        (("why", "huge", "--attempts", "6"), 2, "6 is not in the range"),
+        (("why",), 2, "Missing argument 'POD'"),
+    ],
+)
+async def test_bad_credentials_and_bad_usage(
+    ask: Ask, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    result = await ask(*arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert said in result.stderr
+
+
+async def test_server_that_is_not_there_or_not_trusted(port: Served, process: FakeProcess) -> None:
+    server = f"https://127.0.0.1:{port.endpoints.server.port}"
+    result = await run("why", "huge", "--server", server, "--token", "reads")
+    assert result.exit_code == 1
+    assert "its certificate is not trusted" in result.stderr
+    assert "--insecure-skip-tls-verify" in result.stderr
+    result = await run("why", "huge", "--server", "https://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "https://127.0.0.1:1 cannot be reached: " in result.stderr
+    result = await run("why", "huge", "--server", "http://127.0.0.1:1")
+    assert (result.exit_code, "write it as https://HOST:PORT" in result.stderr) == (2, True)
+
+
+async def test_replica_that_stands_by_is_no_answer(ask: Ask, process: FakeProcess) -> None:
+    process.is_leading = False
+    result = await ask("why", "huge")
+    assert result.exit_code == 1
+    assert "only the leader tries pods" in result.stderr
+
+
+async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path) -> None:
+    result = await ask("plugins")
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["NAME", "RUNS", "STATE", "CALLS", "MS/CALL", "FAILED", "POINTS"]
+    holding = next(line for line in lines if line and line[0] == "Holding")
+    assert holding[1:3] == ["in", "process"]
+    assert holding[-2:] == ["preEnqueue,", "permit"]
+    token = tmp_path / "token"
+    token.write_text("reads\n")
+    shown = await asyncio.to_thread(
+        CliRunner().invoke,
+        berth,
+        [
+            "plugins",
+            "--server",
+            f"https://127.0.0.1:{port.endpoints.server.port}",
+            "--token-file",
+            str(token),
+            "--insecure-skip-tls-verify",
+            "-o",
+            "json",
+        ],
+        catch_exceptions=False,
+    )
+    assert {item["name"] for item in json.loads(shown.stdout)["plugins"]} > {"Holding"}
+
+
+def test_plugins_without_a_server_take_no_connection() -> None:
+    result = CliRunner().invoke(berth, ["plugins", "--token", "reads"])
+    assert result.exit_code == 2
+    assert "need --server" in result.stderr

@@ -1,0 +1,195 @@
+"""Without --server: the leader is found in the cluster and reached through `kubectl port-forward`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from aiohttp import web
+from support import fake_kubectl
+from support.serving import Served
+
+from .conftest import run
+
+Json = dict[str, Any]
+
+
+class SmallApi:
+    """As much of an API server as finding the leader needs. `leases` by `namespace/name`."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, str] = {"berth/berth-scheduler": "berth-1_6ba7b810"}
+        self.pods: list[Json] = [scheduler("berth-0"), scheduler("berth-1")]
+        self.status = 200
+        self.tokens: list[str] = []
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        self.tokens.append(request.headers.get("Authorization", ""))
+        if self.status != 200:
+            return self._problem(self.status, "pods is forbidden")
+        parts = request.path.strip("/").split("/")
+        if "leases" in parts:
+            key = f"{parts[4]}/{parts[6]}"
+            if key not in self.leases:
+                return self._problem(404, f"leases {key} not found")
+            return web.json_response({"spec": {"holderIdentity": self.leases[key]}})
+        found = [
+            pod for pod in self.pods if "namespaces" not in parts or parts[3] == pod["metadata"]["namespace"]
+        ]
+        return web.json_response({"items": found, "asked": dict(request.query)})
+
+    def _problem(self, code: int, message: str) -> web.Response:
+        status = {"kind": "Status", "code": code, "message": message, "reason": "Forbidden"}
+        return web.json_response(status, status=code)
+
+
+def scheduler(name: str, phase: str = "Running", **spec: Any) -> Json:
+    """A pod of a berth scheduler, in namespace berth."""
+    return {"metadata": {"namespace": "berth", "name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[tuple[SmallApi, int]]:
+    api = SmallApi()
+    runner = web.ServerRunner(web.Server(api.answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield api, runner.addresses[0][1]
+    await runner.cleanup()
+
+
+@pytest.fixture
+def notes(tmp_path: Path, port: Served, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl on the PATH, and a kubeconfig of two contexts; what kubectl notes down."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    fake_kubectl.install(programs)
+    kubeconfig = tmp_path / "kubeconfig"
+    contexts = [
+        {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "shop"}},
+        {"name": "plain", "context": {"cluster": "here", "user": "me"}},
+    ]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": contexts,
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{api[1]}"}}],
+        "users": [{"name": "me", "user": {"token": "reads"}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/nowhere{os.pathsep}{kubeconfig}")
+    monkeypatch.setenv("FAKE_KUBECTL_TARGET", str(port.endpoints.server.port))
+    monkeypatch.setenv("FAKE_KUBECTL_NOTES", str(tmp_path / "notes"))
+    return tmp_path / "notes"
+
+
+async def test_leader_is_asked_through_kubectl_which_is_ended(notes: Path, api: tuple[SmallApi, int]) -> None:
+    result = await run("why", "default/huge", "-o", "json")
+    assert result.exit_code == 3, result.output
+    assert json.loads(result.stdout)["state"] == "unschedulable"
+    said = notes.read_text().split("\n")
+    assert said[:-2] == [
+        "--namespace",
+        "berth",
+        "port-forward",
+        "--address",
+        "127.0.0.1",
+        "pod/berth-1",
+        ":10259",
+    ]
+    assert said[-2] == "ended", "the child outlives the question"
+    assert set(api[0].tokens) == {"Bearer reads"}
+
+
+async def test_options_of_kubectl_and_of_the_scheduler_are_passed_on(notes: Path) -> None:
+    kubeconfig = os.environ["KUBECONFIG"].split(os.pathsep)[1]
+    result = await run("plugins", "--kubeconfig", kubeconfig, "--context", "plain", "--scheduler-port", "443")
+    assert result.exit_code == 0, result.output
+    said = notes.read_text().splitlines()
+    assert said[:2] == [f"--kubeconfig={kubeconfig}", "--context=plain"]
+    assert said[-2] == ":443"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [(("why", "web"), "shop/web"), (("why", "web", "--context", "plain"), "default/web")],
+)
+async def test_namespace_is_the_contexts(notes: Path, arguments: tuple[str, ...], key: str) -> None:
+    result = await run(*arguments)
+    if key == "default/web":
+        assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "default/web: on node small-0")
+    else:
+        assert (result.exit_code, f"no pod {key} is known" in result.stderr) == (4, True)
+
+
+async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, int]) -> None:
+    small, _ = api
+    small.leases = {"berth/mine": "node-7_6ba7b810"}
+    small.pods = [
+        scheduler("other", nodeName="node-7"),
+        scheduler("berth-abc", nodeName="node-7", hostNetwork=True),
+    ]
+    result = await run("plugins", "--lease", "berth/mine")
+    assert result.exit_code == 0, result.output
+    assert "pod/berth-abc" in notes.read_text()
+
+
+async def test_what_is_missing_is_said_with_the_cure(
+    notes: Path, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, _ = api
+
+    async def problem(*more: str) -> str:
+        result = await run("plugins", *more)
+        assert result.exit_code in (1, 2), result.output
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+        return result.stderr
+
+    assert "there is no context 'gone'" in await problem("--context", "gone")
+    assert "write it as NAMESPACE/NAME" in await problem("--lease", "mine")
+    assert "leases" in await problem("--lease", "berth/none")
+    monkeypatch.setenv("FAKE_KUBECTL_FAILURE", "error: unable to forward port because pod is not running")
+    assert "failed: error: unable to forward port because pod is not running" in await problem()
+    small.leases = {"berth/berth-scheduler": ""}
+    assert "nobody holds the Lease berth/berth-scheduler" in await problem()
+    small.leases = {"berth/berth-scheduler": "laptop_6ba7b810"}
+    assert "it may run outside the cluster" in await problem()
+    small.leases = {}
+    assert "2 pods run with the label app.kubernetes.io/name=berth, and no Lease" in await problem()
+    small.pods = [scheduler("berth-0", phase="Pending")]
+    assert "no pod runs with the label app.kubernetes.io/name=berth" in await problem()
+    small.status = 403
+    assert "the scheduler's pod cannot be looked up: " in await problem()
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    assert "there is no kubeconfig /nowhere/config" in await problem()
+
+
+async def test_without_kubectl_the_cure_is_said(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    await asyncio.to_thread(empty.mkdir)
+    monkeypatch.setenv("PATH", str(empty))
+    result = await run("plugins")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: kubectl is not on the PATH")
+
+
+async def test_installed_as_kubectl_finds_it() -> None:
+    program = Path(sys.executable).parent / "kubectl-berth"
+    process = await asyncio.create_subprocess_exec(
+        str(program), "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await process.communicate()
+    assert (process.returncode, stdout[:14]) == (0, b"kubectl berth "), stderr
