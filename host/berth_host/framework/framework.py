@@ -143,9 +143,7 @@ class Framework:
         name, result = kept
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
 
-    def _with_patches(
-        self, client: PluginClient, cycle: Cycle, result: PostFilterResult
-    ) -> PostFilterResult:
+    def _with_patches(self, client: PluginClient, cycle: Cycle, result: PostFilterResult) -> PostFilterResult:
         """The answer, with what it asks for among the cycle's changes; an error where it may not ask."""
         if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
             return result
