@@ -11,8 +11,10 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 import aiohttp
+from yarl import URL
 
 Json: TypeAlias = dict[str, Any]
 _REQUEST_S: Final = 60.0
@@ -155,15 +157,25 @@ class ApiClient:
         self, kind: str, resource_version: str, namespace: str = ""
     ) -> AsyncIterator[tuple[str, Json]]:
         """(`ADDED`, object) and so on, until the server ends the stream."""
+        async for line in self.watch_lines(kind, resource_version, namespace=namespace):
+            change = json.loads(line)
+            yield change["type"], change["object"]
+
+    async def watch_lines(
+        self, kind: str, resource_version: str, field_selector: str = "", *, namespace: str = ""
+    ) -> AsyncIterator[bytes]:
+        """The same as it comes, one JSON text a change."""
         path = f"{path_of(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
+        if field_selector:
+            path += f"&fieldSelector={quote(field_selector)}"
         timeout = aiohttp.ClientTimeout(total=None)
-        async with self._session.get(f"{self._url}/{path}", timeout=timeout) as answer:
+        url = URL(f"{self._url}/{path}", encoded=True)
+        async with self._session.get(url, timeout=timeout) as answer:
             rest = b""
             async for piece in answer.content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    change = json.loads(line)
-                    yield change["type"], change["object"]
+                    yield line
 
 
 def path_of(kind: str, name: str = "", namespace: str = "default") -> str:
