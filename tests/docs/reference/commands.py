@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from berth_host.cli.kubectl.command import kubectl_berth
 from berth_host.cli.main import berth
 from berth_sdk import __main__ as sdk_main
 
@@ -16,6 +17,11 @@ from docs.reference.markdown import code, one_line, table
 def berth_commands() -> str:
     """Every command of `berth`, with every option."""
     return "\n\n".join(_click_commands("berth", berth))
+
+
+def kubectl_commands() -> str:
+    """Every command of `kubectl berth`, with every option."""
+    return "\n\n".join(_click_commands("kubectl berth", kubectl_berth))
 
 
 def sdk_commands() -> str:

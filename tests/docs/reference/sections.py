@@ -41,6 +41,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "berth-families": metrics.berth_families,
     "resource-families": metrics.resource_families,
     "berth-commands": commands.berth_commands,
+    "kubectl-commands": commands.kubectl_commands,
     "sdk-commands": commands.sdk_commands,
 }
 

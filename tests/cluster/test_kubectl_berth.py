@@ -1,0 +1,189 @@
+"""`kubectl berth` and `berth scheduler` on a real API server: rights, leader, and a pod that cannot fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+from support import fake_kubectl
+from support.real_servers import ADMIN, NOBODY, RealServers
+from support.scheduler_process import SchedulerProcess, SchedulerSetup
+
+PATIENCE_S: Final = 60.0
+LEASE: Final = "berth-why"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+CONFIGURATION: Final = f"""\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {{leaderElect: true, resourceName: {LEASE}}}
+"""
+READER: Final[dict[str, Any]] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "berth-reader"},
+    "rules": [{"nonResourceURLs": ["/berth/v1/*"], "verbs": ["get"]}],
+}
+
+
+def manifest(kind: str, name: str, **content: Any) -> dict[str, Any]:
+    """An object of the core API."""
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content}
+
+
+def pod(name: str, cpu: str) -> dict[str, Any]:
+    """A pod that asks for so much."""
+    container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu}}}
+    return manifest("Pod", name, spec={"containers": [container]})
+
+
+@pytest_asyncio.fixture
+async def scheduler(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[SchedulerProcess]:
+    """berth, leading, on one node of 2 CPU."""
+    empty_servers.create(
+        "/api/v1/nodes",
+        manifest("Node", "n1", status={"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}}),
+    )
+    setup = SchedulerSetup(
+        program="berth",
+        # As an administrator: the Lease has a name of its own.
+        kubeconfig=empty_servers.kubeconfig(ADMIN),
+        folder=tmp_path,
+        configuration=CONFIGURATION,
+        flags=["--logging-format=json"],
+    )
+    process = SchedulerProcess(setup)
+    await process.start()
+    try:
+        await process.ready()
+        yield process
+    finally:
+        await process.stop()
+
+
+@pytest.fixture
+def reader(empty_servers: RealServers) -> Iterator[None]:
+    """A role that lets somebody read what the scheduler says, and nothing else."""
+    path = "/apis/rbac.authorization.k8s.io/v1"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "berth-reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "berth-reader"},
+        "subjects": [{"kind": "User", "name": NOBODY, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    empty_servers.create(f"{path}/clusterroles", READER)
+    empty_servers.create(f"{path}/clusterrolebindings", binding)
+    yield
+    empty_servers.request("DELETE", f"{path}/clusterrolebindings/berth-reader")
+    empty_servers.request("DELETE", f"{path}/clusterroles/berth-reader")
+
+
+async def kubectl_berth(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)."""
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "kubectl-berth"),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+    )
+    stdout, stderr = await process.communicate()
+    return await process.wait(), stdout.decode(), stderr.decode()
+
+
+async def until_answered(wanted: int, *arguments: str) -> str:
+    """Ask until the exit code is the wanted one; what was printed."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            code, stdout, stderr = await kubectl_berth(*arguments)
+            if code == wanted:
+                return stdout or stderr
+            await asyncio.sleep(0.2)
+
+
+async def test_pod_that_cannot_fit_is_explained_to_whom_may_read_it(
+    empty_servers: RealServers, scheduler: SchedulerProcess
+) -> None:
+    servers = empty_servers
+    servers.create("/api/v1/namespaces/default/pods", pod("web", "1"))
+    servers.create("/api/v1/namespaces/default/pods", pod("huge", "6"))
+    server = ("--server", f"https://127.0.0.1:{scheduler.port}", "--insecure-skip-tls-verify")
+    admin = (*server, "--kubeconfig", str(servers.kubeconfig(ADMIN)))
+    text = await until_answered(3, "why", "huge", *admin, "--node", "n1")
+    assert text.startswith("default/huge: pending, ")
+    assert "0/1 nodes are available: 1 Insufficient cpu." in text
+    assert "WHY NOT ON n1\n  NodeResourcesFit rejected n1: Insufficient cpu; node n1 lacks " in text
+    assert "MAY BE WOKEN BY" in text
+    assert (await until_answered(0, "why", "web", *admin)).startswith("default/web: on node n1\n")
+    code, _, said = await kubectl_berth("why", "none", *admin)
+    assert (code, "no pod default/none is known here" in said) == (4, True)
+
+    code, _, said = await kubectl_berth("why", "huge", *server)
+    assert (code, 'User "system:anonymous" cannot get path "/berth/v1/pods/default/huge"' in said) == (
+        1,
+        True,
+    )
+    assert "a ClusterRole has to allow the verb get on the nonResourceURL /berth/v1/*" in said
+
+
+async def test_a_role_for_the_path_is_enough(
+    empty_servers: RealServers, scheduler: SchedulerProcess, reader: None
+) -> None:
+    config = str(empty_servers.kubeconfig(NOBODY))
+    server = ("--server", f"https://127.0.0.1:{scheduler.port}", "--insecure-skip-tls-verify")
+    code, stdout, stderr = await kubectl_berth("plugins", *server, "--kubeconfig", config)
+    assert code == 0, stderr
+    assert stdout.startswith("NAME ")
+
+
+async def test_leader_is_found_by_its_lease(
+    empty_servers: RealServers, scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
+    servers = empty_servers
+    async with asyncio.timeout(PATIENCE_S):
+        while not (holder := _holder(servers)):
+            await asyncio.sleep(0.1)
+    # The process runs outside the cluster; a pod with its host's name stands in for it.
+    own = pod(holder.rpartition("_")[0].lower(), "1m")
+    own["spec"]["hostNetwork"] = True
+    servers.create("/api/v1/namespaces/kube-system/pods", own)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    fake_kubectl.install(programs)
+    environment = {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "FAKE_KUBECTL_TARGET": str(scheduler.port),
+        "FAKE_KUBECTL_NOTES": str(tmp_path / "notes"),
+    }
+    config = str(servers.kubeconfig(ADMIN))
+    code, stdout, stderr = await kubectl_berth(
+        "plugins",
+        "--kubeconfig",
+        config,
+        "--lease",
+        f"kube-system/{LEASE}",
+        "-o",
+        "json",
+        environment=environment,
+    )
+    assert code == 0, stderr
+    assert "NodeResourcesFit" in {item["name"] for item in json.loads(stdout)["plugins"]}
+    said = (tmp_path / "notes").read_text().splitlines()
+    assert said[:3] == [f"--kubeconfig={config}", "--namespace", "kube-system"]
+    assert said[-1] == "ended"
+
+
+def _holder(servers: RealServers) -> str:
+    leases = servers.request("GET", LEASES)["items"]
+    return next(
+        (item["spec"].get("holderIdentity") or "" for item in leases if item["metadata"]["name"] == LEASE),
+        "",
+    )
