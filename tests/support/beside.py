@@ -81,7 +81,7 @@ class Yard:
         await self._api.delete_all("Event")
         await create_all(self._api, self._pods(count), _AT_ONCE)
         began_s = time.monotonic()
-        async with self._scheduler(program) as process, self._bound() as bound:
+        async with self._bound() as bound, self._scheduler(program) as process:
             await bound.get()
             first_s, first_cpu_s = time.monotonic(), process.cpu_s()
             async with asyncio.timeout(_PATIENCE_S):
@@ -104,7 +104,7 @@ class Yard:
     async def latency(self, program: str, nodes: int, count: int) -> Latency:
         """Make pods one by one, each when the one before is bound."""
         times_ms: list[float] = []
-        async with self._scheduler(program) as process, self._bound() as bound:
+        async with self._bound() as bound, self._scheduler(program) as process:
             await process.ready()
             await asyncio.sleep(1.0)  # let it come to rest
             cpu_s = process.cpu_s()
@@ -149,7 +149,7 @@ class Yard:
     @asynccontextmanager
     async def _bound(self) -> AsyncIterator[asyncio.Queue[float]]:
         """The moments at which pods were seen on nodes; one change for each pod, so that looking is cheap."""
-        _, version = await self._api.all_of("Node")
+        _, version = await self._api.all_of("Lease")  # whatever is quick to list
         seen: asyncio.Queue[float] = asyncio.Queue()
 
         async def follow() -> None:
