@@ -90,7 +90,7 @@ class Diagnosis:
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
     other reason than that it had waited too long. `history`: what happened to the pod in the queue, `(Unix
     microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time
-    of the rejections. `previous`: the attempt before, of those that are kept.
+    of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those that are kept.
     """
 
     pod: Pod
@@ -188,6 +188,8 @@ class Diagnoses:
             diagnosis.ended_at_s = self._now_s()
         previous = self._by_uid.get(uid)
         if previous is not None:
+            # Of earlier attempts nobody asks which nodes: the names of many moments would be a lot.
+            previous.slot_names = None
             diagnosis.previous = previous
             _cut(diagnosis)
         self._by_uid[uid] = diagnosis
