@@ -90,7 +90,8 @@ class Diagnosis:
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
     other reason than that it had waited too long. `history`: what happened to the pod in the queue, `(Unix
     microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time
-    of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those that are kept.
+    of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those
+    that are kept.
     """
 
     pod: Pod
