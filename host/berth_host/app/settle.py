@@ -88,7 +88,8 @@ class Settling:
         if next_s is None:
             return False
         movable = [*host.queue.places.backoff.failed(), *host.binding.queued()]
-        if not self._worth_another_try(movable) and not self._gates_may_open():
+        is_awaited = any(attempt.is_claimed for attempt in host.binding.attempts())
+        if not (self._worth_another_try(movable) or self._gates_may_open() or is_awaited):
             return False
         self._clock.advance_to(next_s)
         return True

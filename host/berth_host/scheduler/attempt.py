@@ -50,7 +50,7 @@ class Attempt:
     """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short.
     `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone. `in_bind`: from the
     Binding on, which may take effect whatever is cancelled here: an abort waits until what became of it is
-    known, and a pod that is bound is not undone.
+    known, and a pod that is bound is not undone. `is_told`: the event of its binding is written.
     `task`: what `abort` cancels, if anything; `cancellations`: how often it did.
     """
 
@@ -64,6 +64,7 @@ class Attempt:
     aborted: str = ""
     in_pre_bind: bool = False
     in_bind: bool = False
+    is_told: bool = False
     task: asyncio.Task[None] | None = None
     cancellations: int = 0
 
@@ -71,6 +72,11 @@ class Attempt:
     def has_cycle(self) -> bool:
         """Whether the attempt came as far as a snapshot."""
         return hasattr(self, "cycle")
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a plugin says that it has bound the pod, and that is being made sure of."""
+        return self.in_bind and self.is_told
 
     @property
     def pod(self) -> Pod:

@@ -259,14 +259,20 @@ class BindingCycle:
         if status.is_success and answer.host_binds:
             return await self._post(attempt, plugin)
         if status.is_success:
-            claim = (
-                f'running Bind plugin "{plugin}": it answered success,'
-                f" but the pod is not bound to {attempt.node_name}"
-            )
-            return Status.error(claim), False
+            return await self._confirm(attempt, plugin), True
         if status.code is Code.SKIP and not status.message:
             return Status(status.code, ("every Bind plugin skipped the pod",)), True
         return status, plugin not in attempt.cycle.context.unknown_outcome
+
+    async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
+        """A plugin says that it has bound the pod: that is told, as kube-scheduler does, and made sure of."""
+        self._tell(attempt)
+        if await self._read_back.comes_to(attempt.pod, attempt.node_name, attempt.cycle):
+            return SUCCESS
+        return Status.error(
+            f'running Bind plugin "{plugin}": it answered success,'
+            f" but the pod is not bound to {attempt.node_name}"
+        )
 
     async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:
         try:
@@ -295,8 +301,7 @@ class BindingCycle:
             duration_ms=attempt.diagnosis.duration_ms,
         )
         try:
-            note = f"Successfully assigned {pod.key} to {node_name}"
-            self._status.event(pod, "Normal", "Scheduled", "Binding", note)
+            self._tell(attempt)
             await attempt.framework.run_post_bind(attempt.cycle, node_name)
         except InvariantError:
             raise
@@ -306,6 +311,13 @@ class BindingCycle:
         finally:
             attempt.framework.end_cycle(attempt.cycle, CycleOutcome.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
+
+    def _tell(self, attempt: Attempt) -> None:
+        """The event of a pod that was given its node, once."""
+        if not attempt.is_told:
+            attempt.is_told = True
+            note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
+            self._status.event(attempt.pod, "Normal", "Scheduled", "Binding", note)
 
     # --- the way back --------------------------------------------------------------------------
 

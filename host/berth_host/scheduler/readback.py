@@ -20,6 +20,8 @@ from berth_host.scheduler.cluster_calls import ClusterCalls
 log = get_logger()
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 5.0
+CLAIM_S: Final = 10.0
+"""How long a plugin that says it has bound a pod may be ahead of the cluster."""
 
 
 class ReadBack:
@@ -28,6 +30,19 @@ class ReadBack:
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+
+    async def comes_to(self, pod: Pod, node_name: str, cycle: Cycle) -> bool:
+        """Whether the pod is on this node within CLAIM_S; asked until it is on some node, or gone."""
+        ends_s = self._clock.monotonic_s() + CLAIM_S
+        pause_s = FIRST_PAUSE_S
+        while (found := await self.node_of(pod, cycle)) == "":
+            if self._clock.monotonic_s() >= ends_s:
+                return False
+            cycle.idle = True
+            await sleep(self._clock, pause_s)
+            cycle.idle = False
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        return found == node_name
 
     async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
         """The node that the pod is on, "" for none; None: there is no such pod any more.

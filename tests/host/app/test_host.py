@@ -242,6 +242,33 @@ profiles:
         assert world.everything_is_accounted_for()
 
 
+async def test_binder_may_be_ahead_of_the_cluster() -> None:
+    worlds: list[World] = []
+
+    class Late(Plugin):
+        def bind(self, state: object, pod: Pod, node_name: str) -> Status:
+            cluster, clock = worlds[0].host.cluster, worlds[0].clock
+            due_s = clock.monotonic_s() + 3.0
+            clock.call_at(
+                due_s, lambda: tasks.append(asyncio.ensure_future(cluster.bind(pod.ref, node_name)))
+            )
+            return Status.success()
+
+    tasks: list[asyncio.Future[None]] = []
+    configuration = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {bind: {enabled: [{name: Late}], disabled: [{name: "*"}]}}
+"""
+    async with World([node("n0"), pod("web")], [Late], configuration=configuration) as world:
+        worlds.append(world)
+        await world.settle()
+        assert world.node_of("web") == "n0"
+        assert world.message_of("web") == ""
+        assert len(tasks) == world.host.binding.bound_count == 1
+
+
 async def test_all_binders_that_skip_leave_the_pod_unbound_and_retried() -> None:
     class Passes(Plugin):
         def bind(self, state: object, pod: Pod, node_name: str) -> BindResult:

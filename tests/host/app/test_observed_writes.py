@@ -19,7 +19,7 @@ NOT_PLAYED: Final = {
     "plugin-permit-allowed-later": "Probe decides after half a second of real time",
     "plugin-permit-rejected-later": "Probe decides after half a second of real time",
     "plugin-score-out-of-range": "a score out of range counts nothing, by the default failure policy",
-    "plugin-bind-success-without-binding": "a binder that claims success is not believed",
+    "plugin-bind-success-without-binding": "a binder that claims success is believed for ten seconds",
 }
 HOW_FAR_IS_CHANCE: Final = {"plugin-permit-timeout": frozenset({"pods", "writes"})}
 """The waits of a second and the observation end at about the same time."""
