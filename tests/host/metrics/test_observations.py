@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from berth_host.metrics import points as points_module
 from berth_host.metrics.exposition import Exposition
 from berth_sdk import Pod
 from berth_sdk.results import PermitResult
@@ -61,7 +63,8 @@ class Hold:
         return PermitResult(Status(Code.WAIT), float(wait)) if wait else SUCCESS
 
 
-async def test_a_busy_host_shows_what_kube_scheduler_shows() -> None:
+async def test_a_busy_host_shows_what_kube_scheduler_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points_module, "SAMPLED_SHARE", 1.0)  # else one cycle in ten, by chance
     cluster = [node("n1"), node("n2", labels={"disk": "ssd"}), pod("a"), pod("b"), pod("big", cpu="40")]
     cluster += [pod("gated", schedulingGates=[{"name": "x"}]), pod("ssd", nodeSelector={"disk": "nvme"})]
     async with World(cluster, [Hold]) as world:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -76,11 +77,19 @@ async def test_a_child_that_ignores_every_request_is_killed() -> None:
     assert "signal 9" in await child.ended()
 
 
-async def test_a_process_that_it_left_behind_does_not_hold_the_host() -> None:
-    left = "import subprocess\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+async def test_a_process_that_it_left_behind_does_not_hold_the_host(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    left = f"""
+import subprocess
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(pid_file)!r}, "w").write(str(left.pid))
+"""
     child = await Child.launch(python(left, SAY, WAIT), "demo")
-    async with asyncio.timeout(60):
-        await child.stop(terminate_s=1.0)
+    try:
+        async with asyncio.timeout(60):
+            await child.stop(terminate_s=1.0)
+    finally:
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
