@@ -72,7 +72,11 @@ class ServingCertificate:
         try:
             self._load(context)
         except (OSError, ssl.SSLError) as err:
-            raise EndpointError(f"the certificate of the secure port cannot be used: {err}") from err
+            files = "" if self._files is None else f" ({self._files[0]}, {self._files[1]})"
+            raise EndpointError(
+                f"the certificate of the secure port cannot be used{files}: {err}; it needs a certificate and"
+                " its key, in PEM and not encrypted"
+            ) from err
         authorities = "\n".join(pem for pem in (trust.client_ca, trust.proxy_ca) if pem)
         if authorities:
             try:

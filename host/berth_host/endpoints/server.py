@@ -63,7 +63,13 @@ class EndpointServer:
         self._pages: dict[str, Handler] = {}
         self._listed = {f"/{kind}" for kind in KINDS}
         self._routes: dict[str, Handler] = {}
-        self._authorities = ClientAuthorities(options.trust)
+        try:
+            self._authorities = ClientAuthorities(options.trust)
+        except ValueError as err:
+            raise EndpointError(
+                "--client-ca-file or --requestheader-client-ca-file cannot be used:"
+                " it needs certificates in PEM"
+            ) from err
         self._certificate: ServingCertificate | None = None
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None

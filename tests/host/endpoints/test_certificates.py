@@ -174,6 +174,10 @@ async def test_a_lookup_that_fails_is_tolerated_or_not() -> None:
         (ServingOptions(min_tls="VersionTLS11"), "unknown tls version 'VersionTLS11'"),
         (ServingOptions(ciphers=("TLS_NONE",)), "Cipher suite TLS_NONE not supported"),
         (ServingOptions(cert_file=Path("a.crt")), "are given together"),
+        (
+            ServingOptions(trust=ClientTrust(client_ca="none")),
+            "--client-ca-file .* needs certificates in PEM",
+        ),
     ],
 )
 def test_options_that_can_never_work_are_refused_at_once(options: ServingOptions, problem: str) -> None:

@@ -99,7 +99,11 @@ class SchedulerProcess:
         """
         with self.signals.heard():
             async with AsyncExitStack() as closing:
-                client = await self._opened(closing)
+                try:
+                    client = await self._before_end(self._opened(closing))
+                except _StoppingError:
+                    log.info("process.stopped")
+                    return
                 try:
                     await self._started(client)
                 except _StoppingError:
@@ -151,6 +155,21 @@ class SchedulerProcess:
             self.elector = LeaderElector(leases, self.identity, settings, options)
         except ValueError as err:
             raise ProcessError(f"leaderElection: {err}") from err
+
+    async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work`, before there is a host. Raises _StoppingError when told to end, and what `work` raises."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self.signals.stopping.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise _StoppingError
+            return working.result()
+        finally:
+            stopping.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
 
     def _connection(self) -> Connection:
         given, master = self.configuration.scheduler.client_connection, self._settings.master

@@ -30,13 +30,14 @@ class FlagKind:
     """How a value is written and read. `read` raises ValueError with what is wanted.
 
     `adds`: given again, it adds to what was given before. `without_value`: what the bare flag means; None:
-    it needs a value.
+    it needs a value. `check`: raises ValueError for values that do not go together, over all that was given.
     """
 
     metavar: str
     read: Callable[[str], Value]
     adds: bool = False
     without_value: Value | None = None
+    check: Callable[[tuple[str, ...]], None] | None = None
 
 
 def _bool(text: str) -> bool:
@@ -61,6 +62,13 @@ def _int(text: str) -> int:
     return number
 
 
+def _level(text: str) -> int:
+    level = _int(text)
+    if level < 0:
+        raise ValueError("want a whole number from 0")
+    return level
+
+
 def _float(text: str) -> float:
     try:
         return float(text)
@@ -77,11 +85,9 @@ def _texts(text: str) -> tuple[str, ...]:
 
 
 def _gates(text: str) -> tuple[str, ...]:
-    given = _texts(text)
-    gates = tuple(gate.removeprefix(_COMPONENT) for gate in given if gate != _COMPONENT)
-    if 0 < sum(gate.startswith(_COMPONENT) for gate in given) < len(given):
-        raise ValueError(_MIXED)
-    for gate in gates:
+    gates = _texts(text)
+    _gates_of_one_kind(gates)
+    for gate in (gate.removeprefix(_COMPONENT) for gate in gates if gate != _COMPONENT):
         component, colon, _ = gate.partition(":")
         if colon:
             raise ValueError(f"component not registered: {component}")
@@ -93,19 +99,25 @@ def _gates(text: str) -> tuple[str, ...]:
     return gates
 
 
+def _gates_of_one_kind(gates: tuple[str, ...]) -> None:
+    if 0 < sum(gate.startswith(_COMPONENT) for gate in gates) < len(gates):
+        raise ValueError(_MIXED)
+
+
 BOOL: Final = FlagKind("[=true|false]", _bool, without_value=True)
 VERSION: Final = FlagKind("", _version, without_value=True)
 INT: Final = FlagKind("INTEGER", _int)
+LEVEL: Final = FlagKind("INTEGER", _level)
 FLOAT: Final = FlagKind("NUMBER", _float)
 DURATION: Final = FlagKind("DURATION", _seconds)
 STRING: Final = FlagKind("TEXT", str)
 FILE: Final = FlagKind("FILE", str)
 FOLDER: Final = FlagKind("DIR", str)
 STRINGS: Final = FlagKind("TEXT,...", _texts, adds=True)
-GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True)
+GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_of_one_kind)
 
 
 def gate_values(gates: tuple[str, ...]) -> dict[str, bool]:
     """`Name=true` texts, as read by GATES, by name; the last one counts."""
-    split = (gate.partition("=") for gate in gates)
+    split = (gate.removeprefix(_COMPONENT).partition("=") for gate in gates if gate != _COMPONENT)
     return {name.strip(): value.strip() in _TRUE for name, _, value in split}

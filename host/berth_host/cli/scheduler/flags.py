@@ -20,6 +20,7 @@ from berth_host.cli.scheduler.flag_kinds import (
     FOLDER,
     GATES,
     INT,
+    LEVEL,
     STRING,
     STRINGS,
     VERSION,
@@ -161,7 +162,7 @@ _METRICS: Final = (
 )
 
 _LOGS: Final = (
-    Flag("v", INT, 0, "From 2 on every attempt is logged.", shorthand="v"),
+    Flag("v", LEVEL, 0, "From 2 on every attempt is logged.", shorthand="v"),
     Flag("logging-format", STRING, "text", "text or json."),
     _ignored("vmodule", STRINGS, ()),
     _ignored("log-flush-frequency", DURATION, 5.0),

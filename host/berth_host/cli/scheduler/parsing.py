@@ -132,9 +132,11 @@ def _next(rest: Iterator[str], shown: str) -> str:
 def _give(flag: Flag, text: str, given: dict[str, Value]) -> None:
     try:
         value = flag.kind.read(text)
+        before = given.get(flag.name)
+        if flag.kind.adds and isinstance(before, tuple) and isinstance(value, tuple):
+            value = (*before, *value)
+            if flag.kind.check is not None:
+                flag.kind.check(value)
     except ValueError as err:
         raise FlagError(f'invalid argument "{text}" for "--{flag.name}" flag: {err}') from None
-    before = given.get(flag.name)
-    if flag.kind.adds and isinstance(before, tuple) and isinstance(value, tuple):
-        value = (*before, *value)
     given[flag.name] = value

@@ -13,7 +13,6 @@ import ssl
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +22,10 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
 
+from berth_host.cluster.kube import exec_plugin
 from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.exec_plugin import ExecPluginError
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
@@ -56,6 +56,8 @@ class Credentials:
         self.server_hostname: str | None = configuration.tls_server_name or None
         self.proxy: str | None = configuration.proxy or _proxy_of_environment(self.host)
         self.authorization: str = configuration.api_key.get("BearerToken") or ""
+        if entry is not None:
+            _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
         self.ssl_context = _ssl_context(configuration)
         self.due_s = math.inf
         """Monotonic seconds from which on `refresh` has something to do."""
@@ -123,8 +125,8 @@ class Credentials:
         command = self._exec["command"]
         hint = self._exec.safe_get("installHint") or "check users[].user.exec of the kubeconfig"
         try:
-            status: Mapping[str, Any] = await ExecProvider(self._exec).run()
-        except (ConfigException, OSError, TypeError) as err:
+            status = await exec_plugin.run(self._exec)
+        except ExecPluginError as err:
             raise ClientConfigError(f"exec plugin {command!r} gave no credentials: {err}; {hint}") from err
         token, certificate, key = (
             status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
@@ -134,6 +136,7 @@ class Credentials:
                 f"exec plugin {command!r} answered neither token nor client certificate and key; {hint}"
             )
         if token:
+            _check_header(str(token), f"the token of exec plugin {command!r}")
             self.authorization = f"Bearer {token}"
         if certificate and key:
             self._use_certificate(str(certificate).encode(), str(key).encode())
@@ -208,9 +211,16 @@ def _read_token(path: Path) -> str:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as err:
         raise ClientConfigError(f"token file {str(path)!r} cannot be read: {err}") from err
+    _check_header(token, f"token file {str(path)!r}")
     if not token:
         raise ClientConfigError(f"token file {str(path)!r} is empty; write the token into it")
     return token
+
+
+def _check_header(value: str, whose: str) -> None:
+    """Raises ClientConfigError, without the token itself."""
+    if any(character in value for character in "\r\n\0"):
+        raise ClientConfigError(f"{whose} has a line end in it, which a header cannot hold: take it out")
 
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext:

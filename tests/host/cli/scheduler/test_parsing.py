@@ -41,6 +41,11 @@ from berth_host.config.errors import ConfigurationError
             "feature-gates",
             ("AllAlpha=false", "A=true", "B=false"),
         ),
+        (
+            "--feature-gates=kube:A=true --feature-gates=kube:B=false",
+            "feature-gates",
+            ("kube:A=true", "kube:B=false"),
+        ),
         ("--version", "version", True),
         ("--v=1 --", "v", 1),
     ],
@@ -57,6 +62,12 @@ def test_a_flag_is_read_as_go_reads_it(line: str, name: str, value: object) -> N
         ("-x", "unknown shorthand flag: 'x' in -x"),
         ("--config", "flag needs an argument: --config"),
         ("-v", "flag needs an argument: -v"),
+        ("-v=-1", 'invalid argument "-1" for "--v" flag: want a whole number from 0'),
+        (
+            "--feature-gates=kube:A=true --feature-gates=B=true",
+            'invalid argument "B=true" for "--feature-gates" flag: '
+            "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use",
+        ),
         (
             "--leader-elect=perhaps",
             'invalid argument "perhaps" for "--leader-elect" flag: want true or false',

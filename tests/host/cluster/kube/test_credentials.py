@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from berth_host.cluster.kube import credentials as credentials_module
+from berth_host.cluster.kube import exec_plugin
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
@@ -234,6 +236,67 @@ async def test_exec_plugin_that_gives_nothing_is_named(
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status, exit_code))
     with pytest.raises(ClientConfigError, match=problem):
         await KubeClient.open(Connection(kubeconfig=path))
+
+
+@pytest.mark.parametrize("status", [None, "x", ["token"]])
+async def test_exec_plugin_whose_status_is_no_object_is_named(tmp_path: Path, status: Any) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status))
+    with pytest.raises(ClientConfigError, match="no status in its answer"):
+        await KubeClient.open(Connection(kubeconfig=path))
+
+
+async def test_exec_plugin_that_hangs_is_ended_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_plugin, "ANSWERS_WITHIN_S", 0.5)
+    started = tmp_path / "started"
+    script = tmp_path / "plugin.sh"
+    # What it starts holds its output open as well.
+    script.write_text(f"#!/bin/sh\nsleep 600 &\necho $! >{started}\nwait\n")
+    script.chmod(0o755)
+    user = {"exec": {"apiVersion": EXEC_VERSION, "command": "./plugin.sh", "interactiveMode": "Never"}}
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, user)
+    with pytest.raises(ClientConfigError, match=r"plugin\.sh' gave no credentials: no answer within 0\.5 s"):
+        async with asyncio.timeout(20):
+            await KubeClient.open(Connection(kubeconfig=path))
+    child = Path("/proc") / started.read_text().strip() / "stat"
+    async with asyncio.timeout(5):
+        while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
+            await asyncio.sleep(0.01)
+
+
+async def test_exec_plugin_may_write_much_to_stderr_and_finds_no_terminal(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    user = plugin(tmp_path, {"token": "tokenN"})
+    script = tmp_path / "plugin.py"
+    script.write_text(script.read_text().replace("'no login'", "'x' * 2_000_000 + sys.stdin.read()"))
+    async with asyncio.timeout(20), opened(kubeconfig(tmp_path, cluster, user)) as client:
+        await read(client)
+
+
+async def test_exec_plugin_that_fails_is_quoted_on_one_line(tmp_path: Path) -> None:
+    user = plugin(tmp_path, {}, exit_code=3)
+    script = tmp_path / "plugin.py"
+    script.write_text(script.read_text().replace("'no login'", "'no login\\nat all'"))
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, user)
+    with pytest.raises(ClientConfigError, match="gave no credentials: it ended with 3: no login at all;"):
+        await KubeClient.open(Connection(kubeconfig=path))
+
+
+async def test_a_token_that_no_header_can_hold_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "token-file"
+    file.write_text("good\nX-Other: bad")
+    for user, where in (
+        ({"token": "x\n"}, "kc"),
+        ({"tokenFile": str(file)}, "token-file"),
+        (plugin(tmp_path, {"token": "x\r\nX-Other: bad"}), "plugin.py"),
+    ):
+        path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, user)
+        with pytest.raises(ClientConfigError, match=f"{where}.* line end") as refused:
+            await KubeClient.open(Connection(kubeconfig=path))
+        assert "bad" not in str(refused.value)
 
 
 async def test_exec_plugin_that_fails_later_leaves_the_last_word_to_the_server(

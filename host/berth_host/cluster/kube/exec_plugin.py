@@ -1,0 +1,80 @@
+"""Runs the exec plugin of a kubeconfig and reads its answer. Called by `credentials`.
+
+At a terminal the plugin may ask the user, who may take the time. Anywhere else it is bounded in time, and is
+ended with all that it started. Its environment is the Kubernetes client's.
+Source: client-go `plugin/pkg/client/auth/exec/exec.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.exec_provider import ExecProvider
+
+ANSWERS_WITHIN_S: Final = 30.0
+"""client-go waits for ever; every request would wait with it, and nobody would know why."""
+_QUOTED: Final = 300
+
+
+class ExecPluginError(Exception):
+    """The plugin gave nothing that can be used. `str()` is one line that says why."""
+
+
+async def run(plugin: Any) -> Mapping[str, Any]:
+    """The `status` of the plugin's answer. `plugin`: the `exec` node of the Kubernetes client's loader.
+
+    Raises ExecPluginError.
+    """
+    may_ask = plugin.safe_get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
+    try:
+        provider = ExecProvider(plugin)
+        spec = {"interactive": may_ask}
+        info = {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}
+        process = await asyncio.create_subprocess_exec(
+            *provider.args,
+            env={**provider.env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            stdin=None if may_ask else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # A process group of its own ends as a whole, but has no terminal.
+            start_new_session=not may_ask,
+        )
+    except (ConfigException, OSError, TypeError, ValueError) as err:
+        raise ExecPluginError(str(err)) from err
+    try:
+        # Both outputs at once: a plugin that fills one pipe must not wait for the other to be read.
+        async with asyncio.timeout(None if may_ask else ANSWERS_WITHIN_S):
+            out, complaints = await process.communicate()
+    except TimeoutError as err:
+        raise ExecPluginError(f"no answer within {ANSWERS_WITHIN_S:g} s, so it was ended") from err
+    finally:
+        if process.returncode is None or process.stdout is None or not process.stdout.at_eof():
+            with suppress(ProcessLookupError, PermissionError):
+                (os.kill if may_ask else os.killpg)(process.pid, signal.SIGKILL)
+    if process.returncode:
+        said = " ".join(complaints.decode(errors="replace").split())[:_QUOTED]
+        raise ExecPluginError(f"it ended with {process.returncode}" + (f": {said}" if said else ""))
+    return _status(out, provider.api_version)
+
+
+def _status(out: bytes, version: str) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(out)
+    except ValueError as err:
+        raise ExecPluginError(f"its answer is not JSON: {err}") from err
+    if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
+        raise ExecPluginError("its answer is no ExecCredential")
+    if answer.get("apiVersion") != version:
+        raise ExecPluginError(f"it answers in {answer.get('apiVersion')!r}, not in {version}")
+    status = answer.get("status")
+    if not isinstance(status, dict):
+        raise ExecPluginError("there is no status in its answer")
+    return status
