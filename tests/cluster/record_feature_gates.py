@@ -74,7 +74,7 @@ def shown(servers: RealServers) -> dict[str, dict[str, object]]:
         try:
             text = _metrics(port, servers.tokens[ADMIN])
         finally:
-            running.terminate()
+            running.kill()
     return {
         name: {"stage": stage or "GA", "default": value == "1"} for name, stage, value in _SHOWN.findall(text)
     }

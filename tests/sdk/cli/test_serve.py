@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,16 @@ WAIT_S = 20.0
 FOLDER = Path(__file__).parent
 POD = Pod(name="web", uid="u1")
 SERVE = [sys.executable, "-m", "berth_sdk", "serve"]
+
+
+@contextmanager
+def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that ends with the block, however that ends."""
+    with subprocess.Popen(command, cwd=FOLDER, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Start(Protocol):
@@ -118,9 +128,8 @@ def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
         "subprocess.Popen([sys.executable, '-m', 'berth_sdk', 'serve', 'sample_plugins:Example'],"
         f" stdin={stay_open}, close_fds=False).wait()\n"
     )
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", host_code],
-        cwd=FOLDER,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -158,9 +167,8 @@ def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
         "BERTH_HOST_PID": str(os.getpid()),
     }
     command = f"{sys.executable} -m berth_sdk serve sample_plugins:Example; true"
-    with subprocess.Popen(
+    with running(
         ["/bin/sh", "-c", command],
-        cwd=FOLDER,
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -271,8 +279,8 @@ def test_without_health_and_reflection_it_says_so_once_and_goes_on(tmp_path: Pat
         "from berth_sdk.__main__ import main\n"
         f"sys.exit(main(['serve', 'sample_plugins:Example', '--listen', 'unix:{tmp_path}/plugin.sock']))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    with running(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         assert "pip install 'berth-sdk[server]'" in process.stderr.readline()
