@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import sys
-import threading
 from argparse import Namespace
+from queue import SimpleQueue
 from typing import Final
 
 from berth_sdk._child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
@@ -28,12 +28,12 @@ def serve(options: Namespace) -> int:
     endpoint = options.listen or os.environ.get(ENDPOINT)
     if not endpoint:
         return _refused(f"say where to listen: --listen unix:PATH, --listen HOST:PORT, or {ENDPOINT}")
-    stop = threading.Event()
+    stops: SimpleQueue[None] = SimpleQueue()  # may be put to by a signal at whatever moment, unlike an Event
     try:
         if child is not None:
             child.tie_to_host()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, lambda *_: stops.put(None))
         server = PluginServer(load_plugins(options.names))
         address = server.listen(endpoint)
     except OrphanError as err:
@@ -44,8 +44,8 @@ def serve(options: Namespace) -> int:
     LOG.info("serving %s at %s", ", ".join(server.instance.classes), address)
     if child is not None and output is not None:
         output.say(child.handshake_line(address, server.instance.instance_id))
-        child.watch_standard_input(stop.set)
-    stop.wait()
+        child.watch_standard_input(lambda: stops.put(None))
+    stops.get()
     LOG.info("stopping")
     if not server.stop(options.grace):
         LOG.warning("%d calls had not ended after %s s", server.instance.in_flight.count, options.grace)
