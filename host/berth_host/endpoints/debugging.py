@@ -20,6 +20,8 @@ from berth_host.endpoints.answer import NO_SNIFF, Answer, Handler, Request, not_
 PREFIX: Final = "/debug/pprof/"
 MAX_PROFILE_S: Final = 60.0
 _DEFAULT_PROFILE_S: Final = 5.0
+_MAX_DIGITS: Final = 9
+_SHOWN: Final = 40
 _LINES: Final = 80
 _INDEX: Final = """<html><head><title>/debug/pprof/</title></head><body>
 <p>berth: what the process does</p>
@@ -78,8 +80,8 @@ def verbosity(set_verbosity: Callable[[int], None]) -> Handler:
         if request.method != "PUT":
             return _line(406, "unsupported http method")
         given = request.body.decode(errors="replace").strip()
-        if not given.isdecimal():
-            return _line(400, f"the verbosity is a whole number, not {given!r}")
+        if not given.isdecimal() or len(given) > _MAX_DIGITS:
+            return _line(400, f"the verbosity is a whole number, not {given[:_SHOWN]!r}")
         set_verbosity(int(given))
         return _line(200, f"successfully set klog.logging.verbosity to {given}")
 

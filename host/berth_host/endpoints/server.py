@@ -14,9 +14,11 @@ import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 
 from berth_host.endpoints.access import Authentication, Authorization, Certificate, NoReviewer, Reviewer
@@ -32,6 +34,7 @@ from berth_host.endpoints.answer import (
 from berth_host.endpoints.certificates import ClientAuthorities, ServingCertificate, check_options
 from berth_host.endpoints.health import KINDS, Check, Health
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.patience import HANDSHAKE_WITHIN_S, Patience
 from berth_host.errors.endpoints import EndpointError, ReviewError
 from berth_host.log import get_logger
 from berth_host.metrics.slis import HealthMetrics
@@ -75,6 +78,7 @@ class EndpointServer:
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
         self._renewing: asyncio.Future[None] | None = None
+        self._patience = Patience()
 
     # --- what it answers -------------------------------------------------------------------------
 
@@ -134,6 +138,7 @@ class EndpointServer:
         if self._web is not None:
             await self._web.shutdown(_SHUTDOWN_S)
             self._web = None
+        self._patience.stop()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -161,11 +166,21 @@ class EndpointServer:
 
     async def _listen(self, context: ssl.SSLContext) -> None:
         """Take new connections with `context`; those that are open stay as they are."""
-        if self._socket is None or self._web is None:
+        web_server = self._web
+        if self._socket is None or web_server is None:
             return
+
+        def accepted() -> RequestHandler:
+            connection = web_server()
+            self._patience.opened(connection)
+            return connection
+
         before = self._server
         self._server = await asyncio.get_running_loop().create_server(
-            self._web, sock=self._socket.dup(), ssl=context
+            accepted,
+            sock=self._socket.dup(),
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_WITHIN_S,
         )
         if before is not None:
             before.close()
@@ -200,11 +215,14 @@ class EndpointServer:
     # --- one request -------------------------------------------------------------------------------
 
     async def _handle(self, raw: BaseRequest) -> web.StreamResponse:
+        self._patience.asked(raw.protocol)
         try:
             answer = await self._answer(raw)
         except Exception as err:  # a page that fails must not end the connection, nor more
             log.error("endpoints.failed", path=raw.path, exc_info=err)
             answer = failure(500, "InternalError", f"an error on the server: {type(err).__name__}")
+        finally:
+            self._patience.answered(raw.protocol)
         headers = [_CACHE_CONTROL, *answer.headers.items()]
         if answer.content_type:
             headers.append(("Content-Type", answer.content_type))
@@ -228,10 +246,12 @@ class EndpointServer:
             query=query,
             accept=",".join(headers.get("accept", ())),
             user=user,
-            body=await raw.content.read(_MAX_BODY_BYTES) if raw.method == "PUT" else b"",
         )
         if not await self._authorization.may(user, request.method, request.path):
             return forbidden(request)
+        if request.method == "PUT":
+            # Nobody is waited for who may not do it anyway.
+            request = replace(request, body=await raw.content.read(_MAX_BODY_BYTES))
         return await self._page(request)
 
     async def _page(self, request: Request) -> Answer:

@@ -129,6 +129,7 @@ async def test_verbosity_is_set_by_put_alone_and_to_a_number(monkeypatch: pytest
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"4")).status == 200
         assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"much")).status == 400
+        assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"9" * 5000)).status == 400
         assert (await port.ask("POST", "/debug/flags/v", token=ADMIN, data=b"5")).status == 406
         assert (await port.ask("PUT", "/debug/flags/v", token=ADMIN, data=b"0")).status == 200
     assert levels == ["DEBUG", "INFO"]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/berth/v1/"
 _PODS: Final = "pods"
+_COUNTS: Final = {str(count): count for count in range(1, ATTEMPTS_KEPT + 1)}
+_SHOWN: Final = 40
 
 
 class AnsweringProcess(Protocol):
@@ -68,10 +70,10 @@ class Answers:
             return _not_ready("it stands by: only the leader tries pods, ask that one")
         node = (request.query.get("node") or ("",))[0]
         count = (request.query.get("attempts") or ("1",))[0]
-        if not count.isdecimal() or not 1 <= int(count) <= ATTEMPTS_KEPT:
-            problem = f"attempts={count} is not a number from 1 to {ATTEMPTS_KEPT}, which are kept"
+        if count not in _COUNTS:
+            problem = f"attempts={count[:_SHOWN]} is not a number from 1 to {ATTEMPTS_KEPT}, which are kept"
             return failure(400, "BadRequest", problem)
-        found = await pod_answer(host, key, node=node, attempts=int(count))
+        found = await pod_answer(host, key, node=node, attempts=_COUNTS[count])
         if found is None:
             return failure(404, "NotFound", unknown_text(host, key))
         return as_json(found.as_json())

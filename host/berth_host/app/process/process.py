@@ -157,7 +157,7 @@ class SchedulerProcess:
             raise ProcessError(f"leaderElection: {err}") from err
 
     async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, before there is a host. Raises _StoppingError when told to end, and what `work` raises."""
+        """Do `work`, before there is a host. Raises _StoppingError when told to end, and what it raises."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self.signals.stopping.wait())
         try:

@@ -97,8 +97,12 @@ def show_running_plugins(options: Mapping[str, Any], output: str) -> None:
         fail(err)
     if output in STRUCTURED:
         click.echo(serialized(value, output), nl=False)
-    else:
-        click.echo(running_plugins_text(value), nl=False)
+        return
+    try:
+        text = running_plugins_text(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        fail(_unreadable(err))
+    click.echo(text, nl=False)
 
 
 async def asked(
@@ -117,7 +121,9 @@ def fail(err: AskError) -> NoReturn:
 
 def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
     given, _, name = pod.rpartition("/")
-    if "/" in given or not name or (given and namespace and given != namespace):
+    # What a URL takes for a step up is no name, nor is what a terminal would act on.
+    is_odd = "." in (given, name) or ".." in (given, name) or not pod.isprintable()
+    if is_odd or "/" in given or not name or (given and namespace and given != namespace):
         raise AskError(f"{pod!r} is no pod: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)
     return f"{quote(given or namespace or _context_namespace(options), safe='')}/{quote(name, safe='')}"
 
@@ -135,7 +141,11 @@ def _read(value: Mapping[str, Any]) -> PodAnswer:
     try:
         return PodAnswer.from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise AskError(
-            f"the host's answer cannot be read ({type(err).__name__}: {err}): kubectl-berth"
-            f" {version('berth-host')} may be of another version than the host"
-        ) from err
+        raise _unreadable(err) from err
+
+
+def _unreadable(err: Exception) -> AskError:
+    return AskError(
+        f"the host's answer cannot be read ({type(err).__name__}: {err}): kubectl-berth"
+        f" {version('berth-host')} may be of another version than the host"
+    )

@@ -104,7 +104,7 @@ async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
 
 def _check(options: Mapping[str, Any]) -> None:
     url = options["server"]
-    if url and (urlsplit(url).scheme != "https" or not urlsplit(url).hostname):
+    if url and not _is_url(url):
         raise AskError(f"--server {url}: write it as https://HOST:PORT", BAD_USAGE)
     if options["token"] and options["token_file"]:
         raise AskError("--token and --token-file exclude each other: give one", BAD_USAGE)
@@ -115,6 +115,14 @@ def _check(options: Mapping[str, Any]) -> None:
     lease = options.get("lease") or ""
     if lease and not all(lease.partition("/")):
         raise AskError(f"--lease {lease}: write it as NAMESPACE/NAME", BAD_USAGE)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
 
 
 async def _named(options: Mapping[str, Any]) -> Target:
@@ -150,6 +158,9 @@ async def _credentials(
     token = options["token"]
     if options["token_file"]:
         token = _read("--token-file", lambda: Path(options["token_file"]).read_text().strip())
+    if not token.isprintable():
+        option = "--token-file" if options["token_file"] else "--token"
+        raise AskError(f"{option}: a token is one line without control characters", BAD_USAGE)
     return f"Bearer {token}" if token else authorization, context
 
 

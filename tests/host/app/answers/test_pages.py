@@ -62,6 +62,7 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
         ("/berth/v1/pods/default/elsewhere", "reads", 404, "its schedulerName is 'other'"),
         ("/berth/v1/pods/default/huge?attempts=9", "reads", 400, "attempts=9 is not a number from 1 to 5"),
         ("/berth/v1/pods/default/huge?attempts=-1", "reads", 400, "attempts=-1 is not"),
+        (f"/berth/v1/pods/default/huge?attempts={'9' * 5000}", "reads", 400, "attempts=9"),
         ("/berth/v1/pods/default", "reads", 404, "page not found"),
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],

@@ -86,6 +86,10 @@ async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
         ),
         (("why", "huge", "--token", "wrong"), 1, "does not accept the credentials"),
         (("why", "a/b/c"), 2, "'a/b/c' is no pod"),
+        (("why", "../plugins"), 2, "'../plugins' is no pod"),
+        (("why", "."), 2, "'.' is no pod"),
+        (("why", "huge\x1b[31m"), 2, "is no pod"),
+        (("why", "huge", "--token", "a\nb"), 2, "--token: a token is one line"),
         (("why", "shop/web", "-n", "other"), 2, "write NAME, or NAMESPACE/NAME without -n"),
         (("why", "huge", "--token", "reads", "--token-file", "f"), 2, "--token and --token-file exclude"),
         (
@@ -112,6 +116,9 @@ async def test_server_that_is_not_there_or_not_trusted(port: Served, process: Fa
     assert result.exit_code == 1
     assert "its certificate is not trusted" in result.stderr
     assert "--insecure-skip-tls-verify" in result.stderr
+    for odd in ("https://[::1", "https://h:99999", "https://h:x"):
+        result = await run("why", "huge", "--server", odd)
+        assert (result.exit_code, "write it as https://HOST:PORT" in result.stderr) == (2, True)
     result = await run("why", "huge", "--server", "https://127.0.0.1:1")
     assert result.exit_code == 1
     assert "https://127.0.0.1:1 cannot be reached: " in result.stderr

@@ -1,0 +1,66 @@
+"""Connections on which nothing is asked are ended; those that wait for an answer are not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+
+import pytest
+from berth_host.config.loading import default_configuration
+from berth_host.endpoints import patience
+from support.serving import FakeProcess, KnownUsers, Served, served
+
+
+async def opened(port: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return await asyncio.open_connection("127.0.0.1", port.endpoints.server.port, ssl=context)
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
+async def test_a_connection_without_a_request_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.3)
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        reader, writer = await opened(port)
+        writer.write(sent)
+        assert await is_ended(reader)
+        writer.close()
+
+
+async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "NEXT_WITHIN_S", 0.3)
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        reader, writer = await opened(port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
+        async with asyncio.timeout(5):
+            with suppress(ConnectionError):
+                assert b"HTTP/1.1" not in await reader.read()
+        writer.close()
+
+
+async def test_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.3)
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        assert (await port.ask("GET", "/debug/pprof/profile?seconds=0.8", token="clusterAdmin")).status == 200
+
+
+async def test_who_may_not_put_is_not_waited_for() -> None:
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        reader, writer = await opened(port)
+        writer.write(b"PUT /debug/flags/v HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert await reader.readline() == b"HTTP/1.1 403 Forbidden\r\n"
+        writer.close()
