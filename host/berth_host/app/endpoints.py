@@ -188,8 +188,13 @@ def _add_checks(server: EndpointServer, process: Observed) -> None:
             Check("sched-handler-sync", lambda: "" if process.is_connected else NOT_SYNCED),
         ],
     )
-    if any(plugin.in_process is None for plugin in process.configuration.berth.plugins):
-        server.add_checks("readyz", [Check("plugins", lambda: _absent_plugins(process))])
+    attached = Check(
+        "plugins",
+        lambda: _absent_plugins(process),
+        # HUP may bring the first of them, or take the last one away.
+        applies=lambda: any(plugin.in_process is None for plugin in process.configuration.berth.plugins),
+    )
+    server.add_checks("readyz", [attached])
 
 
 def _absent_plugins(process: Observed) -> str:

@@ -19,10 +19,14 @@ KINDS: Final = ("healthz", "livez", "readyz")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`problem` answers why it does not pass, "" when it does; only who may see more is told the reason."""
+    """`problem` answers why it does not pass, "" when it does; only who may see more is told the reason.
+
+    `applies`: asked at each request; what does not apply is as if it were not there.
+    """
 
     name: str
     problem: Callable[[], str]
+    applies: Callable[[], bool] = lambda: True
 
 
 PING: Final = Check("ping", lambda: "")
@@ -41,7 +45,7 @@ class Health:
 
     def answer(self, kind: str, name: str, request: Request) -> Answer:
         """All checks of a kind, or the one called `name`."""
-        checks = self._checks[kind] or [PING]
+        checks = [check for check in self._checks[kind] if check.applies()] or [PING]
         if not name:
             return self._all(kind, checks, request)
         found = next((check for check in checks if check.name == name), None)

@@ -70,6 +70,16 @@ async def test_a_required_plugin_that_is_not_attached_makes_it_unready() -> None
         assert reply.body == "internal server error: required plugins are not attached: Far\n"
 
 
+async def test_plugins_are_checked_from_the_reload_on_that_brings_them() -> None:
+    async with World(configuration=REMOTE) as world:
+        process = FakeProcess(default_configuration(), world.host)
+        async with served(process, KnownUsers()) as port:
+            assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 404
+            assert (await port.ask("GET", "/readyz")).status == 200
+            process.configuration = load_configuration(REMOTE, source="test.yaml")
+            assert (await port.ask("GET", "/readyz")).status == 500
+
+
 async def test_checks_are_counted_and_the_last_result_is_shown() -> None:
     process = FakeProcess(default_configuration())
     async with served(process, KnownUsers()) as port:

@@ -41,7 +41,7 @@ def settings(
         configuration=configuration,
         load=lambda: loaded(flags, plugins),
         master=flags.text("master"),
-        default_kubeconfig=os.environ.get("KUBECONFIG", ""),
+        default_kubeconfig=_kubeconfig_of_environment(),
         user_agent=f"berth-scheduler/v{version('berth-host')}",
         serving=_serving(flags, configuration),
         authentication_kubeconfig=flags.text("authentication-kubeconfig"),
@@ -66,6 +66,12 @@ def shown(flag: Flag, value: Value) -> str:
             return f"[{','.join(texts)}]"
         case _:
             return str(value)
+
+
+def _kubeconfig_of_environment() -> str:
+    """Of a list, as kubectl takes one, the first file that exists."""
+    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    return next((path for path in paths if Path(path).expanduser().is_file()), os.pathsep.join(paths))
 
 
 def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -149,3 +150,17 @@ def test_the_alias_takes_the_same_flags(
         entry.scheduler()
     assert not caught.value.code
     assert capsys.readouterr().out.startswith("berth ")
+
+
+def test_of_a_list_in_the_environment_the_first_file_that_exists_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "config"
+    there.touch()
+    for given, taken in (
+        (f"/nowhere{os.pathsep}{there}", str(there)),
+        ("/nowhere", "/nowhere"),
+        ("", ""),
+    ):
+        monkeypatch.setenv("KUBECONFIG", given)
+        assert settings(parse([]), default_configuration(), {}).default_kubeconfig == taken
