@@ -133,6 +133,7 @@ class Diary(Plugin):
         self.pages.append(f"bound {pod.name}")
 
 
+@pytest.mark.prompt_cluster
 @pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
 async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
