@@ -88,7 +88,8 @@ class ServingCertificate:
 
     def _load(self, context: ssl.SSLContext) -> None:
         if self._files is not None:
-            context.load_cert_chain(*self._files)
+            # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+            context.load_cert_chain(*self._files, password="")
             return
         if self._pair is None:
             raise EndpointError("there is no certificate")

@@ -185,6 +185,20 @@ def test_options_that_can_never_work_are_refused_at_once(options: ServingOptions
         EndpointServer(options)
 
 
+async def test_an_encrypted_key_is_refused_and_its_password_not_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = write_pair(tmp_path)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    known = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(known.private_bytes(pem, pkcs8, secret))
+    server = EndpointServer(ServingOptions(port=1, cert_file=certificate, key_file=key))
+    with pytest.raises(EndpointError, match="not encrypted"):
+        await server.start()
+    assert "pass phrase" not in "".join(capfd.readouterr())
+
+
 async def test_a_port_in_use_an_address_elsewhere_and_a_missing_file_say_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port_number = taken.getsockname()[1]
