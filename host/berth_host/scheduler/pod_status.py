@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
+from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
@@ -160,6 +161,9 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
     except Exception as err:
         if not isinstance(err, ClusterError):
             log.error("task.failed", pod_uid=uid, exc_info=err)
+        if isinstance(err, InvariantError):  # nobody may wait for it, and it has to end the host
+            told = {"message": "writing a pod's status", "exception": err}
+            asyncio.get_running_loop().call_exception_handler(told)
         if not done.done():
             done.set_exception(err)
             done.exception()  # seen, also where nobody waits

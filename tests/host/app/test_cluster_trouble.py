@@ -332,23 +332,25 @@ async def test_invariant_that_breaks_in_the_feed_ends_the_host() -> None:
             world.host.check()
 
 
-@pytest.mark.parametrize("where", ["cycle", "binding", "loop"])
+@pytest.mark.parametrize("where", ["cycle", "binding", "status", "loop"])
 async def test_invariant_that_breaks_while_scheduling_ends_the_host(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with World([node("n0")]) as world:
 
-        def breaks(*_: object) -> None:
+        def breaks(*_: object, **__: object) -> None:
             raise InvariantError("two and two are five")
 
         if where == "cycle":
             monkeypatch.setattr(world.host.cache, "assume", breaks)
         elif where == "binding":
             monkeypatch.setattr(world.cluster, "bind", breaks)
+        elif where == "status":
+            monkeypatch.setattr(world.cluster, "patch", breaks)
         else:
             monkeypatch.setattr(asyncio.get_running_loop(), "default_exception_handler", lambda _: None)
             asyncio.get_running_loop().call_soon(breaks)
-        world.server.create(pod("web"))
+        world.server.create(pod("web", cpu="100" if where == "status" else "1"))
         error = await asyncio.wait_for(world.host.wait_failed(), 5)
         assert str(error) == "two and two are five"
 
