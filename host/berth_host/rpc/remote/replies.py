@@ -94,7 +94,7 @@ class ReplyReader:
                 self._violation("listed a node in two groups of verdicts")
             status = decode_status(group.status, self.plugin, Code.UNSCHEDULABLE)
             if status.is_success:
-                continue
+                self._violation("listed nodes as rejected and gave them SUCCESS")
             if groups is None:
                 groups = members.astype(np.int32)
             else:
@@ -215,10 +215,9 @@ class ReplyReader:
     def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
         size = int(rows[-1]) + 1 if len(rows) else 0
-        raw = np.frombuffer(bitmap, dtype=np.uint8)
-        bits = np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
+        bits = _wire.mask_of(bitmap, size)
         # Beyond the last candidate there may be zeros to fill up bytes, and nothing else.
-        strange = 8 * len(raw) > size and int.from_bytes(bitmap, "little") >> size != 0
+        strange = 8 * len(bitmap) > size and int.from_bytes(bitmap, "little") >> size != 0
         if size != len(rows):
             listed = np.count_nonzero(bits)
             bits = bits[rows]
