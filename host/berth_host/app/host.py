@@ -39,12 +39,14 @@ from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
+from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, ManualClock, RealClock
 from berth_host.model.fate import Fate
@@ -132,7 +134,7 @@ class Host:
         self.feed = Feed(self.handle_event)
         self.is_connected = False
         """Whether the cluster's watches are followed."""
-        self.patches = PatchRunner(cluster, self.clock, self.objects)
+        self.patches = PatchRunner(cluster, self.clock, self.objects, self.metrics.plugin_work.created)
         self.status = PodStatusWriter(cluster, self.clock)
         self.wiring = QueueWiring(self.clock, self.refresh_snapshot)
         self.queue, frameworks = self._make_queue_and_frameworks()
@@ -337,7 +339,10 @@ class Host:
         )
 
     def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
-        pre_bind = PreBindRunner(self.patches, self.clock)
+        waits = DeviceWaits(
+            self.metrics.plugin_work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s
+        )
+        pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
         queue_profiles = {}
         frameworks: dict[str, Framework] = {}
         sort = None
