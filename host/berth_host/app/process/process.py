@@ -218,8 +218,8 @@ class SchedulerProcess:
         except InvalidError as err:
             raise ProcessError(
                 f"the API server does not take the Lease {'/'.join(self._lease_ref() or ())}: {err};"
-                " correct --leader-elect-resource-name and --leader-elect-resource-namespace,"
-                " or resourceName and resourceNamespace of leaderElection in the configuration"
+                " correct --leader-elect-lease-duration, --leader-elect-resource-name and"
+                " --leader-elect-resource-namespace, or leaderElection in the configuration"
             ) from err
         self._renewing = asyncio.ensure_future(elector.renew())
 
