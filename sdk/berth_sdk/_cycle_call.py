@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
 from berth_sdk import _wire
 from berth_sdk._calls import CallRefusedError, ask
@@ -77,8 +79,8 @@ class CycleCall:
         return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
 
     def snapshot(self, names: list[str]) -> NodeTable:
-        """Every node; in NAMES mode those that the request names."""
-        if self.runtime.descriptor.node_mode is NodeMode.NAMES:
+        """Every node; without a copy those that the request names, which know no more than that."""
+        if not self.runtime.descriptor.keeps_state:
             return self.instance.named_nodes(names)
         try:
             return self.instance.copy.nodes()
@@ -88,9 +90,10 @@ class CycleCall:
 
     def candidates(self, message: pb.NodeSet) -> NodeTable:
         """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
+        names = list(message.names)
+        nodes = self.snapshot(names)
         if self.runtime.descriptor.node_mode is NodeMode.NAMES:
-            return self.instance.named_nodes(list(message.names))
-        nodes = self.snapshot([])
+            return nodes.take(_positions(names, nodes)) if self.runtime.descriptor.keeps_state else nodes
         if message.complement and not message.bitmap and not message.names:
             return nodes
         try:
@@ -99,6 +102,15 @@ class CycleCall:
             text = f"node {err.node} is not in the snapshot"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
         return nodes.take(chosen)
+
+
+def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
+    """Where the named nodes stand. Raises CallRefusedError for one that the copy lacks."""
+    positions = [nodes.position(name) for name in names]
+    if None in positions:
+        text = f"node {names[positions.index(None)]!r} is not in the snapshot"
+        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return np.asarray(positions, dtype=np.intp)
 
 
 def cycle_call(

@@ -21,7 +21,6 @@ from typing import Final, Protocol, TypeAlias
 import grpc
 from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from google.protobuf.duration_pb2 import Duration
 
@@ -291,7 +290,7 @@ class Attachment:
             endpoint=endpoint,
             started_at_s=introduction.started_at_s,
         )
-        in_step = [item for item in introduction.plugins if item.node_mode is NodeMode.SNAPSHOT]
+        in_step = [item for item in introduction.plugins if item.keeps_state]
         feed = None
         if in_step:
             needs = (need for item in in_step for need in item.state_needs)

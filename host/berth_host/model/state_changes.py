@@ -143,7 +143,7 @@ class StateSelection:
 
 
 def _labels(needs: Sequence[StateNeed]) -> Prefixes:
-    if any(not need.label_prefixes for need in needs):
+    if any("" in need.label_prefixes for need in needs):
         return None
     return tuple(sorted({prefix for need in needs for prefix in need.label_prefixes}))
 

@@ -419,7 +419,7 @@ class GrpcTransport:
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed
-        if self._mode is NodeMode.NAMES or feed is None or not self._reads_objects:
+        if feed is None or not self._reads_objects:
             return await self.link.ask(method, request, asked, deadline_s)
         for repaired in (False, True):
             delta = await self.link.delta_for_call(asked, ends_s)

@@ -105,7 +105,7 @@ class InstanceLink:
         *,
         streams: bool = False,
     ) -> None:
-        """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now.
+        """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
         `streams`: the instance takes calls of the scheduling cycle on streams.
         """
         self.identity = identity

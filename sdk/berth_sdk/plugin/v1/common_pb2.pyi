@@ -1076,7 +1076,9 @@ class CallContext(_message.Message):
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
-        """REQUIRED in the scheduling cycle in SNAPSHOT mode: the snapshot to answer against. Else unset."""
+        """REQUIRED in the scheduling cycle in SNAPSHOT mode and with state_needs: the snapshot to answer against.
+        Else unset.
+        """
 
     @_builtins.property
     def delta(self) -> Global___StateDelta:

@@ -99,7 +99,7 @@ class _NodeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeMode.Val
     NODE_MODE_UNSPECIFIED: _NodeMode.ValueType  # 0
     """Read as NAMES."""
     NODE_MODE_NAMES: _NodeMode.ValueType  # 1
-    """Candidates and answers by node name; no snapshot is sent. For plugins without an SDK."""
+    """Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
     NODE_MODE_SNAPSHOT: _NodeMode.ValueType  # 2
     """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 
@@ -109,7 +109,7 @@ class NodeMode(_NodeMode, metaclass=_NodeModeEnumTypeWrapper):
 NODE_MODE_UNSPECIFIED: NodeMode.ValueType  # 0
 """Read as NAMES."""
 NODE_MODE_NAMES: NodeMode.ValueType  # 1
-"""Candidates and answers by node name; no snapshot is sent. For plugins without an SDK."""
+"""Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
 NODE_MODE_SNAPSHOT: NodeMode.ValueType  # 2
 """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 Global___NodeMode: _TypeAlias = NodeMode  # noqa: Y015
@@ -145,7 +145,7 @@ class _PodSensitivity:
 class _PodSensitivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodSensitivity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     POD_SENSITIVITY_UNSPECIFIED: _PodSensitivity.ValueType  # 0
-    """Read as CLUSTER in SNAPSHOT mode, and as NONE in NAMES mode, where there is no state to judge by."""
+    """Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
     POD_SENSITIVITY_NONE: _PodSensitivity.ValueType  # 1
     """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
     POD_SENSITIVITY_NODE: _PodSensitivity.ValueType  # 2
@@ -157,7 +157,7 @@ class PodSensitivity(_PodSensitivity, metaclass=_PodSensitivityEnumTypeWrapper):
     """Whether a plugin's Filter verdict on a node can change when pods are added to or removed from nodes."""
 
 POD_SENSITIVITY_UNSPECIFIED: PodSensitivity.ValueType  # 0
-"""Read as CLUSTER in SNAPSHOT mode, and as NONE in NAMES mode, where there is no state to judge by."""
+"""Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
 POD_SENSITIVITY_NONE: PodSensitivity.ValueType  # 1
 """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
 POD_SENSITIVITY_NODE: PodSensitivity.ValueType  # 2
@@ -388,8 +388,8 @@ class PluginDescriptor(_message.Message):
 
     @_builtins.property
     def state_needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateNeed]:
-        """OPTIONAL: parts of the cluster state to be kept in step, in SNAPSHOT mode only; empty: the index and
-        name of each node and nothing else.
+        """OPTIONAL: parts of the cluster state to be kept in step, whatever the node mode; empty: in SNAPSHOT mode
+        the index and name of each node, in NAMES mode nothing at all.
         """
 
     @_builtins.property
@@ -484,7 +484,8 @@ class StateNeed(_message.Message):
     """REQUIRED: which part; unspecified is refused."""
     resource: _builtins.str
     """REQUIRED with KIND_OBJECT, else unset: plural, with its group unless that is the core's:
-    "persistentvolumeclaims", "storage.k8s.io/csinodes", "example.com/widgets". Not "pods" or "nodes".
+    "persistentvolumeclaims", "storage.k8s.io/csinodes", "example.com/widgets". Not "pods" or "nodes". A name
+    that Kubernetes lacks in a group of its own is refused.
     """
     images: _builtins.bool
     """OPTIONAL, read with KIND_NODE_SUMMARY: true: NodeSummary.images too, which is large."""
@@ -494,11 +495,11 @@ class StateNeed(_message.Message):
 
     @_builtins.property
     def label_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL, read with the summary kinds: labels whose key begins with one of these; empty: all labels."""
+        """OPTIONAL, read with the summary kinds: labels whose key begins with one of these, "" with any; empty: none."""
 
     @_builtins.property
     def annotation_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL, read with the summary kinds: annotations whose key begins with one of these; empty: none."""
+        """OPTIONAL, read with the summary kinds: the same for annotations."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StateServiceStub(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile).
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class StateServiceStub(object):
 
 
 class StateServiceServicer(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile).
     """
 
     def SyncState(self, request_iterator, context):
@@ -60,7 +60,7 @@ class StateServiceServicer(object):
         Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
         the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
         host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-        or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+        or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
         Repeat: yes; a delta whose target is held is applied already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -104,7 +104,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile).
     """
 
     @staticmethod

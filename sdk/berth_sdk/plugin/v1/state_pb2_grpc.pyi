@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile)."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,7 +42,7 @@ class StateServiceStub:
     Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
       the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
       host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
     Repeat: yes; a delta whose target is held is applied already.
     """
     Reconcile: _grpc.UnaryUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]
@@ -59,7 +59,7 @@ class StateServiceStub:
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile)."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SyncState: _aio.StreamUnaryMultiCallable[_state_pb2.SyncStateRequest, _state_pb2.SyncStateResponse]  # type: ignore[assignment]
@@ -71,7 +71,7 @@ class StateServiceAsyncStub(StateServiceStub):
     Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
       the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
       host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
     Repeat: yes; a delta whose target is held is applied already.
     """
     Reconcile: _aio.UnaryUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]  # type: ignore[assignment]
@@ -87,7 +87,7 @@ class StateServiceAsyncStub(StateServiceStub):
     """
 
 class StateServiceServicer:
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState) and by those that reserve or let pods wait (Reconcile)."""
 
     def SyncState(
         self,
@@ -102,7 +102,7 @@ class StateServiceServicer:
         Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
           the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
           host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-          or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+          or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
         Repeat: yes; a delta whose target is held is applied already.
         """
 
