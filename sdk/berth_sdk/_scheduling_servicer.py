@@ -231,11 +231,14 @@ class SchedulingServicer:
     def Unreserve(
         self, request: spb.UnreserveRequest, context: grpc.ServicerContext
     ) -> spb.UnreserveResponse:
-        """Give back; what a plugin could not give back is not listed, and comes again."""
+        """Give back; what a plugin could not give back is not listed, and comes again. None at all: INTERNAL."""
         self.instance.profiles_of(request.plugin)
         done = [
             item.cycle_id for item in request.items if self._reservations.undo(request.plugin, item, context)
         ]
+        if request.items and not done:
+            text = f"{request.plugin}.unreserve failed for each of {len(request.items)} reservations"
+            context.abort(grpc.StatusCode.INTERNAL, text)
         return spb.UnreserveResponse(done_cycle_ids=done)
 
     def PostBind(self, request: spb.PostBindRequest, context: grpc.ServicerContext) -> spb.PostBindResponse:

@@ -107,7 +107,8 @@ def test_a_reserve_that_arrives_after_its_unreserve_is_refused(host: RawHost) ->
 def test_what_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
     reserve(host)
     Keeper.broken = True
-    assert unreserve(host, "c1") == []
+    with pytest.raises(grpc.RpcError, match=r"Keeper.unreserve failed for each of 1 reservations"):
+        unreserve(host, "c1")
     assert reserve(host) == pb.Status.CODE_ERROR
     Keeper.broken = False
     assert unreserve(host, "c1") == ["c1"]

@@ -794,8 +794,8 @@ class UnreserveResponse(_message.Message):
     DONE_CYCLE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def done_cycle_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL: the cycles that are done, those included that were not known; one that is missing is sent
-        again.
+        """REQUIRED: the cycles that are done, those included that were not known; one that is missing is sent
+        again, and an answer that names none of them is a violation.
         """
 
     def __init__(
