@@ -94,6 +94,7 @@ class HostAttachments:
         await self.attached_places.start()
         if self.attached_places.places:
             self._refresher = asyncio.ensure_future(self._refresh())
+            self._refresher.add_done_callback(self._refresh_ended)
 
     async def synchronise(self) -> None:
         """Bring every copy to the snapshot, with more time than a call of a cycle has."""
@@ -156,6 +157,10 @@ class HostAttachments:
         stats = self._host.clients.stats.get(plugin)
         if stats is not None:
             stats.of(call).sent(sent, received)
+
+    def _refresh_ended(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and (err := task.exception()) is not None:
+            self._host.fate.fail(err)
 
     async def _refresh(self) -> None:
         while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from berth_sdk.descriptor import Descriptor
@@ -36,6 +36,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.errors.cluster import UnavailableError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
@@ -70,6 +71,8 @@ log = get_logger()
 MAX_IN_POOL_S = 300.0
 STOP_S = 5.0
 """How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
+WATCH_S = 10.0
+"""How long what a new plugin needs may take to be listed, real time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,11 +212,31 @@ class Host:
             self.fate.fail(err)
 
     async def declare(self, descriptors: Iterable[Descriptor]) -> None:
-        """Have the cluster hand over what these plugins, which are about to be attached, need as well."""
+        """Have the cluster hand over what these plugins, which are about to be attached, need as well.
+
+        Raises ClusterError.
+        """
         new = frozenset[str]().union(*map(resources_of, descriptors)) - self.needed_resources
         if new and self.is_connected:
-            await self.cluster.watch(new)
+            await self.watch(new)
         self.needed_resources |= new
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Have a cluster that is followed already hand these over as well.
+
+        Raises UnavailableError when that takes longer than WATCH_S: whoever needs them must not wait for a
+        right that nobody grants. The cluster goes on trying, so asking again later may help.
+        """
+        try:
+            async with asyncio.timeout(WATCH_S):
+                await self.cluster.watch(resources)
+        except TimeoutError as err:
+            raise UnavailableError(
+                ", ".join(sorted(resources)),
+                "",
+                f"not listed within {WATCH_S:g} s; the log says why (watch.failed): mostly it is a role that"
+                " lacks list and watch",
+            ) from err
 
     async def synchronise(self) -> None:
         """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
@@ -266,7 +289,7 @@ class Host:
 
     async def stop(self) -> None:
         """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
-        await self.retire(STOP_S)
+        await self.retire()
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
@@ -277,8 +300,10 @@ class Host:
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
-    async def retire(self, patience_s: float = STOP_S) -> None:
-        """As `stop`, and leave the cluster to whoever follows it now."""
+    async def retire(self, patience_s: float | None = None) -> None:
+        """As `stop`, and leave the cluster to whoever follows it now. `patience_s` None: STOP_S."""
+        if patience_s is None:
+            patience_s = STOP_S
         if self._loop_task is not None:
             self.scheduler.stop()
             self._loop_task.cancel()
@@ -294,8 +319,12 @@ class Host:
         self._loop_errors.stop()
 
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled() and (err := task.exception()) is not None:
-            self.fate.fail(err)
+        if not task.cancelled():
+            if (err := task.exception()) is not None:
+                self.fate.fail(err)
+        elif not self.scheduler.is_stopping:
+            # It would look well, and schedule nothing any more.
+            self.fate.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
 
     async def wait_failed(self) -> BaseException:
         """What broke the host, as soon as something does: the process cannot go on."""
@@ -305,9 +334,6 @@ class Host:
         """Raise what broke the host, if anything did."""
         if self.fate.error is not None:
             raise self.fate.error
-        loop = self._loop_task
-        if loop is not None and loop.done() and loop.cancelled() and not self.scheduler.is_stopping:
-            raise InvariantError("the scheduling loop was cancelled, and not by the host")
 
     @property
     def changes(self) -> int:
