@@ -231,7 +231,7 @@ class SchedulingServicer:
     def Unreserve(
         self, request: spb.UnreserveRequest, context: grpc.ServicerContext
     ) -> spb.UnreserveResponse:
-        """Give back; what a plugin could not give back is not listed, and comes again. None at all: INTERNAL."""
+        """Give back; what could not be given back is not listed, and comes again. INTERNAL if that is all."""
         self.instance.profiles_of(request.plugin)
         done = [
             item.cycle_id for item in request.items if self._reservations.undo(request.plugin, item, context)
