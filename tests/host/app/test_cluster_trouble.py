@@ -315,6 +315,26 @@ async def test_deleting_what_is_gone_by_then_counts_as_done() -> None:
         assert world.node_of("web") == "n0"
 
 
+async def test_eviction_that_the_adapter_cancels_leaves_its_pod_to_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    low = pod("low", cpu="1", nodeName="n0")
+    async with trouble([node("n0", cpu="1"), low, pod("high", cpu="1", priority=9)]) as world:
+        assert world.faulty is not None
+        delete, refs = world.faulty.delete, []
+
+        async def cancelled_once(resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+            refs.append(ref)
+            if len(refs) == 1:
+                raise asyncio.CancelledError
+            await delete(resource, ref, grace_period_s=grace_period_s)
+
+        monkeypatch.setattr(world.faulty, "delete", cancelled_once)
+        await world.settle()
+        assert world.node_of("high") == "n0"
+        assert world.everything_is_accounted_for()
+
+
 # --- a broken invariant ends the host, and says so ----------------------------------------------------
 
 

@@ -261,7 +261,9 @@ class LeaderElector:
         try:
             return await task
         except asyncio.CancelledError:
-            if timed_out:
+            caller = asyncio.current_task()
+            # Whoever cancels the elector in the moment in which the limit passes must be heard: he asks once.
+            if timed_out and not (caller is not None and caller.cancelling()):
                 raise TimeoutError from None
             raise
         finally:
