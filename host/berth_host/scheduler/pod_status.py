@@ -124,7 +124,7 @@ class PodStatusWriter:
             "type": "PodScheduled",
             "status": "False",
             "reason": failure.reason,
-            "message": failure.message,
+            "message": writable(failure.message),
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []
@@ -183,7 +183,13 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
 
 def cut_note(note: str) -> str:
     """At most 1024 bytes: a longer note keeps its first 1020 and ends in ` ...`."""
+    note = writable(note)
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:
         return note
     return raw[: NOTE_MAX_BYTES - 4].decode(errors="ignore") + " ..."
+
+
+def writable(text: str) -> str:
+    """Without what UTF-8 cannot say (lone surrogates): a plugin in process may answer any string."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
