@@ -165,6 +165,7 @@ async def test_what_becomes_of_claims_that_are_made_is_counted(monkeypatch: pyte
 OLD = "2020-01-01T00:00:00Z"
 
 
+@pytest.mark.prompt_cluster
 @pytest.mark.parametrize("result", ["success", "failure", "timeout"])
 async def test_waits_for_binding_conditions_are_counted(result: str) -> None:
     conditions: Json = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
