@@ -123,6 +123,7 @@ def cycle_call(
         def call(self: Any, request: Any, context: grpc.ServicerContext) -> R:
             instance: Instance = self.instance
             ctx: pb.CallContext = request.ctx
+            instance.admit(ctx.attachment_id)
             served = instance.served(ctx.plugin, ctx.profile)
             for ended in ctx.ended:
                 instance.cycles.end(served.name, ended.cycle_id, bound=ended.outcome == _BOUND)
@@ -158,7 +159,7 @@ def _prepared(
     if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):
         needs.append(pb.NEED_POD)
     if needs or pod is None:
-        missing = pb.ReplyContext(needs=needs)
+        missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)
         if have is not None:
             missing.have.CopyFrom(_wire.encode_version(have))
         return None, missing
@@ -178,6 +179,7 @@ def _prepared(
 def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
     """The reply with what the plugin left in the cycle. `echoed`: the token that came with the call."""
     message: Any = reply
+    message.ctx.cycle_id = part.state.cycle_id
     try:
         token = token_to_send(part.served.name, part.state, echoed)
     except PluginAnswerError as err:

@@ -255,6 +255,7 @@ def test_undeclared_objects_and_a_missing_snapshot_are_errors_with_the_cure(atta
 def test_names_mode_has_no_snapshot(serve: Serve) -> None:
     class Named(Asker):
         node_mode = NodeMode.NAMES
+        state_needs = ()
 
     serve(Named).host.attach()
     with pytest.raises(HandleError, match="NAMES mode"):

@@ -73,8 +73,8 @@ def unreserve(host: RawHost, *cycle_ids: str, token: bytes = b"") -> list[str]:
 
 
 def reconcile(host: RawHost, *live: state_pb2.LiveReservation) -> list[str]:
-    request = state_pb2.ReconcileRequest(plugin="Keeper", host_epoch=7, live=live)
-    return list(host.state.Reconcile(request, timeout=TIMEOUT_S).unknown_cycle_ids)
+    request = state_pb2.ReconcileRequest(plugin="Keeper", host_epoch=7, live=live, last=True)
+    return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
 
 
 def test_unreserve_gets_the_state_of_its_cycle(host: RawHost) -> None:
@@ -212,8 +212,8 @@ def teller(serve: Serve) -> RawHost:
 
 
 def ask_teller(host: RawHost, *items: state_pb2.LiveReservation, plugin: str = "Teller") -> list[str]:
-    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=7, live=items)
-    return list(host.state.Reconcile(request, timeout=TIMEOUT_S).unknown_cycle_ids)
+    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=7, live=items, last=True)
+    return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
 
 
 def test_a_plugin_gets_its_reservations_with_what_is_remembered_and_with_their_tokens(

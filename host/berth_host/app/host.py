@@ -182,27 +182,30 @@ class Host:
 
     # --- life ----------------------------------------------------------------------------------
 
-    async def connect(self) -> None:
-        """Attach plugins and take the cluster over, without scheduling: enough for single attempts."""
+    async def connect(self, *, stands_by: bool = False) -> None:
+        """Attach plugins and take the cluster over, without scheduling: enough for single attempts.
+
+        `stands_by`: another host may lead and be served by the same plugins, so they are attached by `lead`.
+        """
         await self.clients.reconcile()
-        await self._attach()
+        await self._attach(stands_by=stands_by)
         self.is_connected = True
         await self.cluster.start(self.feed.handle, self.needed_resources)
         await self.synchronise()
 
-    async def adopt_cluster(self, feed: Feed) -> None:
+    async def adopt_cluster(self, feed: Feed, *, stands_by: bool = False) -> None:
         """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
         self.feed = feed
         self.is_connected = True
-        await self._attach()
+        await self._attach(stands_by=stands_by)
         await self.synchronise()
 
-    async def _attach(self) -> None:
+    async def _attach(self, *, stands_by: bool) -> None:
         show_host(self.metrics, self)
         self._loop_errors.listen()
         if self.attachments.attached_places.places:
             await self.handle_server.start()
-        await self.attachments.start()
+        await self.attachments.start(stands_by=stands_by)
 
     def handle_event(self, event: WatchEvent) -> None:
         """Take one change of the cluster over."""

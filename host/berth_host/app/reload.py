@@ -48,7 +48,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
             await old.drain(DRAIN_S)
         await old.retire()
         _hand_over(old, new, missed)
-        await new.adopt_cluster(old.feed)
+        await new.adopt_cluster(old.feed, stands_by=not leads)
         if leads:
             new.begin_scheduling()
     except Exception as err:

@@ -78,7 +78,7 @@ class ObjectChange:
 class StateChanges:
     """From `base` (None: from nothing, so this is everything) to `target`, with the target's digests.
 
-    `assumed`: uids of those of its pods that are reserved only. `generation_sum` is modulo 2**64.
+    `assumed`: uids of those of its pods that are reserved only. `generation_sum` is modulo 2**53.
     """
 
     base: StateVersion | None

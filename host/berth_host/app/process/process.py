@@ -204,7 +204,7 @@ class SchedulerProcess:
         await check_lists(client, needed, list(rights(needed, self._lease_ref())))
 
     async def _connected(self) -> None:
-        await self._host.connect()
+        await self._host.connect(stands_by=True)
         self.is_connected = True
 
     async def _acquired(self, client: KubeClient, elector: LeaderElector) -> None:

@@ -82,6 +82,7 @@ class ContextWriter:
         again = repaired or self._plugin in cycle.repeating
         message.cycle_id = cycle.cycle_id
         message.plugin = self._plugin
+        message.attachment_id = self._link.identity.attachment_id
         message.profile = self._profile
         if again:
             message.attempt = 1

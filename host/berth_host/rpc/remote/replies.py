@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from berth_sdk import _wire
-from berth_sdk._wire_scores import RepeatedScores, Scored, decode_dense
+from berth_sdk._wire_scores import RepeatedScores, Scored, decode_aligned
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -128,15 +128,17 @@ class ReplyReader:
         try:
             return self.last.decode(raw)
         except ValueError:
-            pass  # named scores, or dense ones that are not written in one piece
+            pass  # named scores, or others that are not written in one piece
         try:
             message = scheduling_pb2.Scores.FromString(raw)
         except DecodeError as err:
             self._violation(f"answered scores that cannot be read ({err})")
+        if bool(message.named) + bool(message.dense) + bool(message.small) > 1:
+            self._violation("answered scores in two forms at once")
         if not message.named:
-            return decode_dense(message.SerializeToString())
-        if self.mode is NodeMode.SNAPSHOT or message.dense:
-            self._violation("answered scores by name, which only a plugin in NAMES mode may, and alone")
+            return decode_aligned(message.SerializeToString())
+        if self.mode is NodeMode.SNAPSHOT:
+            self._violation("answered scores by name, which only a plugin in NAMES mode may")
         by_name = {entry.node: entry.score for entry in message.named}
         if len(by_name) != len(message.named):
             self._violation("scored a node twice")

@@ -245,12 +245,20 @@ class HandshakeRequest(_message.Message):
     ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     host_version: _builtins.str
     """REQUIRED: the host's own version, for logs."""
     host_epoch: _builtins.int
-    """REQUIRED: the epoch that StateVersion will carry; never 0."""
+    """REQUIRED: the epoch that StateVersion carries now; never 0, below 2^53. A host that stood by begins another
+    one when it leads.
+    """
     attachment_id: _builtins.str
     """REQUIRED: unique to this connection attempt; Configure names it again."""
+    credential: _builtins.str
+    """OPTIONAL: the secret that the plugin was told to expect: a child by its environment, others by their
+    operator. Empty: the host was given none. Who expects one answers UNAUTHENTICATED to every other, compared in
+    constant time. A secret: never logged.
+    """
     @_builtins.property
     def offered(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContractVersion]:
         """REQUIRED: for each major that the host speaks its highest minor."""
@@ -267,10 +275,11 @@ class HandshakeRequest(_message.Message):
         attachment_id: _builtins.str = ...,
         offered: _abc.Iterable[Global___ContractVersion] | None = ...,
         features: _abc.Iterable[_builtins.str] | None = ...,
+        credential: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "features", b"features", "host_epoch", b"host_epoch", "host_version", b"host_version", "offered", b"offered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "credential", b"credential", "features", b"features", "host_epoch", b"host_epoch", "host_version", b"host_version", "offered", b"offered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -780,16 +789,21 @@ Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
 
 @_typing.final
 class ProbeRequest(_message.Message):
-    """Asks for health. Empty: the answer is about the instance."""
+    """Asks for the health of the instance."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     def __init__(
         self,
+        *,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -838,12 +852,15 @@ class DrainRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     GRACE_FIELD_NUMBER: _builtins.int
     FINAL_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """OPTIONAL: why, for people."""
     final: _builtins.bool
     """OPTIONAL: true: the host will not come back to this instance, which may exit once the connection is
     closed; false: it stands by and may be chosen again.
     """
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
         """OPTIONAL: how long the host waits for open cycles before it closes; unset: the host does not tell."""
@@ -854,10 +871,11 @@ class DrainRequest(_message.Message):
         reason: _builtins.str = ...,
         grace: _duration_pb2.Duration | None = ...,
         final: _builtins.bool = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["final", b"final", "grace", b"grace", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "final", b"final", "grace", b"grace", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
