@@ -56,8 +56,7 @@ class Batcher(Generic[Q, A]):
             for question, answer in zip(batch, await self._ask(batch), strict=True):
                 try:
                     self._answered(question, answer)
-                except Exception as err:
-                    # The others of the batch are answered all the same.
+                except Exception as err:  # noqa: BLE001  # the loop is told; the others are answered all the same
                     told = {"message": "an answer of a plugin could not be taken", "exception": err}
                     asyncio.get_running_loop().call_exception_handler(told)
 
