@@ -43,7 +43,7 @@ from berth_host.metrics import families
 log = get_logger()
 T = TypeVar("T")
 
-DRAIN_S: Final = 20.0
+DRAIN_S: Final = 18.0
 """What is under way may take so long when the process is told to end. A pod has 30 s by default."""
 
 
