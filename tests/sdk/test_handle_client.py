@@ -97,7 +97,7 @@ def way_back(tmp_path: Path) -> Iterator[tuple[Host, identity_pb2.HandleEndpoint
 class Asker(Plugin):
     """Keeps its handle where the test finds it."""
 
-    state_needs = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
+    state_needs: ClassVar[tuple[StateNeed, ...]] = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
     handles: ClassVar[list[Handle]] = []
 
     def __init__(self, args: Any, handle: Handle) -> None:
