@@ -17,14 +17,15 @@ How to read the contract
              again, declares KIND_POD_SUMMARY, in any node mode, and counts the pods on nodes together with the
              pods of its reservations, each uid once: a pod is on its node in every version after its Reserve.
   violation  an answer that breaks the contract. The host drops the answer, counts it, applies the
-             policy and names the plugin; repeated violations end in quarantine.
+             policy and names the plugin. Repeated violations will end in quarantine; no host does that yet.
   policy     what the operator set for this plugin at this point: Fail (the attempt ends in an error
              and the pod is retried), Ignore (the call counts as never configured) or
              Neutral (all nodes score the same).
   pure       the call changes nothing that a later call could notice, so it may be executed again.
 
 Errors of every call. A gRPC status other than OK says that the transport or the contract failed;
-a scheduling outcome, a refusal included, is always OK with a Status inside.
+a scheduling outcome, a refusal included, is always OK with a Status inside. What counts for the circuit
+breaker is said here; no host has one yet, and every call is made.
   INVALID_ARGUMENT     the caller broke the contract: it logs its own fault and applies Fail.
   UNIMPLEMENTED        at a declared point a violation; elsewhere never asked. RESERVE stands for Reserve
                        and Unreserve, PRE_BIND for PreBindPreFlight and PreBind, FILTER for Filter and,
@@ -41,8 +42,9 @@ a scheduling outcome, a refusal included, is always OK with a Status inside.
 Limits. No message may exceed ConfigureRequest.max_message_bytes. Reasons: 32 of 4 KiB each, the
 rest is cut. Sort keys: 256 bytes. Plugin tokens: 4 KiB. Patches: 64 in a reply.
 
-Evolution. v1 only grows: by fields, by enum values, by calls, by feature strings; no meaning
-changes. A reader skips fields and enum values it does not know, in the way each comment says.
+Evolution. v1 is not frozen yet: names and meanings may change until it is. From then on it only grows: by
+fields, by enum values, by calls, by feature strings; no meaning changes. A reader skips fields and enum
+values it does not know, in the way each comment says.
 """
 
 from collections import abc as _abc

@@ -289,7 +289,7 @@ class ReadStateRequest(_message.Message):
     """REQUIRED: the plugin that asks."""
     @_builtins.property
     def at(self) -> _common_pb2.StateVersion:
-        """OPTIONAL: the version expected; unset: the current one."""
+        """OPTIONAL: the version expected; unset: whichever is current when the call begins."""
 
     @_builtins.property
     def nodes(self) -> _common_pb2.NodeSet:

@@ -123,11 +123,13 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadState(self, request, context):
-        """Reads the current snapshot, in chunks below the agreed size.
+        """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+        whatever is scheduled while they travel.
 
         Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-        Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-        "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+        Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+        "epoch/generation": read without `at`.
+        RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

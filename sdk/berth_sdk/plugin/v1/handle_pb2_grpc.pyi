@@ -59,11 +59,13 @@ class HandleServiceStub:
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
     """
     ReadState: _grpc.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]
-    """Reads the current snapshot, in chunks below the agreed size.
+    """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+    whatever is scheduled while they travel.
 
     Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-    Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-      "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+    Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+      "epoch/generation": read without `at`.
+      RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
     Repeat: yes, pure.
     """
     RunFilters: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]
@@ -136,11 +138,13 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
     """
     ReadState: _aio.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]  # type: ignore[assignment]
-    """Reads the current snapshot, in chunks below the agreed size.
+    """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+    whatever is scheduled while they travel.
 
     Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-    Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-      "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+    Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+      "epoch/generation": read without `at`.
+      RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
     Repeat: yes, pure.
     """
     RunFilters: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]  # type: ignore[assignment]
@@ -225,11 +229,13 @@ class HandleServiceServicer:
         request: _handle_pb2.ReadStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_handle_pb2.ReadStateResponse], _abc.AsyncIterator[_handle_pb2.ReadStateResponse]]:
-        """Reads the current snapshot, in chunks below the agreed size.
+        """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+        whatever is scheduled while they travel.
 
         Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-        Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-          "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+        Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+          "epoch/generation": read without `at`.
+          RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
         Repeat: yes, pure.
         """
 
