@@ -127,7 +127,7 @@ async def test_row_10_a_wait_goes_on_with_the_new_instance(tmp_path: Path) -> No
         assert case.world.node_of("web") == "n1"
         (bind,) = case.second.requests("PreBind")
         assert (bind.ctx.cycle_id, bind.ctx.plugin_token) == (case.cycle_id, TOKEN)
-        assert bind.ctx.pod.scheduler_name, "a new instance gets the whole pod"
+        assert bind.ctx.pods[0].summary.scheduler_name, "a new instance gets the whole pod"
         assert not case.second.requests("Unreserve")
         assert not case.second.requests("Reserve")
 

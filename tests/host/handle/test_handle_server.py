@@ -19,6 +19,7 @@ from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
 from berth_host.rpc import state_chunks
+from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
 from berth_sdk import _wire
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
@@ -29,7 +30,7 @@ from berth_sdk.needs import StateNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
@@ -69,6 +70,10 @@ class Backend:
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         self.asked.append(("reject", plugin, uid, cycle_id, message))
         return self.decisions.pop(0)
+
+    def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
+        self.asked.append(("cancel", plugin, uid, cycle_id, message))
+        return Cancellation[uid]
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
         raise HandleError(resource)
@@ -159,6 +164,7 @@ async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Se
 REQUESTS = {
     "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,
     "DecideWaitingPods": handle_pb2.DecideWaitingPodsRequest,
+    "CancelBinding": handle_pb2.CancelBindingRequest,
     "RunFilters": handle_pb2.RunFiltersRequest,
     "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
     "Requeue": handle_pb2.RequeueRequest,
@@ -292,6 +298,20 @@ async def test_each_decision_gets_its_own_result_in_order() -> None:
             "RESULT_NOT_PERMITTED",  # no verdict
         ]
         assert [entry[0] for entry in host.backend.asked] == ["reject", "allow"] * 3
+
+
+async def test_each_cancellation_gets_its_own_result_in_order() -> None:
+    async with serving() as host:
+        uids = ["STALE_CYCLE", "CANCELLED", "NOT_IN_PRE_BIND"]
+        items = [
+            handle_pb2.BindingCancellation(pod_uid=uid, cycle_id="c", message="é" * 4000) for uid in uids
+        ]
+        request = handle_pb2.CancelBindingRequest(plugin="Demo", items=items)
+        reply = await host.call("CancelBinding", request)
+        names = [handle_pb2.CancelBindingResponse.Result.Name(result) for result in reply.results]
+        assert names == [f"RESULT_{uid}" for uid in uids]
+        assert [entry[:4] for entry in host.backend.asked] == [("cancel", "Demo", uid, "c") for uid in uids]
+        assert {len(entry[4].encode()) for entry in host.backend.asked} == {MAX_REASON_BYTES}
 
 
 async def test_requeue_moves_the_named_pods_and_all_rejected_ones() -> None:

@@ -66,8 +66,8 @@ async def test_pod_is_complete_in_the_first_call_of_a_cycle_alone(tmp_path: Path
         cycle = host.cycle(make_pod("web", uid="uid-web", cpu="500m", labels={"a": "b"}))
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes)
-        first = plugin.requests("PreFilter")[0].ctx.pod
-        second = plugin.requests("Filter")[0].ctx.pod
+        first = plugin.requests("PreFilter")[0].ctx.pods[0].summary
+        second = plugin.requests("Filter")[0].ctx.pods[0].summary
         assert (first.ref.uid, first.requests["cpu"], dict(first.labels)) == ("uid-web", 500, {"a": "b"})
         assert [field.name for field, _ in second.ListFields()] == ["ref"]
 
@@ -77,7 +77,11 @@ async def test_pod_is_complete_in_every_call_in_names_mode(tmp_path: Path) -> No
         cycle = host.cycle()
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes.take([0, 2]))
-        assert all(request.ctx.pod.scheduler_name for _, request in plugin.asked if hasattr(request, "ctx"))
+        assert all(
+            request.ctx.pods[0].summary.scheduler_name
+            for _, request in plugin.asked
+            if hasattr(request, "ctx")
+        )
         assert list(plugin.requests("Filter")[0].candidates.names) == ["n0", "n2"]
         assert not plugin.requests("SyncState")
 
@@ -89,8 +93,8 @@ async def test_pod_object_travels_to_those_who_ask_for_it(tmp_path: Path) -> Non
         await host.clients["Plain"].filter(cycle, host.nodes)
         await host.clients["Wants"].filter(cycle, host.nodes)
         plain, wanted = (request.ctx for request in plugin.requests("Filter"))
-        assert not plain.HasField("pod_object")
-        assert b'"web"' in wanted.pod_object.raw
+        assert not plain.pods[0].HasField("object")
+        assert b'"web"' in wanted.pods[0].object.raw
 
 
 async def test_first_call_of_a_cycle_carries_what_moved_and_later_ones_nothing(tmp_path: Path) -> None:
@@ -302,8 +306,8 @@ async def test_missing_pod_is_sent_again_within_the_call(tmp_path: Path) -> None
         plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_POD)))
         assert (await host.client.filter(cycle, host.nodes)).all_passed
         first, second = plugin.requests("Filter")
-        assert not first.ctx.pod.scheduler_name
-        assert second.ctx.pod.scheduler_name
+        assert not first.ctx.pods[0].summary.scheduler_name
+        assert second.ctx.pods[0].summary.scheduler_name
         assert (first.ctx.attempt, second.ctx.attempt) == (0, 1)
 
 
