@@ -101,6 +101,22 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             return self._backend.reject(plugin, uid, cycle_id, cut(decision.message))
         return Decision.NOT_PERMITTED
 
+    # --- binding cycles ----------------------------------------------------------------------------
+
+    async def CancelBinding(
+        self, request: handle_pb2.CancelBindingRequest, context: Context
+    ) -> handle_pb2.CancelBindingResponse:
+        """Each pod by itself, in order."""
+        await self._admit(request, context)
+        cancel = self._backend.cancel_binding
+        results = [
+            cancel(request.plugin, item.pod_uid, item.cycle_id, cut(item.message)).value
+            for item in request.items
+        ]
+        return handle_pb2.CancelBindingResponse(
+            results=[handle_pb2.CancelBindingResponse.Result.ValueType(result) for result in results]
+        )
+
     # --- the snapshot ------------------------------------------------------------------------------
 
     async def ReadState(

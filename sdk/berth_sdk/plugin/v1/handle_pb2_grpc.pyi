@@ -58,6 +58,15 @@ class HandleServiceStub:
     Errors: none besides those of every call; what became of each decision stands in `results`.
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
     """
+    CancelBinding: _grpc.UnaryUnaryMultiCallable[_handle_pb2.CancelBindingRequest, _handle_pb2.CancelBindingResponse]
+    """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+    are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+      Name the cycle: without it a repeat may hit the next one.
+    """
     ReadState: _grpc.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]
     """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
     whatever is scheduled while they travel.
@@ -136,6 +145,15 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Caller: the plugin, at any time, also before its own Permit for the pod has returned.
     Errors: none besides those of every call; what became of each decision stands in `results`.
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
+    """
+    CancelBinding: _aio.UnaryUnaryMultiCallable[_handle_pb2.CancelBindingRequest, _handle_pb2.CancelBindingResponse]  # type: ignore[assignment]
+    """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+    are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+      Name the cycle: without it a repeat may hit the next one.
     """
     ReadState: _aio.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]  # type: ignore[assignment]
     """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
@@ -222,6 +240,20 @@ class HandleServiceServicer:
         Caller: the plugin, at any time, also before its own Permit for the pod has returned.
         Errors: none besides those of every call; what became of each decision stands in `results`.
         Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
+        """
+
+    def CancelBinding(
+        self,
+        request: _handle_pb2.CancelBindingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.CancelBindingResponse, _abc.Awaitable[_handle_pb2.CancelBindingResponse]]:
+        """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+        are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+        Caller: the plugin, at any time; also about pods that it has nothing to do with.
+        Errors: none besides those of every call; what became of each item stands in `results`.
+        Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+          Name the cycle: without it a repeat may hit the next one.
         """
 
     def ReadState(
