@@ -213,6 +213,49 @@ async def test_publishing_in_anothers_name_is_a_violation(tmp_path: Path) -> Non
         assert cycle.shared.values == {}
 
 
+async def test_every_call_names_its_attachment(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (host, plugin):
+        cycle = host.cycle()
+        await host.client.pre_filter(cycle, host.nodes)
+        await host.client.filter(cycle, host.nodes)
+        await host.client.reserve(cycle, "n0")
+        await host.client.unreserve(cycle, "n0", "test")
+        await host.client.pre_enqueue([QueuedPod(pod=cycle.pod)])
+        host.client.end_cycle(cycle, Outcome.ABORTED)
+        await until(lambda: bool(plugin.requests("EndCycles")))
+        seen = set()
+        for rpc, request in plugin.asked:
+            for message in request if isinstance(request, list) else [request]:
+                named = message.ctx if hasattr(message, "ctx") else message
+                seen.add((rpc, named.attachment_id))
+        (attachment_id,) = {attachment_id for _, attachment_id in seen}
+        assert attachment_id
+        assert {"Probe", "SyncState", "Filter", "Unreserve", "EndCycles", "Reconcile"} <= {
+            rpc for rpc, _ in seen
+        }
+
+
+@pytest.mark.parametrize(
+    ("cycle_id", "words"),
+    [("", "did not name the cycle that it answers"), ("another", "answered for the cycle 'another'")],
+)
+async def test_answer_of_no_cycle_or_of_another_one_is_dropped(
+    tmp_path: Path, cycle_id: str, words: str
+) -> None:
+    async with attached(tmp_path) as (host, plugin):
+        plugin.echoes = False
+        rejected = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=b"\1"))
+        answer = scheduling_pb2.FilterResponse(
+            ctx=pb.ReplyContext(cycle_id=cycle_id, plugin_token=b"t"),
+            verdicts=scheduling_pb2.NodeVerdicts(rejected=[rejected]),
+        )
+        plugin.on("Filter", lambda _: answer)
+        cycle = host.cycle()
+        status = (await host.client.filter(cycle, host.nodes)).status(1)
+        assert (status.code, cycle.state("Demo").token) == (Code.ERROR, None)
+        assert words in status.message
+
+
 async def test_ends_of_cycles_ride_on_the_next_call(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         ended = host.cycle()
