@@ -75,6 +75,7 @@ class RawHost:
 
     def __init__(self, target: str) -> None:
         self.attachment_id = ""
+        self.credential = ""
         self._channel = grpc.insecure_channel(target)
         self.channel = grpc.intercept_channel(self._channel, _Named(self))
         self.identity = IdentityServiceStub(self.channel)
@@ -96,6 +97,7 @@ class RawHost:
                 host_epoch=EPOCH,
                 attachment_id=attachment_id,
                 offered=[identity_pb2.ContractVersion(major=1, minor=0)],
+                credential=self.credential,
             ),
             timeout=TIMEOUT_S,
         )
