@@ -85,7 +85,7 @@ def scheduler(flags: ParsedFlags) -> None:
         if flags.text("write-config-to"):
             _write(flags.text("write-config-to"), configuration)
             return
-        event_loop.run(_run(flags, configuration, plugins))
+        event_loop.run_dialling(_run(flags, configuration, plugins))
 
 
 async def _run(flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]) -> None:
