@@ -1,8 +1,8 @@
 """The event loop that the commands run on: uvloop's where it is installed, else asyncio's own.
 
 `berth scheduler` has asyncio's own in any case. Its HTTP client closes sockets whose connect was cut off, and
-uvloop may still watch them: where many connects fail at once, as when the API server dies, libuv then aborts the
-process (seen with uvloop 0.23, about once in fifteen times).
+uvloop may still watch them: where many connects fail at once, as when the API server dies, libuv then aborts
+the process (seen with uvloop 0.23, about once in fifteen times).
 """
 
 from __future__ import annotations

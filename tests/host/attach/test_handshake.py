@@ -81,6 +81,26 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
             "needs objects of pods",
             id="pods as objects",
         ),
+        *(
+            pytest.param(
+                reply(
+                    descriptor(
+                        "Demo",
+                        "FILTER",
+                        state_needs=[
+                            identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_OBJECT, resource=name)
+                        ],
+                    )
+                ),
+                words,
+                id=f"resource {name}",
+            )
+            for name, words in {
+                "persistentvolumeclaim": "'persistentvolumeclaim', .* did you mean 'persistentvolumeclaims'",
+                "storage.k8s.io/csinode": "did you mean 'storage.k8s.io/csinodes'",
+                "Widgets": "write its plural, with its group unless that is the core's",
+            }.items()
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(message: identity_pb2.HandshakeResponse, words: str) -> None:
