@@ -39,6 +39,7 @@ class Request:
     content_type: str
     body: Any
     authorization: str
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -144,6 +145,7 @@ class KubeApi:
                 request.headers.get("Content-Type", ""),
                 body,
                 request.headers.get("Authorization", ""),
+                tuple(request.headers.items()),
             )
         )
         for answer in list(self.answers):

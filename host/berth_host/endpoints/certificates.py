@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from berth_host.config.errors import nearest
 from berth_host.endpoints.access import Certificate
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors.endpoints import EndpointError
@@ -115,10 +116,15 @@ def check_options(options: ServingOptions) -> None:
     """Raise EndpointError for a TLS version, cipher or pair of files that is none."""
     if options.min_tls not in _VERSIONS:
         known = ", ".join(name for name in _VERSIONS if name)
-        raise EndpointError(f"unknown tls version {options.min_tls!r}: use one of {known}")
+        raise EndpointError(
+            f"unknown tls version {options.min_tls!r}: use one of {known} as --tls-min-version"
+        )
     for name in options.ciphers:
         if name not in _CIPHERS:
-            raise EndpointError(f"Cipher suite {name} not supported or doesn't exist")
+            raise EndpointError(
+                f"Cipher suite {name} not supported or doesn't exist: give --tls-cipher-suites names such as"
+                f" {nearest(name, _CIPHERS) or next(iter(_CIPHERS))}, or leave it out"
+            )
     if (options.cert_file is None) != (options.key_file is None):
         raise EndpointError("--tls-cert-file and --tls-private-key-file are given together or not at all")
 

@@ -36,7 +36,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
 from berth_host.endpoints.options import ServingOptions
-from berth_host.errors.cluster import ForbiddenError, UnauthorizedError
+from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.log import get_logger
 from berth_host.metrics import families
 
@@ -215,6 +215,12 @@ class SchedulerProcess:
             raise await forbidden(client, err, wanted) from err
         except UnauthorizedError as err:
             raise refusal(err, client.host) from err
+        except InvalidError as err:
+            raise ProcessError(
+                f"the API server does not take the Lease {'/'.join(self._lease_ref() or ())}: {err};"
+                " correct --leader-elect-resource-name and --leader-elect-resource-namespace,"
+                " or resourceName and resourceNamespace of leaderElection in the configuration"
+            ) from err
         self._renewing = asyncio.ensure_future(elector.renew())
 
     def _lease_ref(self) -> tuple[str, str] | None:

@@ -38,7 +38,7 @@ async def leader_pod(client: ApiClient, lease: str, selector: str) -> tuple[str,
         if lease:
             namespace, _, name = lease.partition("/")
             holder = await _holder(client, namespace, name)
-            pods = await _pods(client, f"/api/v1/namespaces/{quote(namespace)}/pods", {})
+            pods = await _pods(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", {})
             return _pod_of(holder, lease, pods)
         pods = [pod for pod in await _pods(client, "/api/v1/pods", {"labelSelector": selector}) if _runs(pod)]
         if not pods:
@@ -63,7 +63,9 @@ async def _leading(client: ApiClient, pods: Sequence[Mapping[str, Any]], selecto
 
 
 async def _holder(client: ApiClient, namespace: str, name: str) -> str:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{quote(name)}"
+    path = (
+        f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
+    )
     lease = await client.request("GET", path)
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     if not holder:

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from berth_host.cli import configuration
 from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, gate_values
+from berth_host.cli.scheduler.flag_problems import of_flags
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import ParsedFlags
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError
 from berth_host.config.overrides import Overrides
 
 _LEADER_ELECTION: Final = {
@@ -41,13 +43,16 @@ def loaded(flags: ParsedFlags, plugins: Mapping[str, type]) -> LoadedConfigurati
     Raises ConfigurationError and PluginLoadError.
     """
     path = flags.text("config") or None
-    result = configuration.load(
-        path,
-        plugins,
-        convert_older=not flags.is_on("no-convert"),
-        feature_gates=gate_values(flags.texts("feature-gates")),
-        overrides=overrides(flags),
-    )
+    try:
+        result = configuration.load(
+            path,
+            plugins,
+            convert_older=not flags.is_on("no-convert"),
+            feature_gates=gate_values(flags.texts("feature-gates")),
+            overrides=overrides(flags),
+        )
+    except ConfigurationError as err:
+        raise of_flags(err, flags) from err
     return configuration.without_extenders(result, path)
 
 

@@ -6,8 +6,10 @@ Used by the table in `flags` and by `parsing`. Durations become seconds. Source:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 from berth_host.config.decoding.duration import parse_duration
@@ -15,6 +17,11 @@ from berth_host.config.decoding.duration import parse_duration
 _SECOND_NS: Final = 1_000_000_000
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_DIGITS: Final = re.compile(r"[0-9]+")
+_INTEGER: Final = re.compile(
+    r"(?P<sign>[-+]?)(0|[1-9](_?[0-9])*|0(_?(?P<octal>[0-7](_?[0-7])*))|"
+    r"0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+)"
+)
 MAX_INT32: Final = 2**31 - 1
 _COMPONENT: Final = "kube:"
 """Whose gate it is, which may be said: kube-scheduler knows no other component."""
@@ -53,20 +60,24 @@ def _version(text: str) -> bool:
 
 
 def _int(text: str) -> int:
-    try:
-        number = int(text, 10)
-    except ValueError:
-        raise ValueError("want a whole number") from None
+    """As Go's strconv.ParseInt with base 0: 0x10, 0b11, 0o17 and 017 are numbers too, and 1_000."""
+    spelled = _INTEGER.fullmatch(text)
+    if spelled is None:
+        raise ValueError("want a whole number")
+    return _in_range(int(f"{spelled['sign']}0o{spelled['octal']}" if spelled["octal"] else text, 0))
+
+
+def _in_range(number: int) -> int:
     if not -MAX_INT32 - 1 <= number <= MAX_INT32:
         raise ValueError(f"want a whole number up to {MAX_INT32}")
     return number
 
 
 def _level(text: str) -> int:
-    level = _int(text)
-    if level < 0:
+    # In decimal digits alone, unlike other numbers.
+    if not _DIGITS.fullmatch(text):
         raise ValueError("want a whole number from 0")
-    return level
+    return _in_range(int(text))
 
 
 def _float(text: str) -> float:
@@ -74,6 +85,16 @@ def _float(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError("want a number") from None
+
+
+def _address(text: str) -> str:
+    try:
+        address = str(ip_address(text.strip()))
+    except ValueError:
+        address = ""
+    if not address or "%" in address:
+        raise ValueError("want an IP address; 0.0.0.0 or :: for all that this machine has")
+    return text.strip()
 
 
 def _seconds(text: str) -> float:
@@ -111,6 +132,7 @@ LEVEL: Final = FlagKind("INTEGER", _level)
 FLOAT: Final = FlagKind("NUMBER", _float)
 DURATION: Final = FlagKind("DURATION", _seconds)
 STRING: Final = FlagKind("TEXT", str)
+ADDRESS: Final = FlagKind("ADDRESS", _address)
 FILE: Final = FlagKind("FILE", str)
 FOLDER: Final = FlagKind("DIR", str)
 STRINGS: Final = FlagKind("TEXT,...", _texts, adds=True)

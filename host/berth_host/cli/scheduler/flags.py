@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from berth_host.cli.scheduler.flag_kinds import (
+    ADDRESS,
     BOOL,
     DURATION,
     FILE,
@@ -78,7 +79,7 @@ LEADER_ELECTION: Final = (
 )
 
 _SECURE_SERVING: Final = (
-    Flag("bind-address", STRING, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
+    Flag("bind-address", ADDRESS, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
     Flag("secure-port", INT, 10259, "HTTPS port of the endpoints; 0: no endpoints."),
     Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; made if absent."),
     Flag("tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; else one is made."),

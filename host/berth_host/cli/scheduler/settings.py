@@ -12,17 +12,17 @@ from berth_host import log
 from berth_host.app.host import HostOptions
 from berth_host.app.process.process import ProcessSettings
 from berth_host.cli.scheduler.configuration import loaded
-from berth_host.cli.scheduler.flag_kinds import DURATION, Value
-from berth_host.cli.scheduler.flags import FLAGS, Flag
+from berth_host.cli.scheduler.flag_problems import given
+from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
+from berth_host.cli.scheduler.shown import shown
+from berth_host.cluster.kube import lease_settings
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.decoding.duration import format_duration
 from berth_host.endpoints.options import ServingOptions
 from berth_host.model.user import ClientTrust
 
 _FORMATS: Final = ("text", "json")
 _MAX_PORT: Final = 65535
-_NS_PER_S: Final = 1_000_000_000
 
 
 def logging_of(flags: ParsedFlags) -> tuple[str, str]:
@@ -37,6 +37,7 @@ def settings(
     flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]
 ) -> ProcessSettings:
     """Everything but the host's own parts. Raises FlagError."""
+    _check_election(flags, configuration)
     return ProcessSettings(
         configuration=configuration,
         load=lambda: loaded(flags, plugins),
@@ -53,19 +54,15 @@ def settings(
     )
 
 
-def shown(flag: Flag, value: Value) -> str:
-    """A flag's value as Go writes it."""
-    match value:
-        case bool(is_on):
-            return str(is_on).lower()
-        case float(number) if flag.kind is DURATION:
-            return format_duration(round(number * _NS_PER_S))
-        case float(number):
-            return f"{number:g}"
-        case tuple(texts):
-            return f"[{','.join(texts)}]"
-        case _:
-            return str(value)
+def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> None:
+    """What a file says wrongly, the process says when it starts; what a flag says is said of the flag."""
+    settings = configuration.scheduler.leader_election
+    if not settings.leader_elect:
+        return
+    for problem in lease_settings.problems(settings):
+        names = given(flags, (f"leaderElection.{field}" for field in problem.fields))
+        if names:
+            raise FlagError(f"{' '.join(names)}: {problem.text}")
 
 
 def _kubeconfig_of_environment() -> str:

@@ -37,6 +37,10 @@ WATCH_CONNECTIONS: Final = 100
 """On top of those for requests: a watch holds its own."""
 CONNECT_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+_NAME_MISMATCHES: Final = (62, 64)
+"""OpenSSL's codes for a certificate of another host name, and of another address."""
+_OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
+"""With a proxy these are about it alone: it is the proxy that looks the server's name up."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
 _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
@@ -268,6 +272,8 @@ class KubeClient:
                 found["Content-Type"] = content_type
             if self._headers_are_for:
                 found["Authorization"] = self._headers_are_for
+            for name, value in self._credentials.impersonation:
+                found.add(name, value)
             self._headers[content_type] = found
         return found
 
@@ -277,21 +283,32 @@ class KubeClient:
         if isinstance(err, TimeoutError):
             return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
         if isinstance(err, aiohttp.ClientConnectorCertificateError):
-            reason = getattr(err.certificate_error, "verify_message", "") or err.certificate_error
-            text = (
-                f"the certificate of {host} is not trusted: {reason}; set certificate-authority in the"
-                " kubeconfig to the cluster's CA"
-            )
+            reason = str(getattr(err.certificate_error, "verify_message", "") or err.certificate_error)
+            text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(err)}"
+        elif self._credentials.proxy and isinstance(err, _OF_PROXY):
+            # Without the password that may stand in it.
+            proxy = urlsplit(self._credentials.proxy).netloc.rpartition("@")[2]
+            text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
         elif isinstance(err, aiohttp.ClientConnectorSSLError):
             text = f"no TLS with {host}: {err.os_error}; is it an https address?"
         elif isinstance(err, ClientConnectorDNSError):
             text = f"the name in {host} cannot be resolved; check server in the kubeconfig, or --master"
         elif isinstance(err, aiohttp.ClientConnectorError):
-            reason = err.os_error.strerror or err.os_error
-            text = f"cannot connect to {host}: {reason}; is the API server running, and the address right?"
+            cause = err.os_error.strerror or err.os_error
+            text = f"cannot connect to {host}: {cause}; is the API server running, and the address right?"
         else:
             text = f"the connection to {host} was lost: {err or type(err).__name__}"
         return UnavailableError(resource, key, text)
+
+    def _cure(self, err: aiohttp.ClientConnectorCertificateError) -> str:
+        """Of a certificate that is refused: for the name that it is not for, or for who has signed it."""
+        if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
+            return "set certificate-authority in the kubeconfig to the cluster's CA"
+        if self._credentials.server_hostname:
+            return (
+                "set tls-server-name in the kubeconfig to a name that the certificate is for, or leave it out"
+            )
+        return "set server in the kubeconfig, or tls-server-name beside it, to a name that it is for"
 
 
 class Stream:
@@ -317,13 +334,18 @@ def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subre
     """The path of a resource or of an object: `/api/v1/namespaces/default/pods/web/binding`."""
     parts = [prefix]
     if namespace:
-        parts.append(f"namespaces/{quote(namespace, safe=':')}")
-    parts.append(plural)
+        parts += ["namespaces", segment(namespace)]
+    parts.append(segment(plural))
     if name:
-        parts.append(quote(name, safe=":"))
+        parts.append(segment(name))
     if subresource:
-        parts.append(subresource)
+        parts.append(segment(subresource))
     return "/".join(parts)
+
+
+def segment(text: str) -> str:
+    """One part of a path, which cannot leave its place."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:

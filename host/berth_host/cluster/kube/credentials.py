@@ -13,6 +13,7 @@ import ssl
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +26,10 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from berth_host.cluster.kube import exec_plugin
 from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.exec_cluster import cluster_of
 from berth_host.cluster.kube.exec_plugin import ExecPluginError
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
+from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
 
@@ -42,19 +45,27 @@ RETRY_S: Final = 10.0
 
 class Credentials:
     """Attributes: host (URL without a final slash), server_hostname and proxy (None: as the URL says),
-    authorization (a header's value, empty for none), ssl_context.
+    authorization (a header's value, empty for none), impersonation (headers and their values), ssl_context.
     """
 
-    def __init__(self, configuration: Configuration, entry: Entry | None, token_file: Path | None) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        entry: Entry | None,
+        token_file: Path | None,
+        exec_cluster: Mapping[str, Any] | None = None,
+    ) -> None:
         self._configuration = configuration
         self._entry = entry
         self._token_file = token_file
         self._exec: Any = entry.exec_plugin if entry is not None else None
+        self._exec_cluster = exec_cluster
         self._lock = asyncio.Lock()
         self._certificate: tuple[bytes, bytes] | None = None
         self.host: str = str(configuration.host).rstrip("/")
         self.server_hostname: str | None = configuration.tls_server_name or None
         self.proxy: str | None = configuration.proxy or _proxy_of_environment(self.host)
+        self.impersonation = entry.impersonation if entry is not None else ()
         self.authorization: str = configuration.api_key.get("BearerToken") or ""
         if entry is not None:
             _check_header(self.authorization, f"the token of kubeconfig {str(entry.path)!r}")
@@ -80,7 +91,7 @@ class Credentials:
             configuration.host = connection.master
         _check_host(str(configuration.host))
         try:
-            found = cls(configuration, entry, token_file)
+            found = cls(configuration, entry, token_file, _exec_cluster(entry, connection.master))
         except (OSError, ValueError) as err:  # ssl.SSLError is an OSError.
             where = connection.kubeconfig or "the service account"
             raise ClientConfigError(
@@ -125,7 +136,7 @@ class Credentials:
         command = self._exec["command"]
         hint = self._exec.safe_get("installHint") or "check users[].user.exec of the kubeconfig"
         try:
-            status = await exec_plugin.run(self._exec)
+            status = await exec_plugin.run(self._exec, self._exec_cluster)
         except ExecPluginError as err:
             raise ClientConfigError(f"exec plugin {command!r} gave no credentials: {err}; {hint}") from err
         token, certificate, key = (
@@ -164,11 +175,20 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
         pem.touch(mode=0o600)
         pem.write_bytes(certificate + b"\n" + key + b"\n")
         try:
-            context.load_cert_chain(pem)
+            # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+            context.load_cert_chain(pem, password="")
         except OSError as err:
             raise ClientConfigError(
-                f"the client certificate and its key cannot be used: {err}; they need PEM, and each other"
+                f"the client certificate and its key cannot be used: {err}; they need PEM, and each other,"
+                " and a key that is not encrypted"
             ) from err
+
+
+def _exec_cluster(entry: Entry | None, master: str) -> Mapping[str, Any] | None:
+    plugin = entry.exec_plugin if entry is not None else None
+    if entry is None or plugin is None or not plugin.safe_get("provideClusterInfo"):
+        return None
+    return cluster_of(entry, master)
 
 
 async def _load_entry(entry: Entry, configuration: Configuration) -> None:
@@ -199,6 +219,7 @@ def _check_host(host: str) -> None:
     try:
         parts = urlsplit(host)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        check_server_name(parts.hostname or "")
     except ValueError:
         is_good = False
     if not is_good:
@@ -256,4 +277,13 @@ def _proxy_of_environment(host: str) -> str | None:
     parts = urlsplit(host)
     if urllib.request.proxy_bypass(parts.hostname or ""):
         return None
-    return urllib.request.getproxies().get(parts.scheme)
+    found = urllib.request.getproxies().get(parts.scheme)
+    if not found:
+        return None
+    # As Go: a bare HOST:PORT is asked by http.
+    proxy = found if "://" in found else f"http://{found}"
+    try:
+        check_proxy(proxy)
+    except ValueError as err:
+        raise ClientConfigError(f"{parts.scheme.upper()}_PROXY {found!r} {err}") from err
+    return proxy

@@ -28,19 +28,25 @@ class ExecPluginError(Exception):
     """The plugin gave nothing that can be used. `str()` is one line that says why."""
 
 
-async def run(plugin: Any) -> Mapping[str, Any]:
-    """The `status` of the plugin's answer. `plugin`: the `exec` node of the Kubernetes client's loader.
+async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """The `status` of the plugin's answer. `plugin`: the `exec` node of the Kubernetes client's loader;
+    `cluster`: what it is told of the cluster, if it asks for that.
 
     Raises ExecPluginError.
     """
     may_ask = plugin.safe_get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
     try:
         provider = ExecProvider(plugin)
-        spec = {"interactive": may_ask}
-        info = {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}
+        spec: dict[str, Any] = {"interactive": may_ask}
+        if cluster is not None:
+            spec["cluster"] = cluster
+        # What YAML knows and JSON does not, a date in an extension say, goes as text.
+        info = json.dumps(
+            {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}, default=str
+        )
         process = await asyncio.create_subprocess_exec(
             *provider.args,
-            env={**provider.env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            env={**provider.env, "KUBERNETES_EXEC_INFO": info},
             stdin=None if may_ask else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

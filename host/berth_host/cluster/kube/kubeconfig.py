@@ -18,6 +18,13 @@ from typing import Any, Final
 import yaml
 from kubernetes.aio.config.kube_config import ConfigNode
 
+from berth_host.cluster.kube.impersonation import taken_impersonation
+from berth_host.cluster.kube.kubeconfig_fields import (
+    check_exec_lists,
+    check_proxy,
+    check_server_name,
+    check_types,
+)
 from berth_host.errors.cluster import ClientConfigError
 
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -28,7 +35,7 @@ class Entry:
     """One context. `content`: a kubeconfig with only what it names, without what the other fields hold.
 
     `authorities`, `certificate`, `key`: PEM as it stands in the file, or where it stands; `exec_plugin`: the
-    loader's own node, or None.
+    loader's own node, or None; `impersonation`: headers that say whom the user acts as.
     """
 
     path: Path
@@ -38,6 +45,7 @@ class Entry:
     key: bytes | Path | None
     token_file: Path | None
     exec_plugin: Any
+    impersonation: tuple[tuple[str, str], ...]
 
     @property
     def folder(self) -> Path:
@@ -54,22 +62,25 @@ def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") ->
     content = _load(path)
     contexts, clusters, users = (_named(content, name, path) for name in ("contexts", "clusters", "users"))
     current = context_name or content.get("current-context")
+    if not isinstance(current, str | None):
+        raise _wrong(path, f"current-context {current!r} is not text", "put it in quotes")
     if not current:
         raise _wrong(path, "current-context is not set", "kubectl config use-context NAME sets it")
     if current not in contexts:
         raise _wrong(path, f"there is no context {current!r}", "kubectl config get-contexts lists them")
-    context = _part(contexts[current], "context")
+    context = _part(contexts[current], "context", path)
     cluster_name, user_name = context.get("cluster"), context.get("user")
     if cluster_name not in clusters:
         raise _wrong(path, f"there is no cluster {cluster_name!r}, which context {current!r} names", "add it")
     if user_name and user_name not in users:
         raise _wrong(path, f"there is no user {user_name!r}, which context {current!r} names", "add it")
-    cluster = dict(_part(clusters[cluster_name], "cluster"))
+    cluster = dict(_part(clusters[cluster_name], "cluster", path))
     if not cluster.get("server"):
         if not master:
             raise _wrong(path, f"cluster {cluster_name!r} has no server", "add it, as https://HOST:PORT")
         cluster["server"] = master
-    user = dict(_part(users.get(user_name) or {}, "user"))
+    _check_cluster(cluster, path)
+    user = dict(_part(users.get(user_name) or {}, "user", path))
     if cluster.get("certificate-authority-data"):
         cluster.pop("certificate-authority", None)
     authorities = _taken(cluster, "certificate-authority-data", "", path)
@@ -80,6 +91,7 @@ def read_kubeconfig(path_text: str, master: str = "", context_name: str = "") ->
         key=_taken(user, "client-key-data", "client-key", path),
         token_file=_taken_token_file(user, path),
         exec_plugin=_taken_exec(user, path),
+        impersonation=_taken_impersonation(user, path),
         content={
             "current-context": "berth",
             "contexts": [{"name": "berth", "context": {"cluster": "berth", "user": "berth"}}],
@@ -99,6 +111,10 @@ def _load(path: Path) -> Mapping[str, Any]:
     except yaml.YAMLError as err:
         line = " ".join(str(err).split())
         raise _wrong(path, f"is not YAML: {line}", "see it with kubectl config view --kubeconfig") from err
+    except ValueError as err:  # a date that there is not, say
+        raise _wrong(path, f"is not YAML: {err}", "put texts that look like dates in quotes") from err
+    except RecursionError as err:
+        raise _wrong(path, "is nested too deeply", "write it as kubectl config view --raw does") from err
     if not isinstance(content, dict) or content.get("kind", "Config") != "Config":
         raise _wrong(path, "is not a kubeconfig", "it needs kind: Config, clusters, contexts and users")
     return content
@@ -110,14 +126,37 @@ def _named(content: Mapping[str, Any], name: str, path: Path) -> dict[Any, Mappi
         raise _wrong(path, f"{name} is not a list of named entries", "kubectl config set-... writes them")
     found: dict[Any, Mapping[str, Any]] = {}
     for item in items:
+        if not isinstance(item.get("name"), str | None):
+            raise _wrong(path, f"the name {item['name']!r} in {name} is not text", "put it in quotes")
         # The first of a name counts, as with kubectl.
         found.setdefault(item.get("name"), item)
     return found
 
 
-def _part(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _part(item: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
     part = item.get(name)
-    return part if isinstance(part, dict) else {}
+    found = part if isinstance(part, dict) else {}
+    try:
+        check_types(name, found)
+    except ValueError as err:
+        raise _wrong(path, f"{name} {item.get('name')!r}", str(err), joint=": ") from err
+    return found
+
+
+def _check_cluster(cluster: Mapping[str, Any], path: Path) -> None:
+    """What would otherwise show as a connection that never comes about."""
+    proxy, name = cluster.get("proxy-url"), cluster.get("tls-server-name")
+    try:
+        if proxy:
+            check_proxy(proxy)
+    except ValueError as err:
+        raise _wrong(path, f"proxy-url {proxy!r} {err}", "or leave it out", joint=", ") from err
+    try:
+        if name:
+            check_server_name(name)
+    except ValueError as err:
+        cure = "set it to a name that the server's certificate is for, or leave it out"
+        raise _wrong(path, f"tls-server-name {name!r} {err}", cure) from err
 
 
 def _taken(part: dict[str, Any], data_name: str, file_name: str, path: Path) -> bytes | Path | None:
@@ -143,6 +182,11 @@ def _taken_exec(user: dict[str, Any], path: Path) -> Any:
             f"users[].user.exec.apiVersion {plugin.get('apiVersion')!r} is not known",
             f"use {_EXEC_VERSIONS[0]}",
         )
+    try:
+        check_types("exec", plugin)
+        check_exec_lists(plugin)
+    except ValueError as err:
+        raise _wrong(path, "users[].user.exec", str(err), joint=": ") from err
     command = str(plugin["command"])
     if os.sep in command and not Path(command).is_absolute():
         # As client-go: a path is relative to the file, a bare name is looked up in PATH.
@@ -159,5 +203,12 @@ def _taken_token_file(user: dict[str, Any], path: Path) -> Path | None:
     return path.parent / str(name)
 
 
-def _wrong(path: Path, problem: str, cure: str) -> ClientConfigError:
-    return ClientConfigError(f"kubeconfig {str(path)!r}: {problem}; {cure}")
+def _taken_impersonation(user: dict[str, Any], path: Path) -> tuple[tuple[str, str], ...]:
+    try:
+        return taken_impersonation(user)
+    except ValueError as err:
+        raise _wrong(path, "users[].user", str(err), joint=": ") from err
+
+
+def _wrong(path: Path, problem: str, cure: str, *, joint: str = "; ") -> ClientConfigError:
+    return ClientConfigError(f"kubeconfig {str(path)!r}: {problem}{joint}{cure}")

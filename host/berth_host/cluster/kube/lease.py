@@ -20,16 +20,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from berth_host.cluster.kube.lease_record import LeaseRecord, micro_time
+from berth_host.cluster.kube.lease_settings import JITTER, check_settings
 from berth_host.config.configuration import LeaderElection
-from berth_host.errors.cluster import ClusterError, ForbiddenError, UnauthorizedError
+from berth_host.errors.cluster import ClusterError, ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, sleep
 
 log = get_logger()
 T = TypeVar("T")
 
-JITTER: Final = 1.2
-"""A follower waits for `retry_period_s` times 1 to 2.2."""
 _RELEASED_DURATION_S: Final = 1
 _TOLERATED_EXPIRY_S: Final = 20.0
 
@@ -73,8 +72,8 @@ class LeaderElector:
     def __init__(
         self, leases: Leases, identity: str, settings: LeaderElection, options: ElectorOptions | None = None
     ) -> None:
-        """Raises ValueError for periods that cannot work together."""
-        check_periods(settings)
+        """Raises ValueError for settings that cannot work."""
+        check_settings(settings)
         self.identity = identity
         self._leases = leases
         self._settings = settings
@@ -106,8 +105,8 @@ class LeaderElector:
     async def acquire(self) -> None:
         """Return when this replica leads.
 
-        Raises ForbiddenError and UnauthorizedError, of the first try only: a standing replica rides out
-        what goes wrong later.
+        Raises ForbiddenError, UnauthorizedError and InvalidError, of the first try only: a standing replica
+        rides out what goes wrong later.
         """
         is_first = True
         while not await self._tried(self._settings.renew_deadline_s, raises_refusal=is_first):
@@ -154,7 +153,7 @@ class LeaderElector:
     async def _tried(self, limit_s: float, *, raises_refusal: bool = False) -> bool:
         try:
             return await self._within(limit_s, self._acquired_or_renewed())
-        except (ForbiddenError, UnauthorizedError) as err:
+        except (ForbiddenError, UnauthorizedError, InvalidError) as err:
             if raises_refusal:
                 raise
             self._log_failure(err)
@@ -267,13 +266,3 @@ class LeaderElector:
             raise
         finally:
             timer.cancel()
-
-
-def check_periods(settings: LeaderElection) -> None:
-    """Raises ValueError for periods that client-go refuses, in its words."""
-    if settings.lease_duration_s <= settings.renew_deadline_s:
-        raise ValueError("leaseDuration must be greater than renewDeadline")
-    if settings.renew_deadline_s <= JITTER * settings.retry_period_s:
-        raise ValueError("renewDeadline must be greater than retryPeriod*JitterFactor")
-    if settings.lease_duration_s < 1:
-        raise ValueError("leaseDuration must be at least one second: the Lease counts whole seconds")

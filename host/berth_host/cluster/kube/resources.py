@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from berth_host.cache.resources import kind_of
-from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.client import KubeClient, path_of, segment
 from berth_host.errors.cluster import NotFoundError
 
 PENDING_OR_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -134,7 +134,7 @@ class Resources:
         if not group:
             return ["v1"]
         try:
-            answer = await self._client.request("GET", f"/apis/{group}", resource=group)
+            answer = await self._client.request("GET", f"/apis/{segment(group)}", resource=group)
         except NotFoundError as err:
             text = f"the API server does not serve the group {group!r}; is its CRD installed?"
             raise NotFoundError(group, "", text) from err

@@ -57,8 +57,8 @@ def _read(path: str) -> Mapping[str, Any]:
     """What does not parse is said, at length, by whoever opens the file for good."""
     try:
         content = yaml.safe_load(Path(path).expanduser().read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        line = " ".join(str(err).split())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as err:
+        line = "it is nested too deeply" if isinstance(err, RecursionError) else " ".join(str(err).split())
         raise ClientConfigError(f"kubeconfig {path!r} cannot be read: {line}; check the file") from err
     return content if isinstance(content, dict) else {}
 

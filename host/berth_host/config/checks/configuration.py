@@ -70,6 +70,12 @@ def _check_leader_election(given: LeaderElectionV1) -> list[Finding]:
     if given.lease_duration <= given.renew_deadline:
         shown = format_duration(given.renew_deadline)
         findings.append(invalid(f"{path}.leaseDuration", shown, "must be greater than `RenewDeadline`"))
+    names = {
+        "resourceLock": given.resource_lock,
+        "resourceNamespace": given.resource_namespace,
+        "resourceName": given.resource_name,
+    }
+    findings += [required(f"{path}.{name}") for name, value in names.items() if not value]
     if given.resource_lock != "leases":
         message = 'resourceLock value must be "leases"'
         findings.append(invalid(f"{path}.resourceLock", given.resource_lock, message))

@@ -14,6 +14,7 @@ from berth_host.config.errors import Finding
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_BYTES: Final = 63
 _SUBDOMAIN_BYTES: Final = 253
 _NAME_RULE: Final = (
@@ -23,6 +24,11 @@ _NAME_RULE: Final = (
 _SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
     "must start and end with an alphanumeric character (e.g. 'example.com')"
+)
+
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character (e.g. 'my-name')"
 )
 
 
@@ -35,7 +41,7 @@ def qualified_name_complaints(value: str) -> list[str]:
     if slash and not prefix:
         complaints.append("prefix part must be non-empty")
     elif slash:
-        complaints += [f"prefix part {complaint}" for complaint in _subdomain_complaints(prefix)]
+        complaints += [f"prefix part {complaint}" for complaint in subdomain_complaints(prefix)]
     if not name:
         complaints.append("name part must be non-empty")
     elif len(name.encode()) > _NAME_BYTES:
@@ -75,10 +81,21 @@ def _is_extended_resource_name(name: str) -> bool:
     return not qualified_name_complaints(f"requests.{name}")
 
 
-def _subdomain_complaints(value: str) -> list[str]:
+def subdomain_complaints(value: str) -> list[str]:
+    """What is wrong with the name of most objects."""
     complaints = []
     if len(value.encode()) > _SUBDOMAIN_BYTES:
         complaints.append(f"must be no more than {_SUBDOMAIN_BYTES} bytes")
     if not _SUBDOMAIN.fullmatch(value):
         complaints.append(_SUBDOMAIN_RULE)
+    return complaints
+
+
+def label_complaints(value: str) -> list[str]:
+    """What is wrong with the name of a Namespace."""
+    complaints = []
+    if len(value.encode()) > _NAME_BYTES:
+        complaints.append(f"must be no more than {_NAME_BYTES} bytes")
+    if not _LABEL.fullmatch(value):
+        complaints.append(_LABEL_RULE)
     return complaints

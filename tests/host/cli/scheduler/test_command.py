@@ -65,6 +65,18 @@ def test_what_was_written_can_be_read_again_and_means_the_same(tmp_path: Path) -
         (["--client-ca-file=/nonexistent"], "--client-ca-file /nonexistent: cannot be read"),
         (["--kubeconfig=/nonexistent"], "/nonexistent"),
         (["--write-config-to=/nonexistent/a"], "--write-config-to /nonexistent/a: No such file or directory"),
+        (
+            ["--leader-elect-retry-period=12s"],
+            "--leader-elect-retry-period=12s: renewDeadline must be greater than retryPeriod*JitterFactor",
+        ),
+        (
+            ["--leader-elect-resource-name=A/../b"],
+            "--leader-elect-resource-name=A/../b: resourceName 'A/../b': a lowercase RFC 1123 subdomain",
+        ),
+        (
+            ["--leader-elect-resource-namespace=a.b"],
+            "--leader-elect-resource-namespace=a.b: resourceNamespace 'a.b': a lowercase RFC 1123 label",
+        ),
         (["stray"], "berth scheduler takes no arguments, only flags: 'stray'"),
     ],
 )

@@ -27,6 +27,11 @@ from berth_host.config.errors import ConfigurationError
         ("-v2", "v", 2),
         ("", "secure-port", 10259),
         ("--secure-port=0", "secure-port", 0),
+        ("--secure-port=0x10", "secure-port", 16),
+        ("--secure-port=017", "secure-port", 15),
+        ("--secure-port=0b11", "secure-port", 3),
+        ("--secure-port=+1_0", "secure-port", 10),
+        ("--bind-address=::", "bind-address", "::"),
         ("--leader-elect-lease-duration=1m30s", "leader-elect-lease-duration", 90.0),
         ("--leader-elect-retry-period 500ms", "leader-elect-retry-period", 0.5),
         ("", "pod-max-in-unschedulable-pods-duration", 300.0),
@@ -73,6 +78,18 @@ def test_a_flag_is_read_as_go_reads_it(line: str, name: str, value: object) -> N
             'invalid argument "perhaps" for "--leader-elect" flag: want true or false',
         ),
         ("--secure-port=ten", 'invalid argument "ten" for "--secure-port" flag: want a whole number'),
+        ("--secure-port=08", 'invalid argument "08" for "--secure-port" flag: want a whole number'),
+        ("-v=0x1", 'invalid argument "0x1" for "--v" flag: want a whole number from 0'),
+        (
+            "--bind-address=",
+            'invalid argument "" for "--bind-address" flag: '
+            "want an IP address; 0.0.0.0 or :: for all that this machine has",
+        ),
+        (
+            "--bind-address=localhost",
+            'invalid argument "localhost" for "--bind-address" flag: '
+            "want an IP address; 0.0.0.0 or :: for all that this machine has",
+        ),
         ("--kube-api-qps=x", 'invalid argument "x" for "--kube-api-qps" flag: want a number'),
         (
             "--leader-elect-lease-duration=15",
@@ -189,10 +206,33 @@ def test_with_a_file_only_leader_election_flags_beat_it(tmp_path: Path) -> None:
 def test_what_flags_say_is_validated_too(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(DOCUMENT)
-    with pytest.raises(ConfigurationError, match=r"leaderElection\.leaseDuration: .*RenewDeadline"):
-        loaded(parse([f"--config={path}", "--leader-elect-renew-deadline=50s"]), {})
-    with pytest.raises(ConfigurationError, match=r"leaderElection\.resourceLock"):
-        loaded(parse(["--leader-elect-resource-lock=endpoints"]), {})
+    for line, text in (
+        (
+            f"--config={path} --leader-elect-renew-deadline=50s",
+            "--leader-elect-renew-deadline=50s: leaseDuration must be greater than renewDeadline, 50s",
+        ),
+        (
+            "--leader-elect-lease-duration=5s",
+            "--leader-elect-lease-duration=5s: leaseDuration must be greater than renewDeadline, 10s",
+        ),
+        (
+            "--leader-elect-resource-lock=endpoints",
+            '--leader-elect-resource-lock=endpoints: resourceLock value must be "leases"',
+        ),
+        ("--leader-elect-resource-name=", "--leader-elect-resource-name=: must not be empty"),
+        ("--kube-api-burst=-3", "--kube-api-burst=-3: must be non-negative"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            loaded(parse(line.split()), {})
+        assert str(caught.value) == text
+
+
+def test_what_the_file_says_is_said_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(DOCUMENT.replace("leaseDuration: 40s", "leaseDuration: 4s"))
+    for more in ([], ["--leader-elect-resource-name=other"]):
+        with pytest.raises(ConfigurationError, match=rf"^{path}:4: leaderElection\.leaseDuration: .*RenewD"):
+            loaded(parse([f"--config={path}", *more]), {})
 
 
 def test_feature_gates_reach_the_configuration() -> None:

@@ -43,7 +43,7 @@ async def test_query_and_body_arrive_as_they_were_given(api: KubeApi, client: Ku
     assert seen.body == {"status": {}}
 
 
-@pytest.mark.parametrize("name", ["system:node/n", "a b", "ä", "x%2f", "a?b", "a#b"])
+@pytest.mark.parametrize("name", ["system:node/n", "a b", "ä", "x%2f", "a?b", "a#b", "A/../b", "..", "."])
 async def test_odd_name_cannot_leave_its_place_in_the_path(
     api: KubeApi, client: KubeClient, name: str
 ) -> None:

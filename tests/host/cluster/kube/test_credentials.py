@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
+import socket
 import ssl
 import stat
 import sys
@@ -19,6 +21,7 @@ from berth_host.cluster.kube import exec_plugin
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
+from cryptography.hazmat.primitives import serialization
 from kubernetes.aio.config import incluster_config
 from support.certificates import Authority, Pair
 from support.kube_api import Answer, KubeApi, kube_api
@@ -209,6 +212,42 @@ async def test_exec_plugin_runs_once_and_again_when_its_token_is_refused_or_old(
         assert api.requests[-1].authorization == "Bearer token3"
 
 
+@pytest.mark.parametrize("as_file", [False, True], ids=["data", "file"])
+async def test_exec_plugin_is_told_of_the_cluster_if_it_asks(
+    api: KubeApi, authority: Authority, tmp_path: Path, as_file: bool
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    trusted = {"certificate-authority": "ca.crt"}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    cluster = {
+        "server": f"{api.url}/",
+        "tls-server-name": "127.0.0.1",
+        **(trusted if as_file else {"certificate-authority-data": data(authority.pem)}),
+        "extensions": [{"name": "other", "extension": 1}, extension],
+    }
+    user = plugin(tmp_path, {"token": "tokenN"})
+    script = tmp_path / "plugin.py"
+    noting = f"import os; open({str(tmp_path / 'info')!r}, 'w').write(os.environ['KUBERNETES_EXEC_INFO'])"
+    script.write_text(script.read_text().replace("print(", f"{noting}\nprint(", 1))
+    for asks, expected in (
+        (
+            True,
+            {
+                "server": f"{api.url}/",
+                "tls-server-name": "127.0.0.1",
+                "certificate-authority-data": data(authority.pem),
+                "config": {"audience": "a"},
+            },
+        ),
+        (False, None),
+    ):
+        user["exec"]["provideClusterInfo"] = asks
+        async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+            await read(client)
+        info = json.loads((tmp_path / "info").read_text())
+        assert info["spec"].get("cluster") == expected
+
+
 async def test_exec_plugin_may_give_a_certificate(authority: Authority, tmp_path: Path) -> None:
     pair = authority.issue("somebody")
     given = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
@@ -343,6 +382,55 @@ async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.Monk
         await KubeClient.open(Connection())
 
 
+# --- acting as somebody else ------------------------------------------------------------------------
+
+
+async def test_the_user_acts_as_the_one_that_is_named(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    user = {
+        "token": "t",
+        "as": "system:kube-scheduler",
+        "as-uid": "u-1",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"example.com/why": ["x", "y"], "100%": ["z"]},
+    }
+    async with opened(kubeconfig(tmp_path, cluster, user)) as client:
+        await read(client)
+        async with client.stream("/api/v1/nodes/n1", query={}, idle_s=5):
+            pass
+    for seen in api.requests[-2:]:
+        assert [(name, value) for name, value in seen.headers if name.startswith("Impersonate-")] == [
+            ("Impersonate-User", "system:kube-scheduler"),
+            ("Impersonate-Uid", "u-1"),
+            ("Impersonate-Group", "a"),
+            ("Impersonate-Group", "b"),
+            ("Impersonate-Extra-example.com%2Fwhy", "x"),
+            ("Impersonate-Extra-example.com%2Fwhy", "y"),
+            ("Impersonate-Extra-100%25", "z"),
+        ]
+        assert seen.authorization == "Bearer t"
+
+
+@pytest.mark.parametrize(
+    ("user", "problem"),
+    [
+        ({"as-groups": ["system:masters"]}, "as-uid, as-groups and as-user-extra need a user"),
+        ({"as": 5}, "as is 5, not text; put it in quotes"),
+        ({"as": "x", "as-groups": "g"}, "as-groups is not a list"),
+        ({"as": "x", "as-user-extra": ["g"]}, "as-user-extra is not a mapping"),
+        ({"as": "x", "as-user-extra": {"k": [1]}}, "as-user-extra.k is 1, not text"),
+        ({"as": "x\r\nX-Other: y"}, "as has a line end in it"),
+    ],
+)
+async def test_one_who_cannot_be_acted_as_is_refused(
+    tmp_path: Path, user: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ClientConfigError, match=re.escape(f"users[].user: {problem}")):
+        await KubeClient.open(Connection(kubeconfig=kubeconfig(tmp_path, {"server": "https://h:1"}, user)))
+
+
 # --- bad ones --------------------------------------------------------------------------------------
 
 
@@ -371,6 +459,10 @@ async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.Monk
             "has no server",
             id="no server",
         ),
+        pytest.param("contexts: [{name: [a]}]", "the name ['a'] in contexts is not text", id="list as name"),
+        pytest.param("current-context: [a]", "current-context ['a'] is not text", id="list as context"),
+        pytest.param("a: " + "[" * 5000, "is nested too deeply", id="deep"),
+        pytest.param("a: 2026-13-45", "is not YAML: month must be in 1..12", id="no date"),
     ],
 )
 async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
@@ -400,6 +492,31 @@ async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
         ({"server": "https://h:1"}, {"exec": {"apiVersion": EXEC_VERSION}}, "has no command"),
         ({"server": "https://h:1"}, {"exec": {"command": "x"}}, "apiVersion None is not known"),
         ({"server": "https://h:1"}, {"exec": {"command": "x-y-z", "apiVersion": EXEC_VERSION}}, "'x-y-z'"),
+        ({"server": 5}, {}, "cluster 'c': server 5 is not text; put it in quotes"),
+        ({"server": "https://h:1"}, {"token": 5}, "user 'u': token is not text; put it in quotes"),
+        (
+            {"server": "https://h:1", "insecure-skip-tls-verify": "false"},
+            {},
+            "insecure-skip-tls-verify is 'false'; write true or false, without quotes",
+        ),
+        (
+            {"server": "https://h:1"},
+            {"exec": {"command": "x", "apiVersion": EXEC_VERSION, "env": [{"name": "A"}]}},
+            "users[].user.exec: env is not a list of variables",
+        ),
+        ({"server": "https://h:1", "proxy-url": "foo bar"}, {}, "proxy-url 'foo bar' is no URL"),
+        (
+            {"server": "https://h:1", "proxy-url": "http://p:99999"},
+            {},
+            "proxy-url 'http://p:99999' is no URL",
+        ),
+        (
+            {"server": "https://h:1", "proxy-url": "socks5://p:1"},
+            {},
+            "proxy-url 'socks5://p:1' is of the scheme",
+        ),
+        ({"server": "https://h:1", "tls-server-name": ".a"}, {}, "tls-server-name '.a' is no host name"),
+        ({"server": "https://.a:1"}, {}, "server 'https://.a:1' is no URL"),
     ],
 )
 async def test_wrong_entry_is_named(
@@ -426,6 +543,50 @@ async def test_wrong_authority_is_one_line_with_the_cure(api: KubeApi, tmp_path:
     assert "\n" not in text
 
 
+async def test_a_name_that_the_certificate_is_not_for_is_told_so(
+    api: KubeApi, authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
+    for changed, cure in (
+        ({"tls-server-name": "other.example"}, "set tls-server-name in the kubeconfig"),
+        ({"server": api.url.replace("127.0.0.1", "localhost")}, "set server in the kubeconfig"),
+    ):
+        async with opened(kubeconfig(tmp_path, {**cluster, **changed}, {})) as client:
+            with pytest.raises(UnavailableError, match="ismatch") as caught:
+                await client.request("GET", "/version")
+        assert cure in str(caught.value)
+        assert "certificate-authority" not in str(caught.value)
+
+
+async def test_an_encrypted_client_key_is_refused_and_its_password_not_asked_for(
+    authority: Authority, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pair = authority.issue("somebody")
+    key = serialization.load_pem_private_key(pair.key, password=None)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(secret)}
+    with pytest.raises(ClientConfigError, match="a key that is not encrypted"):
+        await KubeClient.open(Connection(kubeconfig=kubeconfig(tmp_path, {"server": "https://h:1"}, user)))
+    assert "pass phrase" not in "".join(capfd.readouterr())
+
+
+async def test_a_proxy_that_does_not_answer_is_named(api: KubeApi, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for proxy in (f"http://u:secret@127.0.0.1:{port}", f"http://proxy.invalid:{port}"):
+        cluster = {"server": api.url, "proxy-url": proxy}
+        async with opened(kubeconfig(tmp_path, cluster, {})) as client:
+            with pytest.raises(
+                UnavailableError, match=rf"through the proxy .*:{port}: .*proxy-url"
+            ) as caught:
+                await client.request("GET", "/version")
+        assert "secret" not in str(caught.value)
+
+
 async def test_http_where_https_is_meant_is_one_line(tmp_path: Path) -> None:
     async with kube_api() as plain:
         cluster = {"server": plain.url.replace("http:", "https:"), "insecure-skip-tls-verify": True}
@@ -441,3 +602,8 @@ def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
     monkeypatch.setenv("no_proxy", "10.0.0.1")
     assert credentials_module._proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
     assert credentials_module._proxy_of_environment("https://10.0.0.1:6443") is None
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    assert credentials_module._proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
+    monkeypatch.setenv("https_proxy", "foo bar")
+    with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is no URL"):
+        credentials_module._proxy_of_environment("https://h.example:6443")

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector, check_periods
+from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector
+from berth_host.cluster.kube.lease_settings import check_settings
 from berth_host.config.configuration import LeaderElection
-from berth_host.errors.cluster import ConflictError, ForbiddenError, TimedOutError, UnavailableError
+from berth_host.errors.cluster import (
+    ConflictError,
+    FieldProblem,
+    ForbiddenError,
+    InvalidError,
+    TimedOutError,
+    UnavailableError,
+)
 from berth_host.model.clock import ManualClock
 
 START_S = 1_767_225_600.25  # 2026-01-01T00:00:00.25Z
@@ -87,6 +96,9 @@ class Calls:
             raise UnavailableError("leases", "kube-system/kube-scheduler", "connection refused")
         if self.fault == "forbidden":
             raise ForbiddenError("leases", "kube-system/kube-scheduler", "no")
+        if self.fault == "invalid":
+            problem = FieldProblem(path="metadata.name", problem="no name")
+            raise InvalidError("leases", "kube-system/kube-scheduler", [problem])
         if self.fault == "hangs":
             await self.hanging.wait()
 
@@ -366,18 +378,21 @@ async def test_what_cannot_be_released_does_not_hold_the_process(server: Server,
     releasing.result()
 
 
-async def test_missing_rights_end_the_first_try_only(server: Server, clock: ManualClock) -> None:
+@pytest.mark.parametrize(("fault", "error"), [("forbidden", ForbiddenError), ("invalid", InvalidError)])
+async def test_what_no_waiting_changes_ends_the_first_try_only(
+    server: Server, clock: ManualClock, fault: str, error: type[Exception]
+) -> None:
     refused = Replica("host_1", server, clock)
-    refused.calls.fault = "forbidden"
+    refused.calls.fault = fault
     await run_for(clock, 0.1)
-    with pytest.raises(ForbiddenError):
+    with pytest.raises(error):
         refused.task.result()
 
     first = Replica("host_2", server, clock)
     await run_for(clock, 1.0)
     standing = Replica("host_3", server, clock)
     await run_for(clock, 1.0)
-    standing.calls.fault = "forbidden"
+    standing.calls.fault = fault
     await run_for(clock, 30.0)
     assert not standing.task.done()
     await first.kill()
@@ -398,22 +413,30 @@ async def test_the_health_check_fails_when_a_leader_is_long_overdue(
 
 
 @pytest.mark.parametrize(
-    ("lease_s", "renew_s", "retry_s", "text"),
+    ("changes", "text"),
     [
-        (10.0, 10.0, 2.0, "leaseDuration must be greater than renewDeadline"),
-        (15.0, 2.4, 2.0, "renewDeadline must be greater than retryPeriod"),
-        (0.5, 0.4, 0.1, "at least one second"),
+        ({"lease_duration_s": 10.0}, "leaseDuration must be greater than renewDeadline"),
+        ({"renew_deadline_s": 2.4}, "renewDeadline must be greater than retryPeriod"),
+        (
+            {"lease_duration_s": 0.5, "renew_deadline_s": 0.4, "retry_period_s": 0.1},
+            "at least one second",
+        ),
+        ({"resource_name": "A/../b"}, "resourceName 'A/../b': a lowercase RFC 1123 subdomain"),
+        ({"resource_name": ""}, "resourceName '': a lowercase RFC 1123 subdomain"),
+        ({"resource_name": "a" * 254}, "must be no more than 253 bytes"),
+        ({"resource_namespace": "a.b"}, "resourceNamespace 'a.b': a lowercase RFC 1123 label"),
     ],
 )
-def test_periods_that_cannot_work(lease_s: float, renew_s: float, retry_s: float, text: str) -> None:
+def test_settings_that_cannot_work(changes: dict[str, Any], text: str) -> None:
     settings = LeaderElection(
         leader_elect=True,
-        lease_duration_s=lease_s,
-        renew_deadline_s=renew_s,
-        retry_period_s=retry_s,
+        lease_duration_s=15.0,
+        renew_deadline_s=10.0,
+        retry_period_s=2.0,
         resource_lock="leases",
-        resource_name="n",
+        resource_name="n.a",
         resource_namespace="ns",
     )
-    with pytest.raises(ValueError, match=text):
-        check_periods(settings)
+    check_settings(settings)
+    with pytest.raises(ValueError, match=re.escape(text)):
+        check_settings(replace(settings, **changes))

@@ -1,0 +1,50 @@
+"""Whether the settings of a leader election can work at all. Asked by `lease` and by the command line.
+
+Names that no Lease can have are refused here, though client-go goes on asking for them for ever.
+Source: client-go `tools/leaderelection/leaderelection.go` (NewLeaderElector), v1.36; apimachinery
+`pkg/util/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from berth_host.config.checks.names import label_complaints, subdomain_complaints
+from berth_host.config.configuration import LeaderElection
+
+JITTER: Final = 1.2
+"""A follower waits for `retry_period_s` times 1 to 2.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionProblem:
+    """`fields`: which of leaderElection's it is about."""
+
+    text: str
+    fields: tuple[str, ...]
+
+
+def problems(settings: LeaderElection) -> Iterator[ElectionProblem]:
+    """What cannot work, in client-go's words where it has some."""
+    if settings.lease_duration_s <= settings.renew_deadline_s:
+        text = "leaseDuration must be greater than renewDeadline"
+        yield ElectionProblem(text, ("leaseDuration", "renewDeadline"))
+    if settings.renew_deadline_s <= JITTER * settings.retry_period_s:
+        text = f"renewDeadline must be greater than retryPeriod*JitterFactor, which is {JITTER}"
+        yield ElectionProblem(text, ("renewDeadline", "retryPeriod"))
+    if settings.lease_duration_s < 1:
+        text = "leaseDuration must be at least one second: the Lease counts whole seconds"
+        yield ElectionProblem(text, ("leaseDuration",))
+    for complaint in subdomain_complaints(settings.resource_name):
+        yield ElectionProblem(f"resourceName {settings.resource_name!r}: {complaint}", ("resourceName",))
+    for complaint in label_complaints(settings.resource_namespace):
+        text = f"resourceNamespace {settings.resource_namespace!r}: {complaint}"
+        yield ElectionProblem(text, ("resourceNamespace",))
+
+
+def check_settings(settings: LeaderElection) -> None:
+    """Raises ValueError for the first of `problems`."""
+    for problem in problems(settings):
+        raise ValueError(problem.text)
