@@ -14,11 +14,19 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import MAX_NODE_SCORE, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -48,7 +56,6 @@ class PodTopologySpread(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), Hint.ASK_PLUGIN),
@@ -73,9 +80,15 @@ class PodTopologySpread(Plugin):
         state.write(_SPREAD, self._count(plan, nodes.whole))
         return Status.success()
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        """What the default constraints are derived from."""
-        return self._plans.stamp(pod)
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """What has to be counted: equal for all pods whose constraints, namespace and own matches are."""
+        try:
+            hard, soft = self._plans.plan(pod, HARD), self._plans.plan(pod, SOFT)
+        except SelectorError:
+            return wishes(pod)
+        if not hard.constraints:
+            return (NoConcern.FILTER, soft) if soft.constraints else NoConcern.CYCLE
+        return (hard, soft) if soft.constraints else (NoConcern.SCORE, hard)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """The first constraint that a node fails: unresolvable where it lacks the topology label."""

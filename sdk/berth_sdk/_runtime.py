@@ -65,7 +65,7 @@ class PluginRuntime:
         self._methods: dict[str, Callable[..., Any]] = {
             method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
         }
-        self._shared = SharedAnswers(self.descriptor, handle, rows=shares_rows)
+        self._shared = SharedAnswers(self.descriptor, handle, self._methods.get("sign"), rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class PluginRuntime:
         )
 
     @property
-    def skip_version(self) -> Callable[[Pod, NodeTable], Hashable | None] | None:
-        """What a SKIP holds by (`SkipVersionPlugin`): the plugin's own method, None if it has none."""
-        return self._methods.get("skip_version")
+    def sign(self) -> Callable[[Pod, NodeTable], Hashable] | None:
+        """Which pods are the same to it (`SigningPlugin`): the plugin's own method, None if it has none."""
+        return self._methods.get("sign")
 
     def filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True

@@ -17,9 +17,9 @@ from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.leaders import Leaders, Rows
+from berth_host.framework.recall.leaders import Leaders, Rows
+from berth_host.framework.recall.shared_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
-from berth_host.framework.shared_verdicts import within
 from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.validate import in_range
