@@ -107,8 +107,8 @@ class InterPodAffinity(Plugin):
             return NoConcern.CYCLE
         labels = self._namespaces.labels_of(pod.namespace)
         wishes = self._namespaces.wishes_of(pod)
-        existing = self._carried.anti.meaning(pod, labels).ids
-        voices = self._carried.scored.meaning(pod, labels).ids
+        existing = self._carried.anti.meaning(pod, labels).ids if self._carried.anti else ()
+        voices = self._carried.scored.meaning(pod, labels).ids if self._carried.scored else ()
         filters = bool(wishes.errors or wishes.required or wishes.anti or existing)
         scores = bool(wishes.errors or wishes.preferred or voices)
         if self._ignore_preferred and not wishes.has_preferred:

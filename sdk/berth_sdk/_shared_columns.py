@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from berth_sdk._known_slots import KnownSlots
 from berth_sdk._status_codes import StatusCodes
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.handle import Handle, ObjectReader
@@ -148,8 +149,8 @@ class RowColumns:
     def __len__(self) -> int:
         return len(self._columns)
 
-    def column(self, pod: Pod, nodes: NodeTable) -> RowColumn:
-        """What is known for pods like `pod` on the table that `nodes` is part of, as of now."""
+    def column(self, state: CycleState, pod: Pod, nodes: NodeTable) -> RowColumn:
+        """What is known for such pods on the table that `nodes` is part of, as of now."""
         table = nodes._columns
         version = self._versions()
         if self._table is not table or self._version != version:
@@ -157,7 +158,7 @@ class RowColumns:
             # follows from them is not known row by row.
             self._columns.clear()
             self._table, self._version = table, version
-        key = self._sign(pod, nodes)
+        key = _signature(state, pod, nodes, self._sign)
         column = self._columns.get(key)
         if column is None or len(column.codes) > _MAX_STATUSES:
             column = self._columns[key] = RowColumn(self._dtype)
@@ -191,8 +192,8 @@ class TableAnswers(Generic[T]):
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def find(self, pod: Pod, nodes: NodeTable) -> T | None:
-        """What was answered for a pod like `pod` about the same rows, if nothing has moved since."""
+    def find(self, state: CycleState, pod: Pod, nodes: NodeTable) -> T | None:
+        """What was answered for a pod that is the same about the same rows, if nothing has moved since."""
         table = nodes._columns
         version = (table.version, self._versions())
         if self._table is not table or self._version != version:
@@ -201,15 +202,15 @@ class TableAnswers(Generic[T]):
             return None
         if not self._by_key:
             return None
-        found = self._by_key.get(self._sign(pod, nodes))
+        found = self._by_key.get(_signature(state, pod, nodes, self._sign))
         if found is None:
             return None
         rows, answer = found
         return answer if rows is nodes.rows or np.array_equal(rows, nodes.rows) else None
 
-    def keep(self, pod: Pod, nodes: NodeTable, answer: T) -> None:
+    def keep(self, state: CycleState, pod: Pod, nodes: NodeTable, answer: T) -> None:
         """Remember an answer given right after `find` found none."""
-        self._by_key[self._sign(pod, nodes)] = (nodes.rows, answer)
+        self._by_key[_signature(state, pod, nodes, self._sign)] = (nodes.rows, answer)
         if len(self._by_key) > self._max:
             self._by_key.popitem(last=False)
 
@@ -248,6 +249,13 @@ class SharedAnswers:
 
 def _all_wishes(pod: Pod, nodes: NodeTable) -> bytes:
     return wishes(pod)
+
+
+def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign) -> Hashable:
+    """Made once in a cycle, in which nothing moves."""
+    if state._signature is None:
+        state._signature = sign(pod, nodes)
+    return state._signature
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts, signing
+from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts
 from berth_host.framework.recall.leaders import Leaders
 from berth_plugins.node_name import NodeName
 from berth_sdk import _known_slots, _shared_columns, signature
@@ -62,9 +62,9 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A copy was synchronised from nothing: its slots belong to other nodes."""
     original = _shared_columns.RowColumns.column
 
-    def column(self: Any, pod: Pod, nodes: Any) -> Any:
+    def column(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table = nodes._columns
-        return original(self, pod, nodes)
+        return original(self, state, pod, nodes)
 
     patch.setattr(_shared_columns.RowColumns, "column", column)
 
@@ -73,9 +73,9 @@ def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Anything moved in the tables, for a plugin that looks at all of it."""
     original = _shared_columns.TableAnswers.find
 
-    def find(self: Any, pod: Pod, nodes: Any) -> Any:
+    def find(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table, self._version = nodes._columns, (nodes._columns.version, self._versions())
-        return original(self, pod, nodes)
+        return original(self, state, pod, nodes)
 
     patch.setattr(_shared_columns.TableAnswers, "find", find)
 
@@ -168,7 +168,7 @@ def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal in the host."""
-    patch.setattr(signing.Signer, "sign", lambda self, pod, nodes: ())
+    patch.setattr(recall, "sign_all", lambda signers, pod, nodes: ({one.name: () for one in signers}, ()))
 
 
 def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:

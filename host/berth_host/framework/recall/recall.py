@@ -30,7 +30,7 @@ from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOu
 from berth_host.framework.recall.known_pods import KnownPods
 from berth_host.framework.recall.meanwhile import filter_meanwhile
 from berth_host.framework.recall.said import Memory, Said
-from berth_host.framework.recall.signing import concern, signers, versions_of
+from berth_host.framework.recall.signing import concern, sign_all, signers, versions_of
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
@@ -122,14 +122,9 @@ class Recall:
             # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
             self._forget_all()
             self._table, self._versions = columns, versions
-        pod = cycle.pod
-        signatures: dict[str, Hashable] = {}
-        # What the host itself goes by; plugins whose answers are not put together say what concerns them not.
-        key: list[Hashable] = [pod.priority, pod.node_name]
-        for signer in self._signers:
-            signature = signatures[signer.name] = signer.sign(pod, nodes)
-            key.append(signature if signer.merges else concern(signature))
-        known = self._known_for(tuple(key), nodes)
+        signatures, key = sign_all(self._signers, cycle.pod, nodes)
+        cycle.context.signatures = signatures
+        known = self._known_for(key, nodes)
         return Recalled(signatures, self._memories, nodes, self.by_row, known)
 
     def _known_for(self, key: Hashable, nodes: NodeTable) -> KnownPods | None:

@@ -59,25 +59,45 @@ class Signer:
     others; those of one that does not sign would keep them from being shared.
     """
 
-    __slots__ = ("_own", "by_row", "client", "merges", "name")
+    __slots__ = ("by_row", "client", "merges", "name", "sign")
 
     def __init__(self, client: PluginClient, own: Sign | None, *, by_row: bool) -> None:
         self.client = client
         self.name = client.name
-        self._own = own
+        self.sign: Sign = own or _all_wishes
         self.by_row = by_row
         self.merges = by_row and own is not None
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The pod's signature; equal to no other one where the plugin fails to make one."""
-        if self._own is None:
-            return wishes(pod)
+
+def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
+    return wishes(pod)
+
+
+def sign_all(signers: Iterable[Signer], pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
+    """The pod's signature by plugin, and that of all whose answers are put together."""
+    signatures: dict[str, Hashable] = {}
+    # What the host itself goes by; others say what is none of their business.
+    key: list[Hashable] = [pod.priority, pod.node_name]
+    for signer in signers:
         try:
-            signature = self._own(pod, nodes)
-            hash(signature)
+            signature = signer.sign(pod, nodes)
         except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
-            return object()
-        return signature
+            signature = object()  # equal to no other one
+        signatures[signer.name] = signature
+        key.append(signature if signer.merges else concern(signature))
+    try:
+        hash(together := tuple(key))
+    except TypeError:
+        return {name: one if _is_hashable(one) else object() for name, one in signatures.items()}, object()
+    return signatures, together
+
+
+def _is_hashable(signature: object) -> bool:
+    try:
+        hash(signature)
+    except TypeError:
+        return False
+    return True
 
 
 def signers(clients: Iterable[PluginClient]) -> tuple[Signer, ...]:
