@@ -2,9 +2,9 @@
 
 python proto/generate.py             write the generated code
 python proto/generate.py --check     change nothing; exit 1 with a line for each finding (`make check`)
-python proto/generate.py --release   write proto/released/berth-plugin-v1.binpb, what later contracts
-                                     are compared with; once per release, refused while --check finds
-                                     anything
+
+Nothing is released yet, so there is nothing that a change could break: a check of that comes when the
+contract is frozen, once plugins in several languages were written against it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from protocheck import breaking, comments, compiler, drift, names, reserved
+from protocheck import comments, compiler, drift, names, reserved
 
 PROTO_ROOT = Path(__file__).resolve().parent
 OUT_ROOT = PROTO_ROOT.parent / "sdk" / "berth_sdk"
-RELEASED = PROTO_ROOT / "released" / "berth-plugin-v1.binpb"
 
 
 def main() -> int:
@@ -26,16 +24,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="compare and lint, change nothing")
-    mode.add_argument("--release", action="store_true", help="record the contract as released")
+    parser.add_argument("--check", action="store_true", help="compare and lint, change nothing")
     options = parser.parse_args()
     try:
-        if options.check:
-            return _check()
-        if options.release:
-            return _release()
-        return _write()
+        return _check() if options.check else _write()
     except compiler.CompilerError as err:
         print(err, file=sys.stderr)
         return 1
@@ -53,39 +45,16 @@ def _write() -> int:
     return 0
 
 
-def _check_all(contract: FileDescriptorSet) -> list[str]:
-    findings = [
-        *names.check(contract),
-        *comments.check(contract),
-        *reserved.check(contract),
-        *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
-    ]
-    if RELEASED.exists():
-        released = FileDescriptorSet.FromString(RELEASED.read_bytes())
-        findings += breaking.check(contract, released)
-    return findings
-
-
 def _check() -> int:
-    """Every check; a release that nobody can compare with is a finding too."""
-    findings = _check_all(compiler.describe(PROTO_ROOT))
-    if not RELEASED.exists():
-        findings.append(f"{RELEASED}: BREAKING: is missing, nothing to compare with; restore it")
-    return _report(findings)
-
-
-def _release() -> int:
-    """Record the contract, comments left out, unless a check finds something."""
     contract = compiler.describe(PROTO_ROOT)
-    findings = _check_all(contract)
-    if findings:
-        return _report(findings)
-    for file in contract.file:
-        file.ClearField("source_code_info")
-    RELEASED.parent.mkdir(exist_ok=True)
-    RELEASED.write_bytes(contract.SerializeToString(deterministic=True))
-    print(f"wrote {RELEASED}")
-    return 0
+    return _report(
+        [
+            *names.check(contract),
+            *comments.check(contract),
+            *reserved.check(contract),
+            *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
+        ]
+    )
 
 
 def _report(findings: list[str]) -> int:

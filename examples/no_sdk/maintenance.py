@@ -17,14 +17,14 @@ import grpc
 from berth_sdk.plugin.v1 import identity_pb2_grpc, scheduling_pb2_grpc
 
 INSTANCE = str(uuid.uuid4())
+MAJOR_1 = identity.ContractVersion(major=1)
 closed: set[str] = set()
 
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
         me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
-        answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE)
-        answer.supported.add(major=1)
+        answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE, supported=[MAJOR_1])
         answer.started_at.GetCurrentTime()
         return answer
 
@@ -43,6 +43,7 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
 class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
     def Filter(self, request: Any, context: Any) -> scheduling.FilterResponse:
         answer, shut = scheduling.FilterResponse(), [n for n in request.candidates.names if n in closed]
+        answer.ctx.cycle_id = request.ctx.cycle_id
         if shut:
             verdict = common.Status(code=common.Status.CODE_UNSCHEDULABLE, reasons=["under maintenance"])
             answer.verdicts.rejected.add(status=verdict, nodes=common.NodeSet(names=shut))

@@ -3,6 +3,5 @@
 compiler  .proto files -> generated Python, or descriptors (the only module that starts protoc)
 drift     freshly generated code against the committed code
 names     buf's STANDARD naming rules and the comment rules, over the descriptors
-breaking  the descriptors against those of the last release
 reserved  names that v1 keeps free for later minors
 """

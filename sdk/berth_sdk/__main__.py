@@ -41,6 +41,11 @@ def _parser() -> ArgumentParser:
         help="unix:PATH or HOST:PORT (loopback); default: $BERTH_PLUGIN_ENDPOINT",
     )
     serve.add_argument(
+        "--credential-file",
+        metavar="PATH",
+        help="a secret that hosts have to name; default: what a host gave its child, else none is needed",
+    )
+    serve.add_argument(
         "--grace",
         type=float,
         default=5.0,

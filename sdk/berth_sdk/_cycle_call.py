@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
 from berth_sdk import _wire
 from berth_sdk._calls import CallRefusedError, ask
@@ -77,8 +79,8 @@ class CycleCall:
         return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
 
     def snapshot(self, names: list[str]) -> NodeTable:
-        """Every node; in NAMES mode those that the request names."""
-        if self.runtime.descriptor.node_mode is NodeMode.NAMES:
+        """Every node; without a copy those that the request names, which know no more than that."""
+        if not self.runtime.descriptor.keeps_state:
             return self.instance.named_nodes(names)
         try:
             return self.instance.copy.nodes()
@@ -88,9 +90,10 @@ class CycleCall:
 
     def candidates(self, message: pb.NodeSet) -> NodeTable:
         """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
+        names = list(message.names)
+        nodes = self.snapshot(names)
         if self.runtime.descriptor.node_mode is NodeMode.NAMES:
-            return self.instance.named_nodes(list(message.names))
-        nodes = self.snapshot([])
+            return nodes.take(_positions(names, nodes)) if self.runtime.descriptor.keeps_state else nodes
         if message.complement and not message.bitmap and not message.names:
             return nodes
         try:
@@ -99,6 +102,15 @@ class CycleCall:
             text = f"node {err.node} is not in the snapshot"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
         return nodes.take(chosen)
+
+
+def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
+    """Where the named nodes stand. Raises CallRefusedError for one that the copy lacks."""
+    positions = [nodes.position(name) for name in names]
+    if None in positions:
+        text = f"node {names[positions.index(None)]!r} is not in the snapshot"
+        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return np.asarray(positions, dtype=np.intp)
 
 
 def cycle_call(
@@ -111,6 +123,7 @@ def cycle_call(
         def call(self: Any, request: Any, context: grpc.ServicerContext) -> R:
             instance: Instance = self.instance
             ctx: pb.CallContext = request.ctx
+            instance.admit(ctx.attachment_id)
             served = instance.served(ctx.plugin, ctx.profile)
             for ended in ctx.ended:
                 instance.cycles.end(served.name, ended.cycle_id, bound=ended.outcome == _BOUND)
@@ -146,7 +159,7 @@ def _prepared(
     if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):
         needs.append(pb.NEED_POD)
     if needs or pod is None:
-        missing = pb.ReplyContext(needs=needs)
+        missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)
         if have is not None:
             missing.have.CopyFrom(_wire.encode_version(have))
         return None, missing
@@ -166,6 +179,7 @@ def _prepared(
 def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
     """The reply with what the plugin left in the cycle. `echoed`: the token that came with the call."""
     message: Any = reply
+    message.ctx.cycle_id = part.state.cycle_id
     try:
         token = token_to_send(part.served.name, part.state, echoed)
     except PluginAnswerError as err:

@@ -19,7 +19,7 @@ from berth_sdk._wire_requests import decode_status
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
-from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.extension_points import PodNeed
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
@@ -83,7 +83,7 @@ class HandleClient:
     def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
         self._plugin = descriptor.name
         self._with_objects = descriptor.pod_need is PodNeed.OBJECT
-        self._has_snapshot = descriptor.node_mode is NodeMode.SNAPSHOT
+        self._has_snapshot = descriptor.keeps_state
         self._resources = frozenset(
             need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT
         )
@@ -116,9 +116,12 @@ class HandleClient:
         return self._copy.objects(resource)
 
     def snapshot(self) -> NodeTable:
-        """Every node as the current cycle sees it. Raises HandleError in NAMES mode."""
+        """Every node as the current cycle sees it. Raises HandleError where there is no snapshot."""
         if not self._has_snapshot:
-            raise HandleError(f"{self._plugin} is in NAMES mode and has no snapshot: use NodeMode.SNAPSHOT")
+            raise HandleError(
+                f"{self._plugin} is in NAMES mode, declared no state_needs and has no snapshot:"
+                " use NodeMode.SNAPSHOT, or declare what it reads"
+            )
         return self._copy.nodes()
 
     def evaluate_preemption(

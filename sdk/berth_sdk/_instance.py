@@ -8,6 +8,7 @@ The servicers share one `Instance`; `configure` replaces the plugins of the old 
 
 from __future__ import annotations
 
+import hmac
 import threading
 import time
 import uuid
@@ -43,8 +44,10 @@ _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
 class Instance:
     """One process that serves plugins."""
 
-    def __init__(self, classes: Mapping[str, type]) -> None:
-        """`classes`: by the name that each is served under. Raises PluginDefinitionError."""
+    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+        """`classes`: by the name that each is served under. `credential`: the secret that a host has to name,
+        empty: none. Raises PluginDefinitionError.
+        """
         self.instance_id = uuid.uuid4().hex
         self.started_at_s = time.time()
         self.classes = dict(classes)
@@ -57,6 +60,8 @@ class Instance:
         self.in_flight = InFlight()
         self.connection = HandleConnection()
         self._lock = threading.Lock()
+        self._credential = credential.encode()
+        self._attachment_id = ""
         self._introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
         self._served: dict[tuple[str, str], ServedPlugin] = {}
         # What a plugin remembers of reservations outlives the attachment; Reconcile says what of it is true.
@@ -70,7 +75,15 @@ class Instance:
     # --- attaching -----------------------------------------------------------------------------
 
     def handshake(self, request: identity_pb2.HandshakeRequest) -> identity_pb2.HandshakeResponse:
-        """Who this is. Whether it fits is for the host to say, in Configure."""
+        """Who this is. Whether it fits is for the host to say, in Configure. Raises CallRefusedError for a
+        host that does not know the secret.
+        """
+        if self._credential and not hmac.compare_digest(request.credential.encode(), self._credential):
+            LOG.warning(
+                "refused a host that %s", "has another credential" if request.credential else "has none"
+            )
+            text = "the credential is not the one that this plugin was told to expect"
+            raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
         with self._lock:
             if request.attachment_id not in self._introduced:
                 self._introduced.append(request.attachment_id)
@@ -84,9 +97,11 @@ class Instance:
 
     def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
         """Make the plugins of a new attachment, or none. Raises CallRefusedError."""
+        self._check_introduced(request)
         if not request.accepted:
             LOG.warning("the host refused this instance: %s", request.reason)
-            self._end_attachment()
+            if request.attachment_id == self._attachment_id:
+                self._end_attachment()
             return identity_pb2.ConfigureResponse()
         self._check(request)
         with self._lock:
@@ -102,6 +117,7 @@ class Instance:
                     LOG.error("%s", text)
                     return identity_pb2.ConfigureResponse(warnings=warnings, error=text)
             self._runtimes = runtimes
+            self._attachment_id = request.attachment_id
             self._served = served = {
                 (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
             }
@@ -123,6 +139,19 @@ class Instance:
         return bool(self._served) and not self._stopping
 
     # --- serving -------------------------------------------------------------------------------
+
+    def admit(self, attachment_id: str) -> None:
+        """Raises CallRefusedError for a call of a host that is not, or not any more, attached."""
+        if attachment_id != self._attachment_id:
+            if not self._attachment_id:
+                raise _not_configured()
+            text = "this instance is attached to a host under another attachment_id"
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+
+    def admit_probe(self, attachment_id: str) -> None:
+        """The same for a question that may come before Configure. Raises CallRefusedError."""
+        if self._attachment_id:
+            self.admit(attachment_id)
 
     def served(self, plugin: str, profile: str) -> ServedPlugin:
         """The plugin in a profile. Raises CallRefusedError."""
@@ -160,9 +189,11 @@ class Instance:
 
     # --- plumbing ------------------------------------------------------------------------------
 
-    def _check(self, request: identity_pb2.ConfigureRequest) -> None:
+    def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.attachment_id not in self._introduced:
             raise _fault(f"attachment {request.attachment_id!r} has not shaken hands with this instance")
+
+    def _check(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.contract.major != CONTRACT[0]:
             raise _fault(
                 f"contract {request.contract.major}.{request.contract.minor} was selected,"
@@ -203,13 +234,18 @@ class Instance:
     def _end_attachment(self) -> None:
         with self._lock:
             self._served = {}
+            self._attachment_id = ""
         self.connection.use(None)
 
     def _unknown(self, plugin: str, where: str) -> CallRefusedError:
         if not self._served:
-            # A process that was restarted under the host's connection; the host finds out by Probe.
-            return CallRefusedError(grpc.StatusCode.UNAVAILABLE, "this instance is not configured yet")
+            return _not_configured()
         return _fault(f"plugin {plugin!r} is not configured here{where}")
+
+
+def _not_configured() -> CallRefusedError:
+    # A process that was restarted under the host's connection; the host finds out by Probe.
+    return CallRefusedError(grpc.StatusCode.UNAVAILABLE, "this instance is not configured yet")
 
 
 def _fault(text: str) -> CallRefusedError:

@@ -6,8 +6,10 @@ restarted is asked with what is known, the pod's ref and the token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import grpc
 
 from berth_sdk._calls import CallRefusedError, ask
 from berth_sdk._cycle_call import CycleCall
@@ -57,7 +59,10 @@ class Reservations:
     def reconcile(
         self, request: state_pb2.ReconcileRequest, context: CallContext
     ) -> state_pb2.ReconcileResponse:
-        """Give back every reservation that is not listed; take up those that are. Raises CallRefusedError."""
+        """Give back every reservation that is not listed; take up those that are. `request`: the whole list.
+
+        Raises CallRefusedError.
+        """
         plugin = request.plugin
         runtimes = _distinct(self._instance.profiles_of(plugin).values())
         live = {item.cycle_id: item for item in request.live}
@@ -141,6 +146,26 @@ class Reservations:
         except CallRefusedError:
             return False
         return True
+
+
+def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.ReconcileRequest:
+    """The pages of a Reconcile as one. Raises CallRefusedError for a stream that is none."""
+    whole = state_pb2.ReconcileRequest()
+    for count, page in enumerate(pages):
+        if whole.last:
+            raise _fault("a page follows the last one")
+        if page.sequence != count:
+            raise _fault(f"page {page.sequence} came where {count} was due")
+        if count and (page.plugin, page.host_epoch) != (whole.plugin, whole.host_epoch):
+            raise _fault("the pages are about several plugins or epochs")
+        whole.MergeFrom(page)
+    if not whole.last:
+        raise _fault("the stream ended before the page that says `last`")
+    return whole
+
+
+def _fault(text: str) -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"the list of what is alive breaks off: {text}")
 
 
 def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:

@@ -27,7 +27,7 @@ from berth_sdk._wire_results import (
     encode_status,
     encode_verdicts,
 )
-from berth_sdk._wire_scores import Scored, encode_dense
+from berth_sdk._wire_scores import Scored, encode_aligned
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -84,7 +84,9 @@ class SchedulingServicer:
             reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
         if result.eager_scores is None or result.skip_score:
             return Scored(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, None)
-        return Scored(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, encode_dense(result.eager_scores))
+        return Scored(
+            reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, encode_aligned(result.eager_scores)
+        )
 
     @cycle_call("filter_scenarios", spb.SimulateFilterResponse)
     def SimulateFilter(
@@ -133,7 +135,7 @@ class SchedulingServicer:
         nodes = call.candidates(request.candidates)
         scores = call.ask(lambda: call.runtime.score(call.state, call.pod, nodes))
         reply = spb.ScoreResponse(ctx=call.reply())
-        return Scored(reply, spb.ScoreResponse.SCORES_FIELD_NUMBER, encode_dense(scores))
+        return Scored(reply, spb.ScoreResponse.SCORES_FIELD_NUMBER, encode_aligned(scores))
 
     @cycle_call("normalize", spb.NormalizeScoreResponse)
     def NormalizeScore(
@@ -148,7 +150,7 @@ class SchedulingServicer:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
         scores = call.ask(lambda: call.runtime.normalize(call.state, call.pod, raw, nodes))
         reply = spb.NormalizeScoreResponse(ctx=call.reply())
-        return Scored(reply, spb.NormalizeScoreResponse.SCORES_FIELD_NUMBER, encode_dense(scores))
+        return Scored(reply, spb.NormalizeScoreResponse.SCORES_FIELD_NUMBER, encode_aligned(scores))
 
     @cycle_call("reserve", spb.ReserveResponse)
     def Reserve(self, request: spb.ReserveRequest, call: CycleCall) -> spb.ReserveResponse:
@@ -231,15 +233,20 @@ class SchedulingServicer:
     def Unreserve(
         self, request: spb.UnreserveRequest, context: grpc.ServicerContext
     ) -> spb.UnreserveResponse:
-        """Give back; what a plugin could not give back is not listed, and comes again."""
+        """Give back; what could not be given back is not listed, and comes again. INTERNAL if that is all."""
+        self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         done = [
             item.cycle_id for item in request.items if self._reservations.undo(request.plugin, item, context)
         ]
+        if request.items and not done:
+            text = f"{request.plugin}.unreserve failed for each of {len(request.items)} reservations"
+            context.abort(grpc.StatusCode.INTERNAL, text)
         return spb.UnreserveResponse(done_cycle_ids=done)
 
     def PostBind(self, request: spb.PostBindRequest, context: grpc.ServicerContext) -> spb.PostBindResponse:
         """For information: a fault is logged."""
+        self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         for item in request.items:
             self._reservations.bound(request.plugin, item, context)
@@ -249,6 +256,7 @@ class SchedulingServicer:
         self, request: spb.EndCyclesRequest, context: grpc.ServicerContext
     ) -> spb.EndCyclesResponse:
         """Drop what is held for these cycles."""
+        self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         for ended in request.ended:
             bound = ended.outcome == pb.CycleEnd.OUTCOME_BOUND

@@ -9,14 +9,14 @@ gRPC server.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
 from berth_sdk import _wire
 from berth_sdk._calls import LOG, CallRefusedError, ask
 from berth_sdk._instance import Instance
-from berth_sdk._reservations import Reservations
+from berth_sdk._reservations import Reservations, whole_list
 from berth_sdk._served import ServedPlugin
 from berth_sdk._wire_requests import decode_event, decode_queued_pod
 from berth_sdk._wire_results import encode_status
@@ -27,6 +27,7 @@ from berth_sdk.plugin.v1.queue_pb2_grpc import QueueServiceServicer
 from berth_sdk.plugin.v1.state_pb2_grpc import StateServiceServicer
 from berth_sdk.results import QueuedPod
 
+M = TypeVar("M", state_pb2.SyncStateRequest, state_pb2.ReconcileRequest)
 _Ask: TypeAlias = Callable[[ServedPlugin, QueuedPod], Any]
 
 
@@ -52,6 +53,7 @@ class IdentityServicer(IdentityServiceServicer):
         self, request: identity_pb2.ProbeRequest, context: grpc.ServicerContext
     ) -> identity_pb2.ProbeResponse:
         """Alive, and ready once it is configured."""
+        self.instance.admit_probe(request.attachment_id)
         ready = self.instance.is_ready
         return identity_pb2.ProbeResponse(
             ready=ready,
@@ -64,6 +66,7 @@ class IdentityServicer(IdentityServiceServicer):
         self, request: identity_pb2.DrainRequest, context: grpc.ServicerContext
     ) -> identity_pb2.DrainResponse:
         """No new cycles will come."""
+        self.instance.admit(request.attachment_id)
         LOG.info("the host drains this instance: %s", request.reason)
         return identity_pb2.DrainResponse(open_cycles=len(self.instance.cycles))
 
@@ -79,13 +82,22 @@ class StateServicer(StateServiceServicer):
         self, request_iterator: Iterable[state_pb2.SyncStateRequest], context: grpc.ServicerContext
     ) -> state_pb2.SyncStateResponse:
         """All or nothing, at the chunk that says `last`."""
-        return self.instance.copy.synchronise(_arriving(request_iterator))
+        return self.instance.copy.synchronise(self._admitted(request_iterator))
 
     def Reconcile(
-        self, request: state_pb2.ReconcileRequest, context: grpc.ServicerContext
+        self, request_iterator: Iterable[state_pb2.ReconcileRequest], context: grpc.ServicerContext
     ) -> state_pb2.ReconcileResponse:
-        """Release what is not listed."""
-        return self._reservations.reconcile(request, context)
+        """Release what no page lists."""
+        return self._reservations.reconcile(whole_list(self._admitted(request_iterator)), context)
+
+    def _admitted(self, messages: Iterable[M]) -> Iterator[M]:
+        """The messages of a stream; one that breaks off ends the call and leaves everything as it was."""
+        try:
+            for message in messages:
+                self.instance.admit(message.attachment_id)
+                yield message
+        except grpc.RpcError as err:
+            raise CallRefusedError(grpc.StatusCode.CANCELLED, "the stream broke off") from err
 
 
 class QueueServicer(QueueServiceServicer):
@@ -98,6 +110,7 @@ class QueueServicer(QueueServiceServicer):
         self, request: queue_pb2.PreEnqueueRequest, context: grpc.ServicerContext
     ) -> queue_pb2.PreEnqueueResponse:
         """One status per pod."""
+        self.instance.admit(request.attachment_id)
         self._bring_copy(request)
         statuses = self._ask_each(
             request, context, "pre_enqueue", lambda served, pod: served.runtime.pre_enqueue(pod)
@@ -108,6 +121,7 @@ class QueueServicer(QueueServiceServicer):
         self, request: queue_pb2.SortKeysRequest, context: grpc.ServicerContext
     ) -> queue_pb2.SortKeysResponse:
         """One key per pod."""
+        self.instance.admit(request.attachment_id)
         keys = self._ask_each(request, context, "sort_key", lambda served, pod: served.runtime.sort_key(pod))
         return queue_pb2.SortKeysResponse(keys=keys)
 
@@ -115,6 +129,7 @@ class QueueServicer(QueueServiceServicer):
         self, request: queue_pb2.QueueingHintsRequest, context: grpc.ServicerContext
     ) -> queue_pb2.QueueingHintsResponse:
         """One hint per pod; a fault counts as yes, so that no pod is forgotten."""
+        self.instance.admit(request.attachment_id)
         self._bring_copy(request)
         try:
             event = decode_event(request.event)
@@ -166,11 +181,3 @@ class QueueServicer(QueueServiceServicer):
 
 def _text(version: tuple[int, int] | None) -> str:
     return "nothing" if version is None else f"{version[0]}/{version[1]}"
-
-
-def _arriving(chunks: Iterable[state_pb2.SyncStateRequest]) -> Iterator[state_pb2.SyncStateRequest]:
-    """The chunks; a stream that breaks off ends the call and leaves the copy as it was."""
-    try:
-        yield from chunks
-    except grpc.RpcError as err:
-        raise CallRefusedError(grpc.StatusCode.CANCELLED, "the stream broke off") from err

@@ -22,7 +22,7 @@ from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore, PodTable, StateVersion
 
-_MODULUS: Final = 2**64
+_MODULUS: Final = 2**53
 
 
 class Outcome(Enum):

@@ -356,12 +356,16 @@ def encode_bitmap(rows: Rows | Sequence[int]) -> bytes:
 
 def decode_bitmap(bitmap: bytes) -> Rows:
     """Bitmap -> slots, ascending (intp)."""
-    return np.flatnonzero(_mask(bitmap))
+    return np.flatnonzero(mask_of(bitmap, 8 * len(bitmap)))
 
 
-def _mask(bitmap: bytes) -> NDArray[np.bool_]:
-    """Bitmap -> bool by slot, as long as the bitmap."""
-    return np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little").view(np.bool_)
+def mask_of(bitmap: bytes, size: int) -> NDArray[np.bool_]:
+    """Bitmap -> bool[size] by slot. What it leaves out is not set; what is beyond `size` is left out."""
+    if not bitmap:
+        # numpy leaves what it is asked for beyond an empty input as it finds it in memory.
+        return np.zeros(size, dtype=np.bool_)
+    raw = np.frombuffer(bitmap, dtype=np.uint8)
+    return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
 
 
 def encode_rows(rows: Rows, within: Rows) -> pb.NodeSet:
@@ -381,10 +385,9 @@ def decode_rows(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) 
 
 def decode_chosen(message: pb.NodeSet, within: Rows, index_of: Mapping[str, int]) -> NDArray[np.bool_]:
     """As `decode_rows`: bool[n], which of the slots `within` they are."""
-    mask = _mask(encode_bitmap(_listed(message, index_of)) if message.names else message.bitmap)
+    bitmap = encode_bitmap(_listed(message, index_of)) if message.names else message.bitmap
     size = 1 + int(within.max()) if len(within) else 0
-    if len(mask) < size:
-        mask = np.concatenate((mask, np.zeros(size - len(mask), dtype=np.bool_)))
+    mask = mask_of(bitmap, max(size, 8 * len(bitmap)))
     chosen = mask.take(within)
     if np.count_nonzero(chosen) != np.count_nonzero(mask):
         raise UnknownNodeError(_stranger(np.flatnonzero(mask), within, index_of))

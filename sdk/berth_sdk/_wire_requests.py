@@ -14,7 +14,7 @@ from google.protobuf.struct_pb2 import Struct
 from numpy.typing import NDArray
 
 from berth_sdk import _wire
-from berth_sdk._wire_scores import decode_dense
+from berth_sdk._wire_scores import decode_aligned
 from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -141,7 +141,7 @@ def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[n
     if message.named:
         by_name = {entry.node: entry.score for entry in message.named}
         return np.asarray([by_name[name] for name in nodes.names], dtype=np.int64)
-    return decode_dense(message.SerializeToString())
+    return decode_aligned(message.SerializeToString())
 
 
 def decode_patched(messages: Sequence[scheduling_pb2.PatchResult]) -> tuple[PatchResult, ...]:

@@ -1,5 +1,6 @@
-"""Dense scores <-> the contract's `Scores` message, without a Python object for each of them.
+"""Scores <-> the contract's `Scores` message, without a Python object for each of them.
 
+`Scores.small` has a byte for each score, where all of them fit into one: as most do.
 `Scores.dense` is a packed field of zigzag varints. Written here, every varint of an answer has the same
 width, which is longer than need be for small numbers among large ones, and legal: columns of bytes are
 written and read at once. What other writers packed as short as it goes is read as well.
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 M = TypeVar("M")
 _DENSE_TAG: Final = 0x0A  # field 1, length-delimited
+_SMALL_TAG: Final = 0x1A  # field 3, length-delimited
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LARGEST_SMALL: Final = 0xFF
 _LONGEST: Final = 10  # bytes of a varint
 _HIGH_BITS: Final = np.array(0x3F80, dtype="<u2")
 _GOES_ON: Final = np.array(0x0080, dtype="<u2")
@@ -45,23 +48,26 @@ class Scored(Generic[M]):
         return b"".join((raw, bytes((self.number << 3 | _BYTES,)), varint(len(scores)), scores))
 
 
-def encode_dense(scores: NDArray[np.int64]) -> bytes:
-    """int64[n] -> a `Scores` message with `dense` alone, serialised."""
+def encode_aligned(scores: NDArray[np.int64]) -> bytes:
+    """int64[n] -> a `Scores` message with `small` or `dense` alone, serialised."""
     if not len(scores):
         return b""
     # Zigzag takes one bit more than the larger of the two ends: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
     # Together, numbers that are not negative have the bits of the highest.
     largest = int(np.bitwise_or.reduce(scores))
+    if 0 <= largest <= _LARGEST_SMALL:
+        return b"".join((bytes((_SMALL_TAG,)), varint(len(scores)), scores.astype(np.uint8).tobytes()))
     signed = largest < 0
     if signed:
         largest = max(int(scores.max()), ~int(scores.min()))
     bits = largest.bit_length() + 1
     width = -(-bits // 7)
     if width == 1:
-        small = scores.astype(np.int8)
-        packed = (_zigzag(small) if signed else small + small).tobytes()
+        packed = _zigzag(
+            scores.astype(np.int8)
+        ).tobytes()  # none of the numbers is high, so some are negative
     elif width == 2:
-        # Two bytes at once, and in small integers: most scores are read and written this way.
+        # Two bytes at once, and in small integers: most scores that are no bytes go this way.
         if signed:
             numbers = _zigzag(scores.astype("<i2")).view("<u2")
         else:
@@ -83,18 +89,20 @@ def encode_dense(scores: NDArray[np.int64]) -> bytes:
     return b"".join((bytes((_DENSE_TAG,)), varint(len(packed)), packed))
 
 
-def decode_dense(raw: bytes) -> NDArray[np.int64]:
-    """`raw`: a `Scores` message that has `dense` alone, once, serialised. Raises ValueError for others."""
+def decode_aligned(raw: bytes) -> NDArray[np.int64]:
+    """`raw`: a `Scores` message that has `dense` or `small` alone, once, serialised. Raises ValueError for
+    others.
+    """
     if not raw:
         return np.zeros(0, dtype=np.int64)
-    if raw[0] != _DENSE_TAG:
-        raise ValueError("not a Scores message with dense scores alone")
+    if raw[0] not in (_DENSE_TAG, _SMALL_TAG):
+        raise ValueError("not a Scores message with aligned scores alone")
     size, start = read_varint(raw, 1)
     if start + size != len(raw):
-        raise ValueError("not a Scores message with dense scores alone")
+        raise ValueError("not a Scores message with aligned scores alone")
     data = np.frombuffer(raw, dtype=np.uint8, offset=start)
-    if not size:
-        return np.zeros(0, dtype=np.int64)
+    if raw[0] == _SMALL_TAG or not size:
+        return data.astype(np.int64)
     if data[0] < 0x80:
         if raw[start:].isascii():
             return _unzigzag(data.view(np.int8)).astype(np.int64)
@@ -116,9 +124,9 @@ class RepeatedScores:
         self._scores: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def decode(self, raw: bytes) -> NDArray[np.int64]:
-        """As `decode_dense`; read-only."""
+        """As `decode_aligned`; read-only."""
         if raw != self._raw:
-            self._scores = decode_dense(raw)
+            self._scores = decode_aligned(raw)
             self._scores.flags.writeable = False
             self._raw = raw
         return self._scores

@@ -75,6 +75,11 @@ class Descriptor:
     less_only: bool = False
     handle_client: bool = True
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its process holds a copy of the snapshot: it names nodes by it, or declared parts of it."""
+        return self.node_mode is NodeMode.SNAPSHOT or bool(self.state_needs)
+
     def has(self, point: ExtensionPoint) -> bool:
         """Whether the plugin takes part in `point`."""
         return point in self.points
@@ -192,9 +197,10 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
 
 
 def _state_needs(cls: type, points: Sequence[ExtensionPoint]) -> tuple[StateNeed, ...]:
-    if _attribute(cls, "node_mode") is NodeMode.NAMES:
-        return ()  # without a snapshot there is nothing to keep in step
-    needs = tuple(_attribute(cls, "state_needs"))
+    declared = _attribute(cls, "state_needs")
+    if _attribute(cls, "node_mode") is NodeMode.NAMES and declared is Plugin.state_needs:
+        return ()  # what is sent by default is for those who judge by the table
+    needs = tuple(declared)
     kinds = {need.kind for need in needs}
     insensitive = _attribute(cls, "pod_sensitivity") is PodSensitivity.NONE
     what_if = ExtensionPoint.FILTER in points and not insensitive

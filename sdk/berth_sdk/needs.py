@@ -24,14 +24,15 @@ class NeedKind(Enum):
 class StateNeed:
     """One kind of state. `resource` (with OBJECT): "persistentvolumeclaims", "storage.k8s.io/csinodes".
 
-    `drop_fields`: dotted paths stripped from objects. `label_prefixes`: of summaries, empty keeps all
-    labels; `annotation_prefixes`: of summaries, empty keeps none. `images`: node summaries list images.
+    `drop_fields`: dotted paths stripped from objects. `label_prefixes`, `annotation_prefixes`:
+    of summaries, what begins with one of them is kept, so that none keeps nothing and "" keeps all.
+    `images`: node summaries list images.
     """
 
     kind: NeedKind
     resource: str = ""
     drop_fields: tuple[str, ...] = ()
-    label_prefixes: tuple[str, ...] = ()
+    label_prefixes: tuple[str, ...] = ("",)
     annotation_prefixes: tuple[str, ...] = ()
     images: bool = False
 

@@ -56,9 +56,11 @@ class ListenError(BerthError):
 class PluginServer:
     """made -listen-> serving -stop-> stopped"""
 
-    def __init__(self, classes: Mapping[str, type]) -> None:
-        """`classes`: plugin classes by the name they are served under. Raises PluginDefinitionError."""
-        self.instance = Instance(classes)
+    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+        """`classes`: plugin classes by the name they are served under. `credential`: a secret that every host
+        has to name; empty: whoever reaches the endpoint may attach. Raises PluginDefinitionError.
+        """
+        self.instance = Instance(classes, credential)
         self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,

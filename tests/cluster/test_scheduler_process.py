@@ -405,6 +405,28 @@ async def test_missing_rights_to_the_lease(servers: RealServers) -> None:
     )
 
 
+async def test_a_lease_that_the_api_server_does_not_take(servers: RealServers) -> None:
+    """More seconds than its field can hold."""
+    said = await refused(
+        f"--kubeconfig={servers.kubeconfig()}",
+        "--secure-port=0",
+        "--leader-elect-lease-duration=900000h",
+        "--leader-elect-resource-name=of-nobody",
+    )
+    assert said.startswith("berth: the API server does not take the Lease kube-system/of-nobody: ")
+    assert "correct --leader-elect-lease-duration, --leader-elect-resource-name" in said
+
+
+async def test_rights_are_those_of_the_user_that_is_acted_as(servers: RealServers, tmp_path: Path) -> None:
+    content = json.loads(servers.kubeconfig().read_text())
+    content["users"][0]["user"]["as"] = NOBODY
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(content))
+    said = await refused(f"--kubeconfig={kubeconfig}", "--secure-port=0")
+    assert said.startswith("berth: missing RBAC rights: ")
+    assert 'User "nobody" cannot list resource' in said
+
+
 async def test_a_wrong_ca(servers: RealServers, tmp_path: Path) -> None:
     content = json.loads(servers.kubeconfig().read_text())
     del content["clusters"][0]["cluster"]["certificate-authority"]

@@ -27,10 +27,3 @@ def contract(compiled_contract: FileDescriptorSet) -> FileDescriptorSet:
     copy = FileDescriptorSet()
     copy.CopyFrom(compiled_contract)
     return copy
-
-
-@pytest.fixture
-def released() -> FileDescriptorSet:
-    """The contract of the last release."""
-    path = PROTO_ROOT / "released" / "berth-plugin-v1.binpb"
-    return FileDescriptorSet.FromString(path.read_bytes())

@@ -93,47 +93,8 @@ def test_every_kind_of_finding_fails_the_check(tree: Path) -> None:
         "COMMENT: berth.plugin.v1.QueuedPod.attempts",
         "NAME_KEPT_FREE: berth.plugin.v1.SignPodRequest",
         "DRIFT",
-        "BREAKING_RENAMED: berth.plugin.v1.QueuedPod",
     ):
         assert rule in done.stderr
-
-
-def test_check_without_a_released_contract_fails(tree: Path) -> None:
-    (tree / "proto/released/berth-plugin-v1.binpb").unlink()
-
-    done = _generate(tree, "--check")
-
-    assert done.returncode == 1
-    assert "BREAKING" in done.stderr
-
-
-def test_release_records_an_addition(tree: Path) -> None:
-    released = tree / "proto/released/berth-plugin-v1.binpb"
-    before = released.read_bytes()
-    assert _generate(tree, "--release").returncode == 0
-    assert released.read_bytes() == before
-
-    _edit(
-        tree / "proto/berth/plugin/v1/handle.proto",
-        "message InvalidateSortKeysResponse {}",
-        "message InvalidateSortKeysResponse {\n  // OPTIONAL: how many.\n  uint32 asked = 1;\n}",
-    )
-    assert _generate(tree).returncode == 0
-    assert _generate(tree, "--release").returncode == 0
-    assert b"asked" in released.read_bytes()
-
-
-def test_release_is_refused_while_the_check_finds_something(tree: Path) -> None:
-    released = tree / "proto/released/berth-plugin-v1.binpb"
-    before = released.read_bytes()
-    _edit(tree / "proto/berth/plugin/v1/queue.proto", "uint32 attempts = 3;", "uint64 attempts = 3;")
-    assert _generate(tree).returncode == 0
-
-    done = _generate(tree, "--release")
-
-    assert done.returncode == 1
-    assert "BREAKING_RETYPED: berth.plugin.v1.QueuedPod has attempts" in done.stderr
-    assert released.read_bytes() == before
 
 
 def test_source_that_does_not_compile_is_reported_in_the_compilers_words(tree: Path) -> None:

@@ -100,6 +100,8 @@ def test_no_events_and_any_event_differ() -> None:
 
 def test_without_a_snapshot_no_state_is_needed() -> None:
     assert describe(made(node_mode=NodeMode.NAMES)).state_needs == ()
+    pods = (StateNeed.pods(),)
+    assert describe(made(node_mode=NodeMode.NAMES, state_needs=pods)).state_needs == pods
 
 
 @pytest.mark.parametrize(

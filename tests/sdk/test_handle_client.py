@@ -97,7 +97,7 @@ def way_back(tmp_path: Path) -> Iterator[tuple[Host, identity_pb2.HandleEndpoint
 class Asker(Plugin):
     """Keeps its handle where the test finds it."""
 
-    state_needs = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
+    state_needs: ClassVar[tuple[StateNeed, ...]] = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
     handles: ClassVar[list[Handle]] = []
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -255,6 +255,7 @@ def test_undeclared_objects_and_a_missing_snapshot_are_errors_with_the_cure(atta
 def test_names_mode_has_no_snapshot(serve: Serve) -> None:
     class Named(Asker):
         node_mode = NodeMode.NAMES
+        state_needs = ()
 
     serve(Named).host.attach()
     with pytest.raises(HandleError, match="NAMES mode"):

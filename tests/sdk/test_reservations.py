@@ -73,8 +73,8 @@ def unreserve(host: RawHost, *cycle_ids: str, token: bytes = b"") -> list[str]:
 
 
 def reconcile(host: RawHost, *live: state_pb2.LiveReservation) -> list[str]:
-    request = state_pb2.ReconcileRequest(plugin="Keeper", host_epoch=7, live=live)
-    return list(host.state.Reconcile(request, timeout=TIMEOUT_S).unknown_cycle_ids)
+    request = state_pb2.ReconcileRequest(plugin="Keeper", host_epoch=7, live=live, last=True)
+    return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
 
 
 def test_unreserve_gets_the_state_of_its_cycle(host: RawHost) -> None:
@@ -107,7 +107,8 @@ def test_a_reserve_that_arrives_after_its_unreserve_is_refused(host: RawHost) ->
 def test_what_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
     reserve(host)
     Keeper.broken = True
-    assert unreserve(host, "c1") == []
+    with pytest.raises(grpc.RpcError, match=r"Keeper.unreserve failed for each of 1 reservations"):
+        unreserve(host, "c1")
     assert reserve(host) == pb.Status.CODE_ERROR
     Keeper.broken = False
     assert unreserve(host, "c1") == ["c1"]
@@ -211,8 +212,8 @@ def teller(serve: Serve) -> RawHost:
 
 
 def ask_teller(host: RawHost, *items: state_pb2.LiveReservation, plugin: str = "Teller") -> list[str]:
-    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=7, live=items)
-    return list(host.state.Reconcile(request, timeout=TIMEOUT_S).unknown_cycle_ids)
+    request = state_pb2.ReconcileRequest(plugin=plugin, host_epoch=7, live=items, last=True)
+    return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
 
 
 def test_a_plugin_gets_its_reservations_with_what_is_remembered_and_with_their_tokens(

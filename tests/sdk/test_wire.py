@@ -112,7 +112,7 @@ def test_state_need_of_no_known_kind_is_refused() -> None:
 def test_reference_and_version_survive_the_wire() -> None:
     ref = ObjectRef(name="a", namespace="b", uid="c", resource_version="d")
     assert wire.decode_ref(wire.encode_ref(ref)) == ref
-    version = StateVersion(2**64 - 1, 7)
+    version = StateVersion(2**53 - 1, 7)
     assert wire.decode_version(wire.encode_version(version)) == version
 
 

@@ -1,10 +1,10 @@
-"""Dense scores written and read without a Python object per score: any protobuf library agrees."""
+"""Scores written and read without a Python object per score: any protobuf library agrees."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from berth_sdk._wire_scores import RepeatedScores, Scored, decode_dense, encode_dense, take_field
+from berth_sdk._wire_scores import RepeatedScores, Scored, decode_aligned, encode_aligned, take_field
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from hypothesis import given
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 SCORES = st.one_of(
     st.lists(st.integers(0, 63), max_size=50),
+    st.lists(st.integers(0, 255), max_size=50),
+    st.lists(st.integers(0, 300), max_size=50),
     st.lists(st.integers(-64, 100), max_size=50),
     st.lists(st.integers(-(2**13), 2**13 - 1), max_size=50),
     st.lists(st.integers(-(2**40), 2**40), max_size=50),
@@ -21,28 +23,34 @@ SCORES = st.one_of(
 
 @given(SCORES)
 def test_protobuf_reads_what_is_written_and_so_does_the_reader(scores: list[int]) -> None:
-    raw = encode_dense(np.asarray(scores, dtype=np.int64))
-    assert list(spb.Scores.FromString(raw).dense) == scores
-    assert decode_dense(raw).tolist() == scores
+    raw = encode_aligned(np.asarray(scores, dtype=np.int64))
+    message = spb.Scores.FromString(raw)
+    assert list(message.dense) + list(message.small) == scores
+    assert bool(message.small) == (bool(scores) and all(0 <= score <= 255 for score in scores))
+    assert decode_aligned(raw).tolist() == scores
 
 
 @given(SCORES)
 def test_what_protobuf_wrote_is_read(scores: list[int]) -> None:
-    assert decode_dense(spb.Scores(dense=scores).SerializeToString()).tolist() == scores
+    assert decode_aligned(spb.Scores(dense=scores).SerializeToString()).tolist() == scores
+    if all(0 <= score <= 255 for score in scores):
+        assert decode_aligned(spb.Scores(small=bytes(scores)).SerializeToString()).tolist() == scores
 
 
-@pytest.mark.parametrize(("scores", "size"), [([0, 50, 63], 3), ([0, 50, 100], 6), ([0, -8192, 8191], 6)])
+@pytest.mark.parametrize(
+    ("scores", "size"), [([0, 50, 255], 3), ([0, -1, 63], 3), ([0, 50, 256], 6), ([0, -8192, 8191], 6)]
+)
 def test_all_scores_of_an_answer_are_as_wide_as_the_widest(scores: list[int], size: int) -> None:
-    assert len(encode_dense(np.asarray(scores, dtype=np.int64))) == 2 + size
+    assert len(encode_aligned(np.asarray(scores, dtype=np.int64))) == 2 + size
 
 
-def test_named_scores_are_not_taken_for_dense_ones() -> None:
+def test_named_scores_are_not_taken_for_aligned_ones() -> None:
     named = spb.Scores(named=[spb.NamedScore(node="n", score=1)])
-    with pytest.raises(ValueError, match="dense scores alone"):
-        decode_dense(named.SerializeToString())
-    both = spb.Scores(dense=[1], named=named.named)
-    with pytest.raises(ValueError, match="dense scores alone"):
-        decode_dense(both.SerializeToString())
+    with pytest.raises(ValueError, match="aligned scores alone"):
+        decode_aligned(named.SerializeToString())
+    for both in (spb.Scores(dense=[1], named=named.named), spb.Scores(dense=[1], small=b"1")):
+        with pytest.raises(ValueError, match="aligned scores alone"):
+            decode_aligned(both.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -51,13 +59,13 @@ def test_named_scores_are_not_taken_for_dense_ones() -> None:
         (b"\x0a\x01\x80", "cut off"),
         (b"\x0a\x03\x80\x01\x80", "cut off"),
         (b"\x0a\x0b" + b"\x80" * 10 + b"\x01", "11 bytes"),
-        (b"\x0a\x05\x01", "dense scores alone"),
+        (b"\x0a\x05\x01", "aligned scores alone"),
         (b"\x0a", "cut off"),
     ],
 )
 def test_malformed_scores_are_refused(raw: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        decode_dense(raw)
+        decode_aligned(raw)
 
 
 @given(SCORES, st.booleans(), st.binary(max_size=20))
@@ -65,14 +73,14 @@ def test_scores_beside_their_message_are_the_message_that_has_them(
     scores: list[int], skip: bool, token: bytes
 ) -> None:
     reply = spb.FilterResponse(ctx=pb.ReplyContext(plugin_token=token), skip_score=skip)
-    raw = Scored(reply, 3, encode_dense(np.asarray(scores, dtype=np.int64))).SerializeToString()
+    raw = Scored(reply, 3, encode_aligned(np.asarray(scores, dtype=np.int64))).SerializeToString()
     parsed = spb.FilterResponse.FromString(raw)
-    assert list(parsed.eager_scores.dense) == scores
+    assert list(parsed.eager_scores.dense) + list(parsed.eager_scores.small) == scores
     assert parsed.HasField("eager_scores")
     assert (parsed.ctx.plugin_token, parsed.skip_score) == (token, skip)
     rest, taken = take_field(raw, 3)
     assert taken is not None
-    assert decode_dense(taken).tolist() == scores
+    assert decode_aligned(taken).tolist() == scores
     assert spb.FilterResponse.FromString(rest) == reply
 
 
@@ -91,7 +99,7 @@ def test_no_bytes_make_the_search_fail(raw: bytes) -> None:
 
 def test_scores_are_read_again_only_when_they_are_other_ones() -> None:
     last = RepeatedScores()
-    one, other = (encode_dense(np.asarray(scores, dtype=np.int64)) for scores in ([1, 200, -3], [4, 5, 6]))
+    one, other = (encode_aligned(np.asarray(scores, dtype=np.int64)) for scores in ([1, 200, -3], [4, 5, 6]))
     first = last.decode(one)
     assert last.decode(bytes(bytearray(one))) is first
     assert last.decode(other).tolist() == [4, 5, 6]

@@ -253,6 +253,8 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
         lie = LIES[rpc](request)
         if lie is None:
             context.abort(grpc.StatusCode.DATA_LOSS, "a lie")
+        if hasattr(request, "ctx"):
+            lie.ctx.cycle_id = request.ctx.cycle_id  # what it lies about is said in the answer
         return lie.SerializeToString()
     reply = inner(request, context)
     if kind == "die-after":

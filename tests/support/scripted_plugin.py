@@ -4,7 +4,8 @@
     plugin.on("Filter", lambda request: scheduling_pb2.FilterResponse(...))
     async with plugin.serving(tmp_path / "p.sock"): ...
 
-Unscripted calls get the shortest good answer. `asked` keeps every request.
+Unscripted calls get the shortest good answer. `asked` keeps every request. Answers of a cycle name the cycle
+that was asked about, unless the script names one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import grpc
+from berth_sdk._reservations import whole_list
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
 from google.protobuf.message_factory import GetMessageClass
@@ -61,7 +63,8 @@ class ScriptedError(Exception):
 
 class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims),
-    streamed (how many calls came on a stream). `features`: what it names in the handshake.
+    streamed (how many calls came on a stream), pages (how many each Reconcile had; `asked` has them as one).
+    `features`: what it names in the handshake.
     """
 
     features: ClassVar[tuple[str, ...]] = ()
@@ -72,6 +75,7 @@ class ScriptedPlugin:
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
         self.streamed = 0
+        self.pages: list[int] = []
         self._server: grpc.aio.Server | None = None
         self._scripts: dict[str, Callable[[Any], Any]] = {}
         self._once: dict[str, list[Callable[[Any], Any]]] = {}
@@ -116,12 +120,14 @@ class ScriptedPlugin:
             for method in service.methods:
                 request_type = GetMessageClass(method.input_type)
                 reply_type = GetMessageClass(method.output_type)
-                streams = method.name == "SyncState"
+                streams = method.client_streaming
                 make = (
                     grpc.stream_unary_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
                 )
                 handlers[method.name] = make(
-                    self._stream(method.name) if streams else self._unary(method.name, reply_type),
+                    self._stream(method.name, reply_type)
+                    if streams
+                    else self._unary(method.name, reply_type),
                     request_deserializer=request_type.FromString,
                     response_serializer=reply_type.SerializeToString,
                 )
@@ -154,13 +160,16 @@ class ScriptedPlugin:
                     reply = await reply
             except ScriptedError as refusal:
                 await context.abort(refusal.code, refusal.text)
-            return reply if reply is not None else reply_type()
+            return echoing(request, reply if reply is not None else reply_type())
 
         return answer
 
-    def _stream(self, rpc: str) -> Callable[[Any, Any], Any]:
+    def _stream(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
         async def answer(requests: Any, context: Any) -> Any:
-            chunks = [chunk async for chunk in requests]
+            chunks: Any = [chunk async for chunk in requests]
+            if rpc == "Reconcile":
+                self.pages.append(len(chunks))
+                chunks = whole_list(chunks)
             self.asked.append((rpc, chunks))
             try:
                 reply = self._script(rpc)(chunks)
@@ -168,7 +177,7 @@ class ScriptedPlugin:
                     reply = await reply
             except ScriptedError as refusal:
                 await context.abort(refusal.code, refusal.text)
-            return reply
+            return reply if reply is not None else reply_type()
 
         return answer
 
@@ -226,6 +235,16 @@ class ScriptedPlugin:
     def _Unreserve(self, request: Any) -> scheduling_pb2.UnreserveResponse:  # noqa: N802
         done = [item.cycle_id for item in request.items]
         return scheduling_pb2.UnreserveResponse(done_cycle_ids=done)
+
+
+def echoing(request: Any, reply: Any) -> Any:
+    """The reply, about the cycle that was asked about; one that names a cycle is left as it is."""
+    if "ctx" in request.DESCRIPTOR.fields_by_name and not reply.ctx.cycle_id:
+        echoed = type(reply)()
+        echoed.CopyFrom(reply)  # a script may answer with one message again and again
+        echoed.ctx.cycle_id = request.ctx.cycle_id
+        return echoed
+    return reply
 
 
 def decided(code: pb.Status.Code.ValueType = pb.Status.CODE_SUCCESS, *reasons: str) -> pb.ReplyContext:

@@ -49,11 +49,34 @@ def full_state(states: Sequence[pb.NodeState], generation: int = 1, epoch: int =
     )
 
 
+class _Named(grpc.UnaryUnaryClientInterceptor, grpc.StreamUnaryClientInterceptor):
+    """Sets the attachment of every request that names none."""
+
+    def __init__(self, host: RawHost) -> None:
+        self._host = host
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(details, self._of_attachment(request))
+
+    def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
+        return continuation(details, map(self._of_attachment, requests))
+
+    def _of_attachment(self, request: Any) -> Any:
+        named = request.ctx if "ctx" in request.DESCRIPTOR.fields_by_name else request
+        if "attachment_id" in named.DESCRIPTOR.fields_by_name and not named.attachment_id:
+            named.attachment_id = self._host.attachment_id
+        return request
+
+
 class RawHost:
-    """The calls of a host, without a host. `version`: the snapshot that calls name."""
+    """The calls of a host, without a host. `version`: the snapshot that calls name; `attachment_id`: the
+    attachment, in every request that names none.
+    """
 
     def __init__(self, target: str) -> None:
-        self.channel = grpc.insecure_channel(target)
+        self.attachment_id = ""
+        self._channel = grpc.insecure_channel(target)
+        self.channel = grpc.intercept_channel(self._channel, _Named(self))
         self.identity = IdentityServiceStub(self.channel)
         self.state = StateServiceStub(self.channel)
         self.queue = QueueServiceStub(self.channel)
@@ -62,7 +85,7 @@ class RawHost:
         self._attachments = 0
 
     def close(self) -> None:
-        self.channel.close()
+        self._channel.close()
 
     # --- attaching -----------------------------------------------------------------------------
 
@@ -91,7 +114,9 @@ class RawHost:
             accepted=True,
         )
         request.MergeFrom(identity_pb2.ConfigureRequest(**fields))  # a field given here wins
-        return self.identity.Configure(request, timeout=TIMEOUT_S)
+        reply = self.identity.Configure(request, timeout=TIMEOUT_S)
+        self.attachment_id = attachment_id
+        return reply
 
     def attach(self, args: Mapping[str, Any] | None = None, **fields: Any) -> identity_pb2.HandshakeResponse:
         """Handshake and Configure: every plugin in one profile, at all its points."""
@@ -128,7 +153,9 @@ class RawHost:
         self, plugin: str, pod: Pod, cycle_id: str = "c1", *, complete: bool = True, **fields: Any
     ) -> pb.CallContext:
         """The context of a call of the scheduling cycle."""
-        context = pb.CallContext(cycle_id=cycle_id, plugin=plugin, profile=PROFILE)
+        context = pb.CallContext(
+            cycle_id=cycle_id, plugin=plugin, profile=PROFILE, attachment_id=self.attachment_id
+        )
         if complete:
             context.pod.CopyFrom(_wire.encode_pod(pod))
         else:

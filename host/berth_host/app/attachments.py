@@ -89,11 +89,12 @@ class HostAttachments:
         if self.attached_places.places:
             host.snapshot.confirmed_generation = self.attached_places.confirmed_generation
 
-    async def start(self) -> None:
+    async def start(self, *, stands_by: bool = False) -> None:
         """Try every place once; what is missing then is retried in the background."""
-        await self.attached_places.start()
+        await self.attached_places.start(stands_by=stands_by)
         if self.attached_places.places:
             self._refresher = asyncio.ensure_future(self._refresh())
+            self._refresher.add_done_callback(self._refresh_ended)
 
     async def synchronise(self) -> None:
         """Bring every copy to the snapshot, with more time than a call of a cycle has."""
@@ -108,7 +109,7 @@ class HostAttachments:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
 
     async def begin_term(self) -> None:
-        """Tell every instance that is attached what is alive under the new epoch."""
+        """Attach to those that were stood by for; tell the others what is alive under the new epoch."""
         await self.attached_places.begin_term()
 
     async def stop(self) -> None:
@@ -156,6 +157,10 @@ class HostAttachments:
         stats = self._host.clients.stats.get(plugin)
         if stats is not None:
             stats.of(call).sent(sent, received)
+
+    def _refresh_ended(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and (err := task.exception()) is not None:
+            self._host.fate.fail(err)
 
     async def _refresh(self) -> None:
         while True:

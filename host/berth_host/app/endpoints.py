@@ -202,11 +202,14 @@ def _absent_plugins(process: Observed) -> str:
     host = process.host
     if host is None:
         return ""
+    remote = host.attachments.attached_places.plugins
     absent = {
         client.name
         for clients in host.clients.by_profile.values()
         for client in clients.values()
-        if client.settings.required and not client.available
+        if client.settings.required
+        and not client.available
+        and not (client.name in remote and remote[client.name].stands_by)
     }
     return f"required plugins are not attached: {', '.join(sorted(absent))}" if absent else ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from berth_sdk.descriptor import Descriptor
@@ -36,9 +36,11 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
+from berth_host.errors.cluster import UnavailableError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.framework.binding import PreBindRunner
+from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.measured import MeasuredFramework
 from berth_host.framework.recall.recall import Recall
@@ -46,6 +48,7 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, ManualClock, RealClock
 from berth_host.model.fate import Fate
@@ -69,6 +72,8 @@ log = get_logger()
 MAX_IN_POOL_S = 300.0
 STOP_S = 5.0
 """How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
+WATCH_S = 10.0
+"""How long what a new plugin needs may take to be listed, real time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,7 @@ class Host:
         self.feed = Feed(self.handle_event)
         self.is_connected = False
         """Whether the cluster's watches are followed."""
-        self.patches = PatchRunner(cluster, self.clock, self.objects)
+        self.patches = PatchRunner(cluster, self.clock, self.objects, self.metrics.plugin_work.created)
         self.status = PodStatusWriter(cluster, self.clock)
         self.wiring = QueueWiring(self.clock, self.refresh_snapshot)
         self.queue, frameworks = self._make_queue_and_frameworks()
@@ -180,27 +185,30 @@ class Host:
 
     # --- life ----------------------------------------------------------------------------------
 
-    async def connect(self) -> None:
-        """Attach plugins and take the cluster over, without scheduling: enough for single attempts."""
+    async def connect(self, *, stands_by: bool = False) -> None:
+        """Attach plugins and take the cluster over, without scheduling: enough for single attempts.
+
+        `stands_by`: another host may lead and be served by the same plugins, so they are attached by `lead`.
+        """
         await self.clients.reconcile()
-        await self._attach()
+        await self._attach(stands_by=stands_by)
         self.is_connected = True
         await self.cluster.start(self.feed.handle, self.needed_resources)
         await self.synchronise()
 
-    async def adopt_cluster(self, feed: Feed) -> None:
+    async def adopt_cluster(self, feed: Feed, *, stands_by: bool = False) -> None:
         """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
         self.feed = feed
         self.is_connected = True
-        await self._attach()
+        await self._attach(stands_by=stands_by)
         await self.synchronise()
 
-    async def _attach(self) -> None:
+    async def _attach(self, *, stands_by: bool) -> None:
         show_host(self.metrics, self)
         self._loop_errors.listen()
         if self.attachments.attached_places.places:
             await self.handle_server.start()
-        await self.attachments.start()
+        await self.attachments.start(stands_by=stands_by)
 
     def handle_event(self, event: WatchEvent) -> None:
         """Take one change of the cluster over."""
@@ -210,11 +218,31 @@ class Host:
             self.fate.fail(err)
 
     async def declare(self, descriptors: Iterable[Descriptor]) -> None:
-        """Have the cluster hand over what these plugins, which are about to be attached, need as well."""
+        """Have the cluster hand over what these plugins, which are about to be attached, need as well.
+
+        Raises ClusterError.
+        """
         new = frozenset[str]().union(*map(resources_of, descriptors)) - self.needed_resources
         if new and self.is_connected:
-            await self.cluster.watch(new)
+            await self.watch(new)
         self.needed_resources |= new
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Have a cluster that is followed already hand these over as well.
+
+        Raises UnavailableError when that takes longer than WATCH_S: whoever needs them must not wait for a
+        right that nobody grants. The cluster goes on trying, so asking again later may help.
+        """
+        try:
+            async with asyncio.timeout(WATCH_S):
+                await self.cluster.watch(resources)
+        except TimeoutError as err:
+            raise UnavailableError(
+                ", ".join(sorted(resources)),
+                "",
+                f"not listed within {WATCH_S:g} s; the log says why (watch.failed): mostly it is a role that"
+                " lacks list and watch",
+            ) from err
 
     async def synchronise(self) -> None:
         """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
@@ -267,7 +295,7 @@ class Host:
 
     async def stop(self) -> None:
         """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
-        await self.retire(STOP_S)
+        await self.retire()
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
@@ -278,8 +306,10 @@ class Host:
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
-    async def retire(self, patience_s: float = STOP_S) -> None:
-        """As `stop`, and leave the cluster to whoever follows it now."""
+    async def retire(self, patience_s: float | None = None) -> None:
+        """As `stop`, and leave the cluster to whoever follows it now. `patience_s` None: STOP_S."""
+        if patience_s is None:
+            patience_s = STOP_S
         if self._loop_task is not None:
             self.scheduler.stop()
             self._loop_task.cancel()
@@ -295,8 +325,12 @@ class Host:
         self._loop_errors.stop()
 
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled() and (err := task.exception()) is not None:
-            self.fate.fail(err)
+        if not task.cancelled():
+            if (err := task.exception()) is not None:
+                self.fate.fail(err)
+        elif not self.scheduler.is_stopping:
+            # It would look well, and schedule nothing any more.
+            self.fate.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
 
     async def wait_failed(self) -> BaseException:
         """What broke the host, as soon as something does: the process cannot go on."""
@@ -306,9 +340,6 @@ class Host:
         """Raise what broke the host, if anything did."""
         if self.fate.error is not None:
             raise self.fate.error
-        loop = self._loop_task
-        if loop is not None and loop.done() and loop.cancelled() and not self.scheduler.is_stopping:
-            raise InvariantError("the scheduling loop was cancelled, and not by the host")
 
     @property
     def changes(self) -> int:
@@ -340,7 +371,10 @@ class Host:
         )
 
     def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
-        pre_bind = PreBindRunner(self.patches, self.clock)
+        waits = DeviceWaits(
+            self.metrics.plugin_work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s
+        )
+        pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
         queue_profiles = {}
         frameworks: dict[str, Framework] = {}
         sort = None

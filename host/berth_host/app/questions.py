@@ -54,7 +54,11 @@ class Batcher(Generic[Q, A]):
         while self._waiting:
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             for question, answer in zip(batch, await self._ask(batch), strict=True):
-                self._answered(question, answer)
+                try:
+                    self._answered(question, answer)
+                except Exception as err:  # noqa: BLE001  # the loop is told; the others are answered all the same
+                    told = {"message": "an answer of a plugin could not be taken", "exception": err}
+                    asyncio.get_running_loop().call_exception_handler(told)
 
 
 class AnswerSink:

@@ -48,7 +48,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
             await old.drain(DRAIN_S)
         await old.retire()
         _hand_over(old, new, missed)
-        await new.adopt_cluster(old.feed)
+        await new.adopt_cluster(old.feed, stands_by=not leads)
         if leads:
             new.begin_scheduling()
     except Exception as err:
@@ -71,7 +71,7 @@ async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
     needed = new.needed_resources - old.needed_resources
     new.needed_resources |= old.needed_resources
     if needed and old.is_connected:
-        await old.cluster.watch(needed)
+        await old.watch(needed)
     for count, event in enumerate(known):
         if count % _ADDS_PER_TURN == 0:
             await asyncio.sleep(0)

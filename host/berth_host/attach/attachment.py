@@ -1,6 +1,7 @@
 """`Attachment`: one place where an instance should be, and everything done to have one there.
 
     CONNECTING -> HANDSHAKING -> CONFIGURING -> SYNCING -> ACTIVE        each failure: BACKOFF -> CONNECTING
+    HANDSHAKING -the host does not lead-> STANDBY -it leads-> CONFIGURING
     HANDSHAKING, CONFIGURING -refused-> REJECTED -another socket or instance-> CONNECTING
     any state -stop-> DRAINING -> CLOSED
 
@@ -11,6 +12,7 @@ outside the host's clock. Source: the contract's identity.proto; the life of a p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,9 +21,9 @@ from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 import grpc
+from berth_sdk._credential import CredentialError, read_credential
 from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from google.protobuf.duration_pb2 import Duration
 
@@ -44,6 +46,7 @@ from berth_host.rpc.remote.sender import LinkSender
 HANDSHAKE_S: Final = 5.0
 CONFIGURE_S: Final = 10.0
 SYNC_BUDGET_S: Final = 60.0
+STANDBY_LOOK_S: Final = 5.0
 REJECTED_LOOK_S: Final = 5.0
 DRAIN_GRACE_S: Final = 5.0
 _LOG = get_logger()
@@ -55,6 +58,7 @@ class State(Enum):
 
     CONNECTING = "Connecting"
     HANDSHAKING = "Handshaking"
+    STANDBY = "Standby"
     CONFIGURING = "Configuring"
     SYNCING = "Syncing"
     ACTIVE = "Active"
@@ -113,12 +117,14 @@ class Attachment:
         self.tried = asyncio.Event()
         """The first attempt has come to something, good or bad."""
         self.decided = asyncio.Event()
-        """Set while ACTIVE or REJECTED."""
+        """Set while ACTIVE, STANDBY or REJECTED."""
         self._plugins = plugins
         self._seams = seams
         self._backoff = Backoff()
         self._trouble = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._leads = asyncio.Event()
+        """Set from the moment on from which calls may come: an instance has one host at a time."""
         self._grace_s = DRAIN_GRACE_S
         self._child: Child | None = None
         self._refused: tuple[str, str] | None = None
@@ -129,8 +135,10 @@ class Attachment:
 
     # --- life ------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin to attach, and keep at it."""
+    def start(self, *, stands_by: bool = False) -> None:
+        """Begin to attach, and keep at it. `stands_by`: no further than the handshake before `begin_term`."""
+        if not stands_by:
+            self._leads.set()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
 
     async def stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
@@ -181,6 +189,8 @@ class Attachment:
             channel = dial(endpoint, self.place)
             stub = identity_pb2_grpc.IdentityServiceStub(channel)
             introduction = await self._shake_hands(stub, attachment_id, expected_instance)
+            if not self._leads.is_set():
+                await self._stand_by(stub, attachment_id, introduction)
             await self._configure(stub, attachment_id, introduction, endpoint)
             await self._seams.declare(introduction.plugins)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
@@ -215,17 +225,7 @@ class Attachment:
         self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, expected: str
     ) -> Introduction:
         self._enter(State.HANDSHAKING, self.reason)
-        request = identity_pb2.HandshakeRequest(
-            host_version=self._seams.host_version,
-            host_epoch=self._seams.state.version.epoch,
-            attachment_id=attachment_id,
-            offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
-            features=sorted(FEATURES),
-        )
-        try:
-            reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
-        except grpc.aio.AioRpcError as err:
-            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
+        reply = await self._hello(stub, attachment_id)
         if self._refused is not None and self._refused[0] == reply.instance_id:
             raise RefusedError(self._refused[1])
         try:
@@ -238,6 +238,59 @@ class Attachment:
             self._refused = (reply.instance_id, err.reason)
             await self._tell_refusal(stub, attachment_id, err.reason)
             raise
+
+    async def _hello(
+        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str
+    ) -> identity_pb2.HandshakeResponse:
+        request = identity_pb2.HandshakeRequest(
+            host_version=self._seams.host_version,
+            host_epoch=self._seams.state.version.epoch,
+            attachment_id=attachment_id,
+            offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
+            features=sorted(FEATURES),
+            credential=self._credential(),
+        )
+        try:
+            return await stub.Handshake(request, timeout=HANDSHAKE_S)
+        except grpc.aio.AioRpcError as err:
+            if err.code() is grpc.StatusCode.UNAUTHENTICATED:
+                told = self.place.credential_file
+                raise DialError(
+                    f"does not accept the credential in {told}: the plugin was told to expect another one"
+                    if told
+                    else "expects a credential: name the file that holds it as its credentialFile"
+                ) from err
+            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
+
+    def _credential(self) -> str:
+        """Read anew for every handshake, as the file may change. Raises DialError."""
+        if self._child is not None:
+            return self._child.credential
+        if not self.place.credential_file:
+            return ""
+        try:
+            return read_credential(self.place.credential_file)
+        except CredentialError as err:
+            raise DialError(str(err)) from err
+
+    async def _stand_by(
+        self,
+        stub: identity_pb2_grpc.IdentityServiceAsyncStub,
+        attachment_id: str,
+        introduction: Introduction,
+    ) -> None:
+        """Wait for the term: whoever leads now may be served by the same instance, and Configure would take
+        it away. Raises LostError when the instance is not there any more.
+        """
+        await self._seams.declare(introduction.plugins)
+        self._enter(State.STANDBY, "")
+        while not self._leads.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STANDBY_LOOK_S):
+                    await self._leads.wait()
+            reply = await self._hello(stub, attachment_id)
+            if reply.instance_id != introduction.instance_id:
+                raise LostError(f"instance {reply.instance_id} answers in its place")
 
     async def _tell_refusal(
         self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, reason: str
@@ -291,7 +344,7 @@ class Attachment:
             endpoint=endpoint,
             started_at_s=introduction.started_at_s,
         )
-        in_step = [item for item in introduction.plugins if item.node_mode is NodeMode.SNAPSHOT]
+        in_step = [item for item in introduction.plugins if item.keeps_state]
         feed = None
         if in_step:
             needs = (need for item in in_step for need in item.state_needs)
@@ -328,7 +381,17 @@ class Attachment:
         return taken_up
 
     async def begin_term(self) -> None:
-        """A new epoch: what the instance holds of another one is over. One that comes later hears it then."""
+        """A new epoch: what the instance holds of another one is over. One that comes later hears it then.
+        One that was stood by for is attached now; returns when it is, or cannot be.
+        """
+        stood_by = not self._leads.is_set()
+        if stood_by:
+            if self.state is State.STANDBY:
+                self.tried.clear()
+                self.decided.clear()
+            self._leads.set()
+            await self.tried.wait()
+            return
         link, introduction = self.link, self._introduction
         if self.state is not State.ACTIVE or link is None or introduction is None:
             return
@@ -409,7 +472,12 @@ class Attachment:
             await plugin.outbox.drained(max(ends_s - time.monotonic(), 0.0))
         self._withdraw("is let go: the host stops")
         grace = Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9))
-        request = identity_pb2.DrainRequest(reason="the host stops", grace=grace, final=True)
+        request = identity_pb2.DrainRequest(
+            reason="the host stops",
+            grace=grace,
+            final=True,
+            attachment_id=link.identity.attachment_id,
+        )
         try:
             await link.identity_stub.Drain(request, timeout=max(ends_s - time.monotonic(), 0.1))
         except grpc.aio.AioRpcError as err:
@@ -436,15 +504,20 @@ class Attachment:
     def _enter(self, state: State, reason: str) -> None:
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
-        if state in (State.ACTIVE, State.REJECTED, State.BACKOFF):
+        if state in (State.ACTIVE, State.STANDBY, State.REJECTED, State.BACKOFF):
             self.tried.set()
-        if state in (State.ACTIVE, State.REJECTED):
+        if state in (State.ACTIVE, State.STANDBY, State.REJECTED):
             self.decided.set()
         elif state in (State.BACKOFF, State.DRAINING, State.CLOSED):
             self.decided.clear()
         if state in (State.REJECTED, State.BACKOFF):
             for plugin in self._plugins.values():
                 plugin.absence = f"is not attached: {reason}"
+        for plugin in self._plugins.values():
+            plugin.stands_by = state is State.STANDBY
+        if state is State.STANDBY:
+            for plugin in self._plugins.values():
+                plugin.absence = "is not attached: this host stands by"
         if changed:
             self.since_s = time.monotonic()
             self._tell(state, reason)
@@ -453,9 +526,10 @@ class Attachment:
         """One line per change that lasts; the steps in between are for debugging."""
         if state is State.BACKOFF and reason == self._told_reason:
             return
-        if state in (State.ACTIVE, State.BACKOFF, State.REJECTED, State.CLOSED):
+        if state in (State.ACTIVE, State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
             self._told_reason = reason
-            level = _LOG.info if state in (State.ACTIVE, State.CLOSED) else _LOG.warning
+            told = state in (State.ACTIVE, State.STANDBY, State.CLOSED)
+            level = _LOG.info if told else _LOG.warning
         else:
             level = _LOG.debug
         level(

@@ -50,12 +50,13 @@ class Attachments:
 
     # --- life ------------------------------------------------------------------------------------------
 
-    async def start(self, patience_s: float = 0.0) -> None:
+    async def start(self, patience_s: float = 0.0, *, stands_by: bool = False) -> None:
         """Attach everything. Returns once every place was tried, or after `patience_s` if that is later
         and something is still missing. Never fails: what is missing is retried for as long as it takes.
+        `stands_by`: the host does not lead yet; no instance is configured before `begin_term`.
         """
         for attachment in self.places:
-            attachment.start()
+            attachment.start(stands_by=stands_by)
         await self._all([attachment.tried for attachment in self.places], FIRST_TRY_S)
         await self.settled(patience_s)
 
@@ -131,7 +132,14 @@ class Attachments:
 
     async def begin_term(self) -> None:
         """The host leads from now on, under a new epoch: every instance is told what is alive in it."""
-        await asyncio.gather(*(attachment.begin_term() for attachment in self.places))
+        terms = [asyncio.ensure_future(attachment.begin_term()) for attachment in self.places]
+        if terms:
+            done, late = await asyncio.wait(terms, timeout=FIRST_TRY_S)
+            for term in late:
+                term.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            for term in done:
+                term.result()
 
     # --- AttachListener --------------------------------------------------------------------------------
 

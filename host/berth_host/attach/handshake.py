@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from berth_sdk import _wire
 from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import PluginDefinitionError, SelectorError
@@ -27,6 +28,7 @@ from berth_sdk.selectors import LabelSelector
 
 from berth_host.attach.wanted import Place
 from berth_host.errors import HostError
+from berth_host.model.known_resources import misspelt
 
 OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
@@ -61,6 +63,8 @@ def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Intro
     contract = _negotiated(reply)
     if not reply.instance_id:
         raise RefusedError("the handshake names no instance_id")
+    if not reply.HasField("started_at"):
+        raise RefusedError("the handshake does not say when the process started (started_at)")
     names = [message.name for message in reply.plugins]
     if len(set(names)) != len(names):
         raise RefusedError("the handshake names a plugin twice")
@@ -117,11 +121,9 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
     if not points:
         raise RefusedError(f"plugin {name} declares no extension point that this host knows")
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
-    unset_sensitivity = PodSensitivity.CLUSTER if mode is NodeMode.SNAPSHOT else PodSensitivity.NONE
     needs = tuple(_need(name, need) for need in message.state_needs)
-    if needs and mode is NodeMode.NAMES:
-        warnings.add(f"plugin {name} declares state_needs in NAMES mode, where no state is sent")
-        needs = ()
+    has_state = mode is NodeMode.SNAPSHOT or needs
+    unset_sensitivity = PodSensitivity.CLUSTER if has_state else PodSensitivity.NONE
     return Descriptor(
         name=name,
         version=message.version,
@@ -152,19 +154,25 @@ def _need(plugin: str, message: identity_pb2.StateNeed) -> StateNeed:
         raise RefusedError(
             f"plugin {plugin} needs state of the kind {message.kind}, which this host does not know"
         ) from None
-    if kind is NeedKind.OBJECT and message.resource in ("", "pods", "nodes"):
+    if kind is NeedKind.OBJECT:
+        _check_resource(plugin, message.resource)
+    return _wire.decode_need(message)
+
+
+def _check_resource(plugin: str, resource: str) -> None:
+    if resource in ("", "pods", "nodes"):
         raise RefusedError(
-            f"plugin {plugin} needs objects of {message.resource or 'no resource'}:"
+            f"plugin {plugin} needs objects of {resource or 'no resource'}:"
             " name a resource other than pods and nodes, which have kinds of their own"
         )
-    return StateNeed(
-        kind=kind,
-        resource=message.resource,
-        drop_fields=tuple(message.drop_fields),
-        label_prefixes=tuple(message.label_prefixes),
-        annotation_prefixes=tuple(message.annotation_prefixes),
-        images=message.images,
-    )
+    meant = misspelt(resource)
+    if meant is not None:
+        cure = (
+            f"did you mean {meant!r}?"
+            if meant
+            else "write its plural, with its group unless that is the core's"
+        )
+        raise RefusedError(f"plugin {plugin} needs objects of {resource!r}, which is no resource; {cure}")
 
 
 class _Reader:

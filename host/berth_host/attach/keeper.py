@@ -39,11 +39,14 @@ class LostError(HostError):
 
 async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
     """Raises LostError where nobody or another instance answers, PluginError for a miss."""
+    request = identity_pb2.ProbeRequest(attachment_id=link.identity.attachment_id)
     try:
-        reply = await link.identity_stub.Probe(identity_pb2.ProbeRequest(), timeout=PROBE_S)
+        reply = await link.identity_stub.Probe(request, timeout=PROBE_S)
     except grpc.aio.AioRpcError as err:
         if err.code() is grpc.StatusCode.UNAVAILABLE:
             raise LostError(f"is gone ({err.details()})") from err
+        if err.code() is grpc.StatusCode.PERMISSION_DENIED:
+            raise LostError("was taken over: another host has attached to it since") from err
         raise plugin_error(err, plugin, "Probe", PROBE_S) from err
     if reply.instance_id != link.identity.instance_id:
         raise LostError(f"instance {reply.instance_id} answers in its place")

@@ -24,7 +24,6 @@ from berth_host.attach.routes import RemotePlugin
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
 from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.remote import methods
 from berth_host.rpc.remote.grpc_errors import is_unimplemented
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.link import InstanceLink
@@ -34,6 +33,8 @@ RECONCILE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 2.0
 _CALL: Final = "Reconcile"
+_AROUND_BYTES: Final = 8
+"""What tag and length of a message inside another one take, at most."""
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
 
@@ -104,15 +105,16 @@ class TakenUp:
         live = {item.context.cycle_id: item for item in self._cycles.live(plugin.name)}
         bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
         given_back = plugin.outbox.given_back()
-        request = state_pb2.ReconcileRequest(
-            plugin=plugin.name,
-            host_epoch=self._epoch,
-            live=[*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)],
-        )
+        listed = [*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)]
+        pages = _pages(listed, link.identity.max_message_bytes // 2)
+        for page in pages:
+            page.plugin = plugin.name
+            page.host_epoch = self._epoch
+            page.attachment_id = link.identity.attachment_id
         asked = (plugin.name, _CALL)
-        reply = await link.ask(methods.RECONCILE, request, asked, RECONCILE_S)
+        reply = await link.reconcile(pages, asked, RECONCILE_S)
         unknown = set(reply.unknown_cycle_ids)
-        if not unknown <= {item.cycle_id for item in request.live}:
+        if not unknown <= {item.cycle_id for item in listed}:
             raise PluginProtocolError(*asked, "named cycles that it was not asked about")
         plugin.outbox.supersede(given_back)
         self._cycles.lost(plugin.name, [item for key, item in live.items() if key in unknown])
@@ -120,7 +122,7 @@ class TakenUp:
         _LOG.info(
             "plugin.reconciled",
             plugin=plugin.name,
-            live=len(request.live),
+            live=len(listed),
             unknown=len(reply.unknown_cycle_ids),
         )
 
@@ -130,6 +132,21 @@ class TakenUp:
             transport = transports.get(item.context.profile)
             if transport is not None:
                 item.context.instances[plugin] = transport
+
+
+def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> list[state_pb2.ReconcileRequest]:
+    """The list in order, on pages of so many bytes, one at least; each has room for what else is on it."""
+    pages = [state_pb2.ReconcileRequest()]
+    size = 0
+    for item in listed:
+        more = item.ByteSize() + _AROUND_BYTES
+        if size + more > limit_bytes and pages[-1].live:
+            pages.append(state_pb2.ReconcileRequest(sequence=len(pages)))
+            size = 0
+        pages[-1].live.append(item)
+        size += more
+    pages[-1].last = True
+    return pages
 
 
 def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:

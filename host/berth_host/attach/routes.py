@@ -22,6 +22,8 @@ class RemotePlugin:
         self.wanted = wanted
         self.outbox = outbox
         self.absence = "is not attached yet"
+        self.stands_by = False
+        """Whether an instance is there, which this host will attach to when it leads."""
         self.seen = False
         self._sender: LinkSender | None = None
         self.descriptor = _expected(wanted)

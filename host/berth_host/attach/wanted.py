@@ -37,11 +37,15 @@ class WantedPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an instance is found: a fixed `endpoint`, or a `command` that starts one."""
+    """Where an instance is found: a fixed `endpoint`, or a `command` that starts one.
+
+    `credential_file`: holds the secret to name at an endpoint, empty: none.
+    """
 
     endpoint: str = ""
     command: tuple[str, ...] = ()
     tls: TlsFiles | None = None
+    credential_file: str = ""
     plugins: tuple[WantedPlugin, ...]
 
     @property
@@ -76,6 +80,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
             endpoint=plugin.endpoint or "",
             command=plugin.command or (),
             tls=plugin.tls,
+            credential_file=plugin.credential_file,
             plugins=tuple(members),
         )
         for plugin, members in places

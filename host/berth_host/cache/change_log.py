@@ -20,7 +20,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
 from berth_host.model.state_changes import Lazy, NodeChange, ObjectChange, StateChanges, StateSelection
 
-_MODULUS = 2**64
+_MODULUS = 2**53
 
 
 class ChangeLog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from berth_sdk.node import Node
@@ -21,6 +22,9 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
 
+_EPOCHS: Final = 2**53 - 1
+"""How many there are: decoders that hold numbers as floating point read every one of them exactly."""
+
 
 class Snapshot:
     """One set of columns, changed in place by `update` and never while it is held.
@@ -32,7 +36,7 @@ class Snapshot:
     """
 
     def __init__(self, objects: ObjectStores | None = None) -> None:
-        self.epoch = secrets.randbits(63) + 1
+        self.epoch = _new_epoch()
         self.generation = 0
         self.columns = NodeColumns()
         self.pods = PodTable()
@@ -52,7 +56,7 @@ class Snapshot:
         """A new term: whoever has a copy needs all of it anew. Raises InvariantError if held."""
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}: its epoch cannot end")
-        self.epoch = secrets.randbits(63) + 1
+        self.epoch = _new_epoch()
 
     @property
     def version(self) -> StateVersion:
@@ -220,3 +224,7 @@ def _same_summary(old: Node, new: Node) -> bool:
         and old.images == new.images
         and old.declared_features == new.declared_features
     )
+
+
+def _new_epoch() -> int:
+    return secrets.randbelow(_EPOCHS) + 1

@@ -8,15 +8,20 @@ RunBindPlugins), v1.36; rounds of patches: the contract's PreBindResponse.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
+from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, ObjectPatch, PatchResult
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.framework.cycle import Cycle
+from berth_host.framework.device_wait import DeviceWait
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
+
+CUT_OFF: Final = Status.error("PreBind was cut off")
+"""What a PreBind that did not end by itself came to, for those who watch it."""
 
 
 class PatchExecutor(Protocol):
@@ -79,9 +84,16 @@ def pre_bind_groups(plugins: Sequence[PluginClient], cycle: Cycle) -> list[list[
 class PreBindRunner:
     """Runs the groups in sequence, each plugin until it is satisfied; the first failure wins."""
 
-    def __init__(self, executor: PatchExecutor, clock: Clock) -> None:
+    def __init__(
+        self,
+        executor: PatchExecutor,
+        clock: Clock,
+        watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
+    ) -> None:
+        """`watch`: who is told of the rounds of one plugin; None: nobody."""
         self.executor = executor
         self._clock = clock
+        self._watch = watch
 
     async def run(self, plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> Status:
         """SUCCESS, a rejection (kept with its plugin), or an error."""
@@ -107,6 +119,19 @@ class PreBindRunner:
         return SUCCESS
 
     async def _one(self, client: PluginClient, cycle: Cycle, node_name: str) -> Status:
+        watching = self._watch(client.name, cycle.pod)
+        if watching is None:
+            return await self._rounds(client, cycle, node_name, None)
+        status = CUT_OFF
+        try:
+            status = await self._rounds(client, cycle, node_name, watching)
+        finally:
+            watching.ended(status)
+        return status
+
+    async def _rounds(
+        self, client: PluginClient, cycle: Cycle, node_name: str, watching: DeviceWait | None
+    ) -> Status:
         patched: list[PatchResult] = []
         while True:
             answer = await client.pre_bind(cycle.context, node_name, patched)
@@ -118,9 +143,13 @@ class PreBindRunner:
                     (f'running PreBind plugin "{client.name}": {answer.status.message}',),
                     client.name,
                 )
+            if watching is not None:
+                watching.answered(answer)
             patched = []
             if answer.patches:
                 patched = await self.executor.apply(client, cycle, answer.patches)
+                if watching is not None:
+                    watching.patched(answer.patches, patched)
                 if answer.is_done(patched):
                     return SUCCESS
             elif answer.ask_again_after_s is None:

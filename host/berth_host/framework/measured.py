@@ -47,6 +47,7 @@ class MeasuredFramework(Framework):
         super().__init__(profile, plugins, waiting_pods, pre_bind, answers)
         self._times = metrics.points(profile)
         self._permit_waits = metrics.permit_waits
+        self._work = metrics.plugin_work
         self._scored: dict[tuple[str, ...], tuple[PluginClient, ...]] = {}
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
@@ -65,8 +66,10 @@ class MeasuredFramework(Framework):
         """See Framework. A rejection is a success here, only an error is none."""
         started_s = _now_s()
         passed = await super().run_filter(cycle, statuses, rows, nominated)
-        failed = not statuses.is_empty and filter_error(statuses, rows) is not None
-        self._times.filter.ended(Code.ERROR if failed else Code.SUCCESS, started_s)
+        error = None if statuses.is_empty else filter_error(statuses, rows)
+        self._times.filter.ended(Code.SUCCESS if error is None else Code.ERROR, started_s)
+        if error is not None:
+            self._work.filter_failed(error)
         self._times.asked_filter.count(self.filters_of(cycle))
         return passed
 
@@ -104,6 +107,7 @@ class MeasuredFramework(Framework):
         started_s = _now_s()
         status = await super().run_reserve(cycle, node_name)
         self._times.reserve.ended(status.code, started_s)
+        self._work.reserve_ended(status)
         return status
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
@@ -139,6 +143,7 @@ class MeasuredFramework(Framework):
         started_s = _now_s()
         status = await super().run_pre_bind(cycle, node_name)
         self._times.pre_bind.ended(status.code, started_s)
+        self._work.pre_bind_ended(status)
         return status
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:

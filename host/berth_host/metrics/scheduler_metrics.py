@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from berth_host.metrics import families
 from berth_host.metrics.families import Family
+from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import Counters, Histogram, Histograms, Labels, Readings, Values
@@ -57,6 +58,7 @@ class SchedulerMetrics:
         self.hint_durations = Histograms(families.HINT_DURATION)
         self.event_durations = Histograms(families.EVENT_HANDLING)
         self.preemption = PreemptionMetrics()
+        self.plugin_work = PluginWork()
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
         self._readings: dict[str, Readings] = {}
@@ -95,7 +97,7 @@ class SchedulerMetrics:
     @property
     def sources(self) -> Iterable[Source]:
         """Everything that can be shown, in any order, one per family."""
-        preemption = self.preemption
+        preemption, work = self.preemption, self.plugin_work
         return (
             self.attempt_durations,
             self.algorithm_durations,
@@ -111,6 +113,10 @@ class SchedulerMetrics:
             preemption.victims,
             preemption.durations,
             preemption.tasks,
+            work.claim_creates,
+            work.device_allocations,
+            work.device_waits,
+            work.volume_errors,
             *self.rest_client.sources,
             *self._readings.values(),
         )

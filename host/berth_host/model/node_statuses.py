@@ -98,7 +98,8 @@ class NodeStatuses:
         explicit = 0
         for status, count in self.group_counts() if counted is None else counted:
             explicit += count
-            for reason in status.reasons:
+            # Without a reason of the plugin's own the nodes would vanish from the sentence.
+            for reason in status.reasons or (f'rejected by plugin "{status.plugin}"',):
                 total[reason] += count
         missing = len(self.table) - explicit
         if missing:

@@ -78,7 +78,7 @@ class ObjectChange:
 class StateChanges:
     """From `base` (None: from nothing, so this is everything) to `target`, with the target's digests.
 
-    `assumed`: uids of those of its pods that are reserved only. `generation_sum` is modulo 2**64.
+    `assumed`: uids of those of its pods that are reserved only. `generation_sum` is modulo 2**53.
     """
 
     base: StateVersion | None
@@ -143,7 +143,7 @@ class StateSelection:
 
 
 def _labels(needs: Sequence[StateNeed]) -> Prefixes:
-    if any(not need.label_prefixes for need in needs):
+    if any("" in need.label_prefixes for need in needs):
         return None
     return tuple(sorted({prefix for need in needs for prefix in need.label_prefixes}))
 

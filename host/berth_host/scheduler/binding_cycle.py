@@ -43,8 +43,8 @@ log = get_logger()
 class BindingCycle:
     """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not.
 
-    `undecided`: assumed pods whose Binding was on its way when the host was stopped and the cluster did not
-    answer in time; only the cluster knows where they are.
+    `undecided`: assumed pods whose Binding was on its way when this host, or the one before, was stopped and
+    the cluster did not answer in time; only the cluster knows where they are.
     """
 
     def __init__(
@@ -116,15 +116,24 @@ class BindingCycle:
 
     def adopt(self, assumed: Pod) -> None:
         """Find out what became of an assumed pod whose Binding the host before could not follow."""
+        # Until it is known: a host that follows this one before that has to go on asking.
+        self.undecided.append(assumed)
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._decided)
 
     async def _decide(self, assumed: Pod) -> None:
-        if await self._read_back.node_of(assumed) == assumed.node_name:
+        node_name = await self._read_back.node_of(assumed)
+        self.undecided.remove(assumed)
+        if node_name == assumed.node_name:
             return  # the watch confirms it
         self._forget(assumed)
         self._failures.put_back(assumed)
+
+    def _decided(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            self._fate.fail(err)
 
     async def drain(self, timeout_s: float) -> bool:
         """Send back who waits on Permit, and let the others end, for `timeout_s` (real time) at most.

@@ -110,6 +110,7 @@ class Evictions:
         self._seams = seams
         self._tasks: set[asyncio.Future[None]] = set()
         self._victims: dict[str, tuple[Pod, ...]] = {}
+        self._is_over = False
         self.preempting = seams.preempting
         self.preempting.on_end(self._held_no_more)
         self.preempted_by: dict[str, str] = {}
@@ -155,6 +156,7 @@ class Evictions:
         The next host finishes what was begun (see the order above). Whether all of it ended.
         """
         ended = await all_ended(self._tasks, timeout_s)
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
         return ended
@@ -209,6 +211,9 @@ class Evictions:
         self._tasks.discard(task)
         preemptor = eviction.preemptor
         err = None if task.cancelled() else task.exception()
+        if task.cancelled() and not self._is_over:
+            # Nobody cancelled it: the adapter gave up on a call. Without an end the pod would wait for ever.
+            err = ClusterError("pods", preemptor.key, "the eviction was cancelled by the client")
         self._seams.metrics.ended(begun_s, failed=task.cancelled() or err is not None)
         if err is None:
             return

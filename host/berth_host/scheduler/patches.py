@@ -7,7 +7,7 @@ A call without an answer is read back: where the object says what was asked for,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,10 +30,18 @@ FIRST_PAUSE_S: Final = 0.1
 class PatchRunner:
     """Applies patches in order; the first that is not APPLIED makes the rest SKIPPED."""
 
-    def __init__(self, cluster: ClusterCalls, clock: Clock, stores: ObjectStores) -> None:
+    def __init__(
+        self,
+        cluster: ClusterCalls,
+        clock: Clock,
+        stores: ObjectStores,
+        created: Callable[[str, bool], None] = lambda resource, failed: None,
+    ) -> None:
+        """`created`: told of every object that the API server was asked to make: (resource, failed)."""
         self._cluster = cluster
         self._writes = ObjectWrites(cluster, stores)
         self._clock = clock
+        self._created = created
 
     def refusal(self, client: PluginClient, cycle: Cycle, patch: ObjectPatch) -> str:
         """Why the plugin may not ask for this; "" where it may."""
@@ -55,6 +63,12 @@ class PatchRunner:
         problem = _refusal(client, cycle, patch)
         if problem:
             return PatchResult(outcome=PatchOutcome.REFUSED, ref=patch.ref, message=problem)
+        result = await self._sent(cycle, patch)
+        if patch.action is PatchAction.CREATE:
+            self._created(patch.resource, result.outcome is not PatchOutcome.APPLIED)
+        return result
+
+    async def _sent(self, cycle: Cycle, patch: ObjectPatch) -> PatchResult:
         try:
             changed = await self._change(patch)
         except NotFoundError as err:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
+from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
@@ -123,7 +124,7 @@ class PodStatusWriter:
             "type": "PodScheduled",
             "status": "False",
             "reason": failure.reason,
-            "message": failure.message,
+            "message": writable(failure.message),
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []
@@ -160,6 +161,9 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
     except Exception as err:
         if not isinstance(err, ClusterError):
             log.error("task.failed", pod_uid=uid, exc_info=err)
+        if isinstance(err, InvariantError):  # nobody may wait for it, and it has to end the host
+            told = {"message": "writing a pod's status", "exception": err}
+            asyncio.get_running_loop().call_exception_handler(told)
         if not done.done():
             done.set_exception(err)
             done.exception()  # seen, also where nobody waits
@@ -179,7 +183,13 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
 
 def cut_note(note: str) -> str:
     """At most 1024 bytes: a longer note keeps its first 1020 and ends in ` ...`."""
+    note = writable(note)
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:
         return note
     return raw[: NOTE_MAX_BYTES - 4].decode(errors="ignore") + " ..."
+
+
+def writable(text: str) -> str:
+    """Without what UTF-8 cannot say (lone surrogates): a plugin in process may answer any string."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

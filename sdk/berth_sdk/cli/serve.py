@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from berth_sdk._child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
+from berth_sdk._credential import read_credential, take_credential
 from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError
 from berth_sdk.server import PluginServer
@@ -23,6 +24,7 @@ _BAD_INPUT: Final = 2
 def serve(options: Namespace) -> int:
     """Run until told to stop. 0: stopped cleanly; 1: the host is gone; 2: bad input."""
     child = ChildDuties.from_environment(os.environ)
+    credential = take_credential(os.environ)
     output = StandardOutput() if child else None
     _log_to_standard_error(as_json=child is not None, level=options.log_level)
     endpoint = options.listen or os.environ.get(ENDPOINT)
@@ -34,7 +36,9 @@ def serve(options: Namespace) -> int:
             child.tie_to_host()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stops.put(None))
-        server = PluginServer(load_plugins(options.names))
+        if options.credential_file:
+            credential = read_credential(options.credential_file)
+        server = PluginServer(load_plugins(options.names), credential)
         address = server.listen(endpoint)
     except OrphanError as err:
         LOG.error("%s", err)

@@ -315,6 +315,26 @@ async def test_deleting_what_is_gone_by_then_counts_as_done() -> None:
         assert world.node_of("web") == "n0"
 
 
+async def test_eviction_that_the_adapter_cancels_leaves_its_pod_to_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    low = pod("low", cpu="1", nodeName="n0")
+    async with trouble([node("n0", cpu="1"), low, pod("high", cpu="1", priority=9)]) as world:
+        assert world.faulty is not None
+        delete, refs = world.faulty.delete, []
+
+        async def cancelled_once(resource: str, ref: ObjectRef, *, grace_period_s: int | None = None) -> None:
+            refs.append(ref)
+            if len(refs) == 1:
+                raise asyncio.CancelledError
+            await delete(resource, ref, grace_period_s=grace_period_s)
+
+        monkeypatch.setattr(world.faulty, "delete", cancelled_once)
+        await world.settle()
+        assert world.node_of("high") == "n0"
+        assert world.everything_is_accounted_for()
+
+
 # --- a broken invariant ends the host, and says so ----------------------------------------------------
 
 
@@ -332,23 +352,25 @@ async def test_invariant_that_breaks_in_the_feed_ends_the_host() -> None:
             world.host.check()
 
 
-@pytest.mark.parametrize("where", ["cycle", "binding", "loop"])
+@pytest.mark.parametrize("where", ["cycle", "binding", "status", "loop"])
 async def test_invariant_that_breaks_while_scheduling_ends_the_host(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with World([node("n0")]) as world:
 
-        def breaks(*_: object) -> None:
+        def breaks(*_: object, **__: object) -> None:
             raise InvariantError("two and two are five")
 
         if where == "cycle":
             monkeypatch.setattr(world.host.cache, "assume", breaks)
         elif where == "binding":
             monkeypatch.setattr(world.cluster, "bind", breaks)
+        elif where == "status":
+            monkeypatch.setattr(world.cluster, "patch", breaks)
         else:
             monkeypatch.setattr(asyncio.get_running_loop(), "default_exception_handler", lambda _: None)
             asyncio.get_running_loop().call_soon(breaks)
-        world.server.create(pod("web"))
+        world.server.create(pod("web", cpu="100" if where == "status" else "1"))
         error = await asyncio.wait_for(world.host.wait_failed(), 5)
         assert str(error) == "two and two are five"
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from berth_host.errors.cluster import ForbiddenError
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
-from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
+from support.attached import until
+from support.device_objects import DRIVER, claim, device, device_class, exactly, pod_with, resource_slice
 from support.hosts import World, node
 
 CLAIMS = "resource.k8s.io/resourceclaims"
@@ -138,3 +141,58 @@ async def test_a_claim_left_over_from_another_attempt_is_deleted_first() -> None
         assert world.server.get(CLAIMS, ObjectRef(namespace="default", name="left-over")) is None
         message = str(world.message_of("web"))
         assert world.node_of("web") == "n1" or "deletion of ResourceClaim completed" in message
+
+
+async def test_what_becomes_of_claims_that_are_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = pod_with(requests={"example.com/gpu": "1"})
+    async with World(cluster(1, extendedResourceName="example.com/gpu")) as world:
+        make = world.server.create_named
+        refused = [ForbiddenError(CLAIMS, "", "no")]
+
+        def create_named(resource: str, *more: Any) -> KubeObject:
+            if resource == CLAIMS and refused:
+                raise refused.pop()
+            return make(resource, *more)
+
+        monkeypatch.setattr(world.server, "create_named", create_named)
+        world.server.create(pod)
+        await world.settle()
+        assert world.node_of("web") == "n1"
+        creates = world.host.metrics.plugin_work.claim_creates
+        assert (creates.value(("success",)), creates.value(("failure",))) == (1, 1)
+
+
+OLD = "2020-01-01T00:00:00Z"
+
+
+@pytest.mark.prompt_cluster
+@pytest.mark.parametrize("result", ["success", "failure", "timeout"])
+async def test_waits_for_binding_conditions_are_counted(result: str) -> None:
+    conditions: Json = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    slices = resource_slice("n1", [device("d0", **conditions)])
+    async with World([node("n1"), slices, device_class(), claim("a"), pod_with("a")]) as world:
+        await until(lambda: bool(devices_of(found(world, "a"))))
+        if result == "timeout":
+            status: Json = {"allocation": {"allocationTimestamp": OLD}}
+        else:
+            kind = "Ready" if result == "success" else "Broken"
+            told = {"type": kind, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": OLD}
+            status = {"devices": [{"driver": DRIVER, "pool": "n1", "device": "d0", "conditions": [told]}]}
+        world.server.patch(CLAIMS, found(world, "a").ref, {"status": status}, subresource="status")
+        work = world.host.metrics.plugin_work
+        labels = DRIVER, "default-scheduler", result
+        world.clock.advance(5.0)  # the plugin looks every five seconds
+        await until(lambda: work.device_allocations.value(labels) == 1)
+        waited = work.device_waits.of(*labels)
+        assert (waited.count, waited.total) == (1, 5.0)
+        assert [found for found, _ in work.device_waits.items()] == [labels]
+        if result == "success":
+            await world.settle()
+            assert world.node_of("web") == "n1"
+
+
+async def test_devices_without_binding_conditions_are_not_counted() -> None:
+    async with World(cluster(1, claim("a"), pod_with("a"))) as world:
+        await world.settle()
+        assert world.node_of("web") == "n1"
+        assert not list(world.host.metrics.plugin_work.device_waits.items())

@@ -7,18 +7,26 @@ import time
 from typing import ClassVar
 
 import pytest
+from berth_host.app import attachments as attachments_module
 from berth_host.app import host as host_module
 from berth_host.errors.cluster import UnavailableError
+from berth_host.errors.state import InvariantError
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from support.faulty_cluster import Fault, Faults
-from support.hosts import World, node, pod
+from support.hosts import World, enabling, node, pod
 
 AT_ONCE = Faults(turns=0, reorder=False)
 WEB = ObjectRef(namespace="default", name="web")
+ATTACHING = enabling(
+    ["Away"],
+    "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+    "plugins:\n- {name: Away, endpoint: 'unix:///nowhere/away.sock', points: {filter: {}}}\n",
+)
+"""A plugin in another process, which is not there."""
 
 
 async def until_idle(world: World) -> None:
@@ -240,3 +248,35 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
         assert sorted(nodes) == ["", "n0", "n0", "n1", "n1"]
         assert second.host.cache.assumed_count == 0
         assert second.everything_is_accounted_for()
+
+
+# --- what breaks the host ------------------------------------------------------------------------------
+
+
+async def test_loop_that_somebody_else_cancels_ends_the_host() -> None:
+    """It would go on to look well, and schedule nothing."""
+    async with World([node("n0")]) as world:
+        await world.settle()
+        loop = world.host._loop_task
+        assert loop is not None
+        loop.cancel()
+        async with asyncio.timeout(5):
+            error = await world.host.wait_failed()
+        assert "was cancelled, and not by the host" in str(error)
+
+
+async def test_invariant_that_breaks_while_copies_are_refreshed_ends_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attachments_module, "REFRESH_S", 0.01)
+    world = World([node("n0")], configuration=ATTACHING)
+    async with world:
+
+        def update(cache: object) -> None:
+            raise InvariantError("the snapshot is broken")
+
+        monkeypatch.setattr(world.host.snapshot, "update", update)
+        async with asyncio.timeout(5):
+            error = await world.host.wait_failed()
+        assert str(error) == "the snapshot is broken"
+        monkeypatch.undo()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from berth_host.app.registry import ClassRegistry, PluginLoadError
 from berth_host.app.reload import reload
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
+from berth_host.errors.cluster import UnavailableError
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
@@ -171,6 +172,51 @@ async def test_binding_that_stays_unknown_is_followed_by_the_new_host(
         assert world.node_of("web") == "n0"
         assert world.host.cache.assumed_count == 0
         assert world.everything_is_accounted_for()
+
+
+async def test_binding_that_stays_unknown_is_followed_through_several_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reload_module, "DRAIN_S", 0.05)
+    monkeypatch.setattr(host_module, "STOP_S", 0.05)
+    async with running(node("n0", cpu="1"), pod("web", cpu="1")) as world:
+        assert world.faulty is not None
+        world.faulty.script("bind", Fault.TIME_OUT_BEFORE)
+        with world.faulty.always("get", Fault.UNAVAILABLE_BEFORE):
+            while not world.faulty.calls:
+                await asyncio.sleep(0)
+            for _ in range(3):
+                await reloaded(world)
+                assert world.host.cache.assumed_count == 1
+        for _ in range(5):
+            world.clock.advance(5)
+            await world.settle()
+        assert world.node_of("web") == "n0"
+        assert (world.host.cache.assumed_count, world.host.binding.undecided) == (0, [])
+        assert world.everything_is_accounted_for()
+
+
+async def test_kind_that_the_cluster_does_not_hand_over_refuses_the_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a role lacks the right to list it: the API server is asked again for ever."""
+    monkeypatch.setattr(host_module, "WATCH_S", 0.05)
+    async with running(node("n0"), enabled=("RejectsAll",)) as world:
+        await world.settle()
+        assert world.faulty is not None
+
+        async def watch(resources: Collection[str]) -> None:
+            await asyncio.Event().wait()
+
+        world.faulty.watch = watch  # type: ignore[method-assign]
+        old = world.host
+        old.needed_resources -= {"namespaces"}
+        with pytest.raises(UnavailableError, match=r"namespaces: not listed within 0.05 s; .*watch.failed"):
+            await reload(old, with_plugins())
+        world.server.create(pod("later"))
+        await world.settle()
+        assert "1 all of them" in world.message_of("later")
+        assert old.fate.error is None
 
 
 async def test_pods_that_wait_on_permit_are_tried_again_by_the_new_host() -> None:

@@ -102,6 +102,21 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
             assert world.node_of("next") == "n0"
 
 
+async def test_plugin_that_names_nodes_learns_of_pods_that_are_bound_and_deleted(tmp_path: Path) -> None:
+    licensed = [pod(f"p{i}", labels={"licensed": "yes"}) for i in range(3)]
+    async with plugin_process(tmp_path / "p.sock", "support.licences:Licences") as process:
+        text = remote("Licences", process.endpoint)
+        async with World([node("n0"), node("n1"), *licensed], configuration=text) as world:
+            await world.settle()
+            placed = [name for name in ("p0", "p1", "p2") if world.node_of(name)]
+            assert len(placed) == 2
+            (left,) = {"p0", "p1", "p2"} - set(placed)
+            assert "2 licences are taken" in world.message_of(left)
+            await world.cluster.delete("pods", ObjectRef(namespace="default", name=placed[0]))
+            await world.settle()
+            assert world.node_of(left)
+
+
 class Quitter(Plugin):
     """Aborts the attempt that asks it."""
 

@@ -158,6 +158,8 @@ async def test_provisioner_that_gives_up_sends_the_pod_back(endpoint: str) -> No
         assert reasons == [
             'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
         ]
+        errors = storage.world.host.metrics.plugin_work.volume_errors
+        assert [errors.value((stage,)) for stage in ("predicate", "assume", "bind")] == [0, 0, 1]
 
 
 async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:

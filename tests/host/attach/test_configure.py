@@ -10,13 +10,17 @@ from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.rpc.calls import PointPolicy
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
 
 
 def introduced(place: Place, *plugins: identity_pb2.PluginDescriptor) -> Introduction:
     reply = identity_pb2.HandshakeResponse(
-        supported=[identity_pb2.ContractVersion(major=1)], plugins=plugins, instance_id="i"
+        supported=[identity_pb2.ContractVersion(major=1)],
+        plugins=plugins,
+        instance_id="i",
+        started_at=Timestamp(seconds=1),
     )
     return read_handshake(reply, place)
 

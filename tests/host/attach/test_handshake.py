@@ -19,6 +19,7 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import StateNeed
 from berth_sdk.plugin.v1 import identity_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
 
@@ -28,6 +29,7 @@ PLACE = Place(endpoint="unix:///run/p.sock", plugins=(wanted("Demo"), wanted("Ot
 def reply(*plugins: identity_pb2.PluginDescriptor, **fields: Any) -> identity_pb2.HandshakeResponse:
     fields.setdefault("supported", [identity_pb2.ContractVersion(major=1, minor=7)])
     fields.setdefault("instance_id", "i-1")
+    fields.setdefault("started_at", Timestamp(seconds=1))
     return identity_pb2.HandshakeResponse(plugins=plugins or [descriptor("Demo", "FILTER")], **fields)
 
 
@@ -49,6 +51,7 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
     ("message", "words"),
     [
         pytest.param(reply(instance_id=""), "names no instance_id", id="no instance"),
+        pytest.param(reply(started_at=None), "does not say when the process started", id="no start"),
         pytest.param(
             reply(descriptor("Demo", "FILTER"), descriptor("Demo", "SCORE")),
             "names a plugin twice",
@@ -156,7 +159,6 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
         "event action",
         "label selector",
         "feature 'telepathy'",
-        "state_needs in NAMES mode",
     )
     assert len(got.warnings) == len(words)
     for word in words:

@@ -9,7 +9,7 @@ from berth_sdk.needs import NeedKind, StateNeed
 def nodes(*label_prefixes: str, annotation_prefixes: tuple[str, ...] = (), images: bool = False) -> StateNeed:
     return StateNeed(
         kind=NeedKind.NODE_SUMMARY,
-        label_prefixes=label_prefixes,
+        label_prefixes=label_prefixes or ("",),
         annotation_prefixes=annotation_prefixes,
         images=images,
     )
@@ -19,9 +19,12 @@ def test_no_needs_select_nothing() -> None:
     assert StateSelection.of([]) == StateSelection()
 
 
-def test_label_prefixes_add_up_and_one_without_takes_all() -> None:
+def test_label_prefixes_add_up_and_the_empty_one_takes_all() -> None:
     assert StateSelection.of([nodes("b/"), nodes("a/", "b/")]).node_labels == ("a/", "b/")
-    assert StateSelection.of([nodes("b/"), nodes()]).node_labels is None
+    assert StateSelection.of([nodes("b/"), nodes("")]).node_labels is None
+    none = StateNeed(kind=NeedKind.NODE_SUMMARY, label_prefixes=())
+    assert StateSelection.of([none]).node_labels == ()
+    assert StateSelection.of([none, nodes("b/")]).node_labels == ("b/",)
 
 
 def test_annotations_and_images_are_sent_when_anybody_wants_them() -> None:

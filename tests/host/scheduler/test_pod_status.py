@@ -61,6 +61,11 @@ async def test_error_has_the_reason_that_autoscalers_pass_over() -> None:
     assert condition(after)["reason"] == "SchedulerError"
 
 
+async def test_text_of_a_plugin_that_cannot_be_written_is_written_as_far_as_it_can() -> None:
+    after = await Written().fail("no \ud800 room, \u00fc")
+    assert condition(after)["message"] == "no ? room, \u00fc"
+
+
 async def test_same_failure_again_writes_nothing() -> None:
     written = Written()
     first = await written.fail("full")

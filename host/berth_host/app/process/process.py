@@ -43,7 +43,7 @@ from berth_host.metrics import families
 log = get_logger()
 T = TypeVar("T")
 
-DRAIN_S: Final = 20.0
+DRAIN_S: Final = 18.0
 """What is under way may take so long when the process is told to end. A pod has 30 s by default."""
 
 
@@ -204,7 +204,7 @@ class SchedulerProcess:
         await check_lists(client, needed, list(rights(needed, self._lease_ref())))
 
     async def _connected(self) -> None:
-        await self._host.connect()
+        await self._host.connect(stands_by=True)
         self.is_connected = True
 
     async def _acquired(self, client: KubeClient, elector: LeaderElector) -> None:
@@ -218,8 +218,8 @@ class SchedulerProcess:
         except InvalidError as err:
             raise ProcessError(
                 f"the API server does not take the Lease {'/'.join(self._lease_ref() or ())}: {err};"
-                " correct --leader-elect-resource-name and --leader-elect-resource-namespace,"
-                " or resourceName and resourceNamespace of leaderElection in the configuration"
+                " correct --leader-elect-lease-duration, --leader-elect-resource-name and"
+                " --leader-elect-resource-namespace, or leaderElection in the configuration"
             ) from err
         self._renewing = asyncio.ensure_future(elector.renew())
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from berth_sdk._credential import CREDENTIAL
 from berth_sdk._grpc_core import without_setting
 
 from berth_host.attach.children.output import OutputLog, read_lines, throw_away
@@ -43,11 +44,17 @@ class ChildError(HostError):
 
 
 class Child:
-    """Attributes: address, instance_id (as it said them), output (its log)."""
+    """Attributes: address, instance_id (as it said them), credential (what it was told to expect), output
+    (its log).
+    """
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path, cookie: str, title: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], folder: Path, secret: tuple[str, str], title: str
+    ) -> None:
+        """`secret`: the cookie that its line has to give back, and the credential."""
         self.address = ""
         self.instance_id = ""
+        cookie, self.credential = secret
         self.output = OutputLog(title)
         self._process = process
         self._folder = folder
@@ -65,10 +72,11 @@ class Child:
     async def launch(command: Sequence[str], title: str, handshake_s: float = HANDSHAKE_S) -> Child:
         """Start it and wait for its line. Raises ChildError; nothing is left behind then."""
         folder = Path(tempfile.mkdtemp(prefix="berth-"))  # 0700
-        cookie = secrets.token_hex(16)
+        cookie, credential = secrets.token_hex(16), secrets.token_hex(32)
         environment = without_setting(os.environ) | {
             "BERTH_PLUGIN_ENDPOINT": f"unix://{folder}/plugin.sock",
             "BERTH_PLUGIN_COOKIE": cookie,
+            CREDENTIAL: credential,
             "BERTH_HOST_PID": str(os.getpid()),
         }
         try:
@@ -84,7 +92,7 @@ class Child:
         except OSError as err:
             shutil.rmtree(folder, ignore_errors=True)
             raise ChildError(f"{title} cannot be started: {err.strerror or err}") from err
-        child = Child(process, folder, cookie, title)
+        child = Child(process, folder, (cookie, credential), title)
         try:
             await child._greet(handshake_s)
         except BaseException:

@@ -112,7 +112,8 @@ class Credentials:
             if not is_done and (force or time.monotonic() >= self.due_s):
                 try:
                     await self._read()
-                except ClientConfigError as err:
+                except (ClientConfigError, OSError, ValueError) as err:
+                    # OSError: of a CA file that is gone, which is read again with each new certificate.
                     self.due_s = time.monotonic() + RETRY_S
                     log.error("client.credentials_failed", error=str(err))
         return (self.authorization, self.ssl_context) != before
@@ -170,18 +171,28 @@ class Credentials:
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     # The library takes certificates from files only; this one exists for as long as it reads it.
-    with tempfile.TemporaryDirectory(prefix="berth-") as folder:
-        pem = Path(folder, "client.pem")
-        pem.touch(mode=0o600)
-        pem.write_bytes(certificate + b"\n" + key + b"\n")
-        try:
-            # An encrypted key is refused; without a password its own would be asked for, at the terminal.
-            context.load_cert_chain(pem, password="")
-        except OSError as err:
-            raise ClientConfigError(
-                f"the client certificate and its key cannot be used: {err}; they need PEM, and each other,"
-                " and a key that is not encrypted"
-            ) from err
+    try:
+        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
+            pem = Path(folder, "client.pem")
+            pem.touch(mode=0o600)
+            pem.write_bytes(certificate + b"\n" + key + b"\n")
+            _load_file(context, pem)
+    except OSError as err:
+        raise ClientConfigError(
+            f"the client certificate needs a file of its own for a moment, which cannot be written: {err};"
+            " set TMPDIR to a folder for it"
+        ) from err
+
+
+def _load_file(context: ssl.SSLContext, pem: Path) -> None:
+    try:
+        # An encrypted key is refused; without a password its own would be asked for, at the terminal.
+        context.load_cert_chain(pem, password="")
+    except OSError as err:
+        raise ClientConfigError(
+            f"the client certificate and its key cannot be used: {err}; they need PEM, and each other,"
+            " and a key that is not encrypted"
+        ) from err
 
 
 def _exec_cluster(entry: Entry | None, master: str) -> Mapping[str, Any] | None:

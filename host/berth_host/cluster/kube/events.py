@@ -130,6 +130,11 @@ class EventWriter:
                 cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
                 self._series.forget(kept)
                 self._drop(cause, err)
+            except Exception as err:
+                # Whatever it was, it is about this event alone, and the others still have their turn.
+                log.error("task.failed", exc_info=err)
+                self._series.forget(kept)
+                self._drop("rejected", err)
             else:
                 self.written_count += 1
                 kept.is_pending = False
@@ -184,7 +189,7 @@ class EventWriter:
             log.debug("event.written_before", key=f"{kept.namespace}/{kept.name}")
         kept.is_written = True
 
-    def _drop(self, cause: str, err: ClusterError | None) -> None:
+    def _drop(self, cause: str, err: Exception | None) -> None:
         self.dropped[cause] += 1
         count = self.dropped[cause]
         # A namespace that goes away refuses hundreds: the first is told, then every tenfold.

@@ -21,6 +21,7 @@ from kubernetes.aio.config.exec_provider import ExecProvider
 
 ANSWERS_WITHIN_S: Final = 30.0
 """client-go waits for ever; every request would wait with it, and nobody would know why."""
+_END_WITHIN_S: Final = 1.0
 _QUOTED: Final = 300
 
 
@@ -65,6 +66,10 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
         if process.returncode is None or process.stdout is None or not process.stdout.at_eof():
             with suppress(ProcessLookupError, PermissionError):
                 (os.kill if may_ask else os.killpg)(process.pid, signal.SIGKILL)
+            # Nobody else takes note of its end; what it started may hold its output open longer.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_WITHIN_S):
+                    await process.wait()
     if process.returncode:
         said = " ".join(complaints.decode(errors="replace").split())[:_QUOTED]
         raise ExecPluginError(f"it ended with {process.returncode}" + (f": {said}" if said else ""))

@@ -29,6 +29,8 @@ from berth_host.model.clock import Clock, RealClock, sleep
 log = get_logger()
 T = TypeVar("T")
 
+RELEASE_S: Final = 5.0
+"""How long to try to give the Lease up: a pod that ends has 30 s for all of it."""
 _RELEASED_DURATION_S: Final = 1
 _TOLERATED_EXPIRY_S: Final = 20.0
 
@@ -132,7 +134,7 @@ class LeaderElector:
         if not (self.is_leader or self._may_hold):
             return
         try:
-            await self._within(self._settings.renew_deadline_s, self._released())
+            await self._within(min(self._settings.renew_deadline_s, RELEASE_S), self._released())
         except (ClusterError, TimeoutError) as err:
             log.warning("lease.not_released", lease=self._key, error=str(err) or "no answer in time")
 
@@ -261,7 +263,9 @@ class LeaderElector:
         try:
             return await task
         except asyncio.CancelledError:
-            if timed_out:
+            caller = asyncio.current_task()
+            # Whoever cancels the elector in the moment in which the limit passes must be heard: he asks once.
+            if timed_out and not (caller is not None and caller.cancelling()):
                 raise TimeoutError from None
             raise
         finally:

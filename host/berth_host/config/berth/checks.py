@@ -53,6 +53,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
     if len(plugins) > MAX_PLUGINS:
         findings.append(invalid("plugins", len(plugins), f"at most {MAX_PLUGINS} plugins"))
     seen: set[str] = set()
+    credentials: dict[str, str] = {}
     for index, plugin in enumerate(plugins):
         path = f"plugins[{index}]"
         findings += _check_name(f"{path}.name", plugin.name)
@@ -60,6 +61,11 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
             findings.append(duplicate(f"{path}.name", plugin.name))
         seen.add(plugin.name)
         findings += _check_plugin(path, plugin)
+        if plugin.endpoint and credentials.setdefault(plugin.endpoint, plugin.credential_file) != (
+            plugin.credential_file
+        ):
+            message = "plugins at one endpoint are one process, which expects one credential"
+            findings.append(invalid(f"{path}.credentialFile", plugin.credential_file, message))
     if document.cycle_budget is not None:
         limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
         findings += _check_duration("cycleBudget", document.cycle_budget, limits)
@@ -107,6 +113,9 @@ def _check_where(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
         findings += _check_endpoint(path, plugin, plugin.endpoint)
     else:
         findings += _check_no_transport_security(path, plugin, f"{given[0]} needs none")
+        if plugin.credential_file:
+            message = f"only for an endpoint: {given[0]} needs none"
+            findings.append(forbidden(f"{path}.credentialFile", message))
     return findings
 
 

@@ -85,7 +85,8 @@ class BerthPlugin:
     Exactly one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and
     `in_process` (`module:Class`) is set. `required`: without it, pods in its scope are not scheduled.
     `points` has the effective settings of every point; `points_given` has what the file says.
-    `insecure`: plaintext to a loopback TCP endpoint. `max_concurrency` 0: the plugin decides.
+    `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at
+    an endpoint was told to expect; empty: none is sent. `max_concurrency` 0: the plugin decides.
     """
 
     name: str
@@ -98,6 +99,7 @@ class BerthPlugin:
     points_given: Mapping[str, PointPolicy] = field(default_factory=dict)
     tls: TlsFiles | None = None
     insecure: bool = False
+    credential_file: str = ""
     max_concurrency: int = 0
 
     def to_json(self) -> dict[str, Json]:
@@ -116,6 +118,8 @@ class BerthPlugin:
             result["tls"] = self.tls.to_json()
         if self.insecure:
             result["insecure"] = True
+        if self.credential_file:
+            result["credentialFile"] = self.credential_file
         result["maxConcurrency"] = self.max_concurrency
         return result
 

@@ -107,6 +107,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
             server_name=tls.server_name,
         ),
         insecure=given.insecure,
+        credential_file=given.credential_file,
         max_concurrency=given.max_concurrency,
     )
 

@@ -87,6 +87,7 @@ class PluginV1Alpha1:
     points: PointsV1Alpha1 = json_field("points", struct_of(PointsV1Alpha1))
     tls: TlsV1Alpha1 | None = json_field("tls", pointer_to(struct_of(TlsV1Alpha1)))
     insecure: bool = json_field("insecure", BOOL)
+    credential_file: str = json_field("credentialFile", STRING)
     max_concurrency: int = json_field("maxConcurrency", INT32)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from berth_sdk import _wire
-from berth_sdk._wire_scores import encode_dense
+from berth_sdk._wire_scores import encode_aligned
 from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.kube_object import KubeObject
@@ -107,7 +107,7 @@ def encode_scenario(item: Scenario, slot: int | None, need: PodNeed) -> scheduli
 
 def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:
     """Dense, in the order of the candidates."""
-    return scheduling_pb2.Scores.FromString(encode_dense(scores))
+    return scheduling_pb2.Scores.FromString(encode_aligned(scores))
 
 
 # --- the binding cycle -------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ class ContextWriter:
         self._descriptor = descriptor
         self._plugin = descriptor.name
         self._profile = profile
-        self._snapshot = descriptor.node_mode is NodeMode.SNAPSHOT
+        self._names = descriptor.node_mode is NodeMode.NAMES
+        self._keeps_state = descriptor.keeps_state
 
     async def write(
         self,
@@ -81,6 +82,7 @@ class ContextWriter:
         again = repaired or self._plugin in cycle.repeating
         message.cycle_id = cycle.cycle_id
         message.plugin = self._plugin
+        message.attachment_id = self._link.identity.attachment_id
         message.profile = self._profile
         if again:
             message.attempt = 1
@@ -90,7 +92,7 @@ class ContextWriter:
             message.ended.extend(encode_ended(ended))
         complete = self._write_pod(message, cycle, told)
         shared = self._write_shared(message, cycle, told, complete=complete)
-        versioned = call.budgeted and self._snapshot and self._link.feed is not None
+        versioned = call.budgeted and self._keeps_state and self._link.feed is not None
         if versioned:
             delta = await self._link.delta_for_call((self._plugin, call.rpc), ends_s)
             if delta is not None:
@@ -104,7 +106,7 @@ class ContextWriter:
         """Complete in the first call to the instance, and always in NAMES mode; else by reference."""
         pod = cycle.pod
         wants_object = self._descriptor.pod_need is PodNeed.OBJECT and pod.object is not None
-        complete = not self._snapshot or not told.pod or (wants_object and not told.pod_object)
+        complete = self._names or not told.pod or (wants_object and not told.pod_object)
         if not complete:
             message.pod.ref.CopyFrom(_wire.encode_ref(pod.ref))
             return False

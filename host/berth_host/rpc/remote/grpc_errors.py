@@ -47,6 +47,8 @@ def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: 
         return PluginTimeoutError(plugin, call, deadline_s)
     if code is StatusCode.CANCELLED:
         return PluginUnavailableError(plugin, call, "was cut off")
+    if code is StatusCode.PERMISSION_DENIED:
+        return PluginUnavailableError(plugin, call, f"is not attached to this host any more ({details})")
     if code is StatusCode.RESOURCE_EXHAUSTED:
         if _TOO_LARGE in details and _BY_SERVER not in details:
             return PluginProtocolError(plugin, call, f"answered more than was agreed ({details})")

@@ -92,7 +92,9 @@ class GrpcTransport:
     async def pre_enqueue(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[Status]:
         """One status per pod."""
         request = queue_pb2.PreEnqueueRequest(
-            plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
+            plugin=self._plugin,
+            pods=codec.encode_queued_pods(pods, self._need),
+            attachment_id=self.link.identity.attachment_id,
         )
         reply = await self._queue_call(calls.PRE_ENQUEUE, methods.PRE_ENQUEUE, request, deadline_s)
         return self._reader(calls.PRE_ENQUEUE).statuses(reply.statuses)
@@ -100,7 +102,9 @@ class GrpcTransport:
     async def sort_keys(self, pods: Sequence[QueuedPod], deadline_s: float) -> list[bytes]:
         """One key per pod."""
         request = queue_pb2.SortKeysRequest(
-            plugin=self._plugin, pods=codec.encode_queued_pods(pods, self._need)
+            plugin=self._plugin,
+            pods=codec.encode_queued_pods(pods, self._need),
+            attachment_id=self.link.identity.attachment_id,
         )
         asked = (self._plugin, calls.SORT_KEYS.rpc)
         reply = await self.link.ask(methods.SORT_KEYS, request, asked, deadline_s)
@@ -112,6 +116,7 @@ class GrpcTransport:
             plugin=self._plugin,
             event=codec.encode_event(event),
             pods=codec.encode_pods(pods, self._need),
+            attachment_id=self.link.identity.attachment_id,
         )
         reply = await self._queue_call(calls.QUEUEING_HINTS, methods.QUEUEING_HINTS, request, deadline_s)
         return list(reply.queue)
@@ -368,6 +373,8 @@ class GrpcTransport:
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
                 reply = await self.link.ask(method, request, (self._plugin, call.rpc), left_s)
                 context: pb.ReplyContext = reply.ctx  # type: ignore[attr-defined]  # every reply has one
+                if context.cycle_id != cycle.cycle_id:
+                    raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
                 if not context.needs:
                     self._contexts.received(envelope)
                     delivered = True
@@ -419,7 +426,7 @@ class GrpcTransport:
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed
-        if self._mode is NodeMode.NAMES or feed is None or not self._reads_objects:
+        if feed is None or not self._reads_objects:
             return await self.link.ask(method, request, asked, deadline_s)
         for repaired in (False, True):
             delta = await self.link.delta_for_call(asked, ends_s)
@@ -479,6 +486,12 @@ def _batches(
         batches[-1].append(message)
         size += more
     return batches
+
+
+def _not_of(cycle_id: str) -> str:
+    if not cycle_id:
+        return "did not name the cycle that it answers (ReplyContext.cycle_id)"
+    return f"answered for the cycle {cycle_id[:64]!r}, which was not asked about"
 
 
 def _no_index(_name: str) -> int | None:

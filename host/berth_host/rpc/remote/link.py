@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -105,7 +105,7 @@ class InstanceLink:
         *,
         streams: bool = False,
     ) -> None:
-        """`feed` None: no plugin of the instance is in SNAPSHOT mode. `on_trouble`: look at it now.
+        """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
         `streams`: the instance takes calls of the scheduling cycle on streams.
         """
         self.identity = identity
@@ -300,6 +300,7 @@ class InstanceLink:
                 if chunk is None:
                     await pace.step()
                     continue
+                chunk.attachment_id = self.identity.attachment_id
                 sent += chunk.ByteSize()
                 await pace.rest()
                 yield chunk
@@ -322,6 +323,30 @@ class InstanceLink:
         elif taken:
             self.confirm(target)
         return taken, have
+
+    async def reconcile(
+        self, pages: Sequence[state_pb2.ReconcileRequest], asked: tuple[str, str], deadline_s: float
+    ) -> state_pb2.ReconcileResponse:
+        """The list of what is alive, page by page. Raises PluginError."""
+        if not self.is_open:
+            raise PluginUnavailableError(*asked, "lost its instance")
+
+        async def requests() -> AsyncIterator[state_pb2.ReconcileRequest]:
+            pace = Pace()
+            for page in pages:
+                await pace.rest()
+                yield page
+
+        self.calls_made += 1
+        try:
+            return await self.state.Reconcile(requests(), timeout=deadline_s)
+        except grpc.aio.AioRpcError as err:
+            failure = plugin_error(err, *asked, deadline_s)
+            if isinstance(failure, PluginUnavailableError):
+                self._on_trouble()
+            raise failure from err
+        finally:
+            self._traffic(*asked, sum(page.ByteSize() for page in pages), 0)
 
     def confirm(self, version: StateVersion) -> None:
         """The instance holds `version`, or by now a later one: answers may overtake each other."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from berth_sdk._wire_scores import Scored, take_field
 from berth_sdk._wire_stream import NUMBERS
-from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2, state_pb2
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 
 R = TypeVar("R")
 
@@ -50,10 +50,8 @@ def _scored(service: Any, name: str, reply: type[R], field: str) -> Method[Score
 
 
 _QUEUE: Final[Any] = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
-_STATE: Final[Any] = state_pb2.DESCRIPTOR.services_by_name["StateService"]
 _SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
 
-RECONCILE: Final = _method(_STATE, "Reconcile", state_pb2.ReconcileResponse)
 PRE_ENQUEUE: Final = _method(_QUEUE, "PreEnqueue", queue_pb2.PreEnqueueResponse)
 SORT_KEYS: Final = _method(_QUEUE, "SortKeys", queue_pb2.SortKeysResponse)
 QUEUEING_HINTS: Final = _method(_QUEUE, "QueueingHints", queue_pb2.QueueingHintsResponse)

@@ -15,7 +15,12 @@ from typing import Final, Protocol
 
 from berth_sdk.kube_object import ObjectRef
 
-from berth_host.errors.plugins import PluginError, PluginTimeoutError, PluginUnavailableError
+from berth_host.errors.plugins import (
+    PluginError,
+    PluginProtocolError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import Outcome
@@ -158,7 +163,9 @@ class Outbox:
             raise PluginTimeoutError(self.plugin, "Unreserve", deadline_s) from err
 
     async def settled(self, pod_uid: str, deadline_s: float) -> None:
-        """Wait until no Unreserve of this pod is left. Raises PluginTimeoutError."""
+        """Wait until no Unreserve of this pod is left. Raises PluginError when the plugin answered without
+        giving back, PluginTimeoutError when it did not answer.
+        """
         if not any(parcel.pod.uid == pod_uid for parcel in self._unreserves.values()):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -285,11 +292,18 @@ class Outbox:
                 self._acknowledged(parcel)
         missing = self._refused([parcel for parcel in batch if parcel.cycle_id not in done])
         if missing:
-            short = PluginUnavailableError(
-                self.plugin, "Unreserve", f"acknowledged {len(done)} of {len(batch)} reservations"
-            )
+            short = _short(self.plugin, len(batch) - len(missing), len(batch))
             _disappoint(missing, short)
+            self._disappoint_reserves(missing, short)
             raise short
+
+    def _disappoint_reserves(self, parcels: Sequence[Parcel], err: PluginError) -> None:
+        """Tell new Reserves of these pods at once: the plugin has answered, and it was no yes."""
+        for parcel in parcels:
+            for waiter in self._settled.pop(parcel.pod.uid, ()):
+                if not waiter.done():
+                    waiter.set_exception(err)
+                    waiter.exception()  # as below
 
     def _refused(self, batch: Sequence[Parcel]) -> list[Parcel]:
         """Those to send again: all but what an instance knows to be over, and refused several times."""
@@ -354,6 +368,19 @@ class Outbox:
         # Full jitter, so that several plugins of one dead process do not come back in step.
         delay_s = self._rng.uniform(0.0, self._backoff_s)
         self._timer = self._clock.call_at(self._clock.monotonic_s() + delay_s, self._wake)
+
+
+def _short(plugin: str, done_count: int, count: int) -> PluginError:
+    """An answer that lacks cycles: one that names none at all was not written for this call."""
+    if done_count:
+        return PluginUnavailableError(
+            plugin, "Unreserve", f"acknowledged {done_count} of {count} reservations"
+        )
+    return PluginProtocolError(
+        plugin,
+        "Unreserve",
+        f"acknowledged none of {count} reservations: done_cycle_ids has to name each that is given back",
+    )
 
 
 def _disappoint(parcels: Sequence[Parcel], err: PluginError) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from berth_sdk import _wire
-from berth_sdk._wire_scores import RepeatedScores, Scored, decode_dense
+from berth_sdk._wire_scores import RepeatedScores, Scored, decode_aligned
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -94,7 +94,7 @@ class ReplyReader:
                 self._violation("listed a node in two groups of verdicts")
             status = decode_status(group.status, self.plugin, Code.UNSCHEDULABLE)
             if status.is_success:
-                continue
+                self._violation("listed nodes as rejected and gave them SUCCESS")
             if groups is None:
                 groups = members.astype(np.int32)
             else:
@@ -128,15 +128,17 @@ class ReplyReader:
         try:
             return self.last.decode(raw)
         except ValueError:
-            pass  # named scores, or dense ones that are not written in one piece
+            pass  # named scores, or others that are not written in one piece
         try:
             message = scheduling_pb2.Scores.FromString(raw)
         except DecodeError as err:
             self._violation(f"answered scores that cannot be read ({err})")
+        if bool(message.named) + bool(message.dense) + bool(message.small) > 1:
+            self._violation("answered scores in two forms at once")
         if not message.named:
-            return decode_dense(message.SerializeToString())
-        if self.mode is NodeMode.SNAPSHOT or message.dense:
-            self._violation("answered scores by name, which only a plugin in NAMES mode may, and alone")
+            return decode_aligned(message.SerializeToString())
+        if self.mode is NodeMode.SNAPSHOT:
+            self._violation("answered scores by name, which only a plugin in NAMES mode may")
         by_name = {entry.node: entry.score for entry in message.named}
         if len(by_name) != len(message.named):
             self._violation("scored a node twice")
@@ -215,10 +217,9 @@ class ReplyReader:
     def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
         size = int(rows[-1]) + 1 if len(rows) else 0
-        raw = np.frombuffer(bitmap, dtype=np.uint8)
-        bits = np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)
+        bits = _wire.mask_of(bitmap, size)
         # Beyond the last candidate there may be zeros to fill up bytes, and nothing else.
-        strange = 8 * len(raw) > size and int.from_bytes(bitmap, "little") >> size != 0
+        strange = 8 * len(bitmap) > size and int.from_bytes(bitmap, "little") >> size != 0
         if size != len(rows):
             listed = np.count_nonzero(bits)
             bits = bits[rows]

@@ -38,6 +38,7 @@ class LinkSender:
                 )
                 for item in items
             ],
+            attachment_id=self._link.identity.attachment_id,
         )
         reply = await self._link.ask(
             methods.UNRESERVE,
@@ -60,6 +61,7 @@ class LinkSender:
                 )
                 for item in items
             ],
+            attachment_id=self._link.identity.attachment_id,
         )
         await self._link.ask(
             methods.POST_BIND,
@@ -72,7 +74,11 @@ class LinkSender:
         """The cycles are over; an instance that does not offer the call is not asked again."""
         if not self._offers_end_cycles or not ended:
             return
-        request = scheduling_pb2.EndCyclesRequest(plugin=self._plugin, ended=encode_ended(ended))
+        request = scheduling_pb2.EndCyclesRequest(
+            plugin=self._plugin,
+            ended=encode_ended(ended),
+            attachment_id=self._link.identity.attachment_id,
+        )
         try:
             await self._link.ask(
                 methods.END_CYCLES,

@@ -11,6 +11,11 @@ How to read the contract
   plugin     one named scheduling plugin. instance: one process that serves plugins. attachment: one
              handshaken connection to an instance. cycle: an attempt to schedule a pod, from its first
              call to the end of its binding. epoch: a life of the host, or its term as leader.
+  reservation  what a plugin holds for a pod from its Reserve on, or from a WAIT of its Permit, named by the
+             cycle_id. It ends with the Unreserve of its cycle, or with PostBind, or CycleEnd BOUND in its place:
+             from then on the pod itself counts. Who needs to know what bound pods hold, and when it is free
+             again, declares KIND_POD_SUMMARY, in any node mode, and counts the pods on nodes together with the
+             pods of its reservations, each uid once: a pod is on its node in every version after its Reserve.
   violation  an answer that breaks the contract. The host drops the answer, counts it, applies the
              policy and names the plugin; repeated violations end in quarantine.
   policy     what the operator set for this plugin at this point: Fail (the attempt ends in an error
@@ -26,6 +31,8 @@ a scheduling outcome, a refusal included, is always OK with a Status inside.
                        unless pod_sensitivity is NONE, SimulateFilter.
   RESOURCE_EXHAUSTED   overload, or a message over the agreed size: counts for the circuit breaker, never
                        repeated at once.
+  PERMISSION_DENIED    the attachment_id is not that of the last Configure that accepted: the host is not
+                       attached any more, and begins anew with backoff.
   UNAVAILABLE          counts for the breaker; repeated once if the call is pure and the budget allows.
   DEADLINE_EXCEEDED,   counts for the breaker; the outcome is unknown: a call with effects is followed
   CANCELLED            by its undoing (Unreserve) or by a look at the truth (Bind: the pod is read).
@@ -547,9 +554,9 @@ class StateVersion(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """REQUIRED: drawn at random for each incarnation or leadership term of the host; never 0."""
+    """REQUIRED: drawn at random for each incarnation or leadership term of the host; never 0, below 2^53."""
     generation: _builtins.int
-    """REQUIRED: grows with each change of the snapshot; 0: the empty snapshot of a new epoch."""
+    """REQUIRED: grows with each change of the snapshot, below 2^53; 0: the empty snapshot of a new epoch."""
     def __init__(
         self,
         *,
@@ -584,7 +591,7 @@ class StateDelta(_message.Message):
     node_count: _builtins.int
     """REQUIRED: nodes there are after applying, to notice drift; 0: none."""
     generation_sum: _builtins.int
-    """REQUIRED: sum of the generations of all live NodeStates and ObjectStates after applying, modulo 2^64."""
+    """REQUIRED: sum of the generations of all live NodeStates and ObjectStates after applying, modulo 2^53."""
     object_count: _builtins.int
     """REQUIRED with KIND_OBJECT needs: ObjectStates there are after applying; 0: none."""
     @_builtins.property
@@ -651,7 +658,7 @@ class NodeState(_message.Message):
     index: _builtins.int
     """REQUIRED: the node's index, stable while the node exists within the epoch; the bit in a bitmap."""
     generation: _builtins.int
-    """REQUIRED: grows with each change of this node."""
+    """REQUIRED: grows with each change of this node, below 2^53."""
     name: _builtins.str
     """REQUIRED when the index is new, else empty: the node's name."""
     pods_complete: _builtins.bool
@@ -1009,7 +1016,7 @@ class ObjectState(_message.Message):
     resource: _builtins.str
     """REQUIRED: the resource, spelled as in StateNeed.resource."""
     generation: _builtins.int
-    """REQUIRED: grows with each change of this object."""
+    """REQUIRED: grows with each change of this object, below 2^53."""
     removed: _builtins.bool
     """OPTIONAL: true: the object is gone."""
     @_builtins.property
@@ -1054,6 +1061,7 @@ class CallContext(_message.Message):
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the cycle. The same over repeats, and the id of the reservation that Reserve makes."""
     attempt: _builtins.int
@@ -1064,6 +1072,8 @@ class CallContext(_message.Message):
     """REQUIRED: the scheduling profile, which selects the plugin's arguments."""
     plugin_token: _builtins.bytes
     """OPTIONAL: the last token that this plugin returned in this cycle, byte for byte; empty: none yet."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def pod(self) -> Global___PodSummary:
         """REQUIRED: the pod. Complete in the cycle's first call to this instance, in the call after NEED_POD
@@ -1076,7 +1086,9 @@ class CallContext(_message.Message):
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
-        """REQUIRED in the scheduling cycle in SNAPSHOT mode: the snapshot to answer against. Else unset."""
+        """REQUIRED in the scheduling cycle in SNAPSHOT mode and with state_needs: the snapshot to answer against.
+        Else unset.
+        """
 
     @_builtins.property
     def delta(self) -> Global___StateDelta:
@@ -1109,10 +1121,11 @@ class CallContext(_message.Message):
         plugin_token: _builtins.bytes = ...,
         shared: _abc.Iterable[Global___CycleStateEntry] | None = ...,
         ended: _abc.Iterable[Global___CycleEnd] | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "pod", b"pod", "pod_object", b"pod_object", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "pod_object", b"pod_object", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "pod_object", b"pod_object", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1129,9 +1142,14 @@ class ReplyContext(_message.Message):
     HAVE_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     PUBLISH_FIELD_NUMBER: _builtins.int
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
     plugin_token: _builtins.bytes
     """OPTIONAL: at most 4 KiB that the host echoes in every later call of the cycle, so that they survive
     a restart of the plugin. Absent: the last one stays; present and empty: forget it.
+    """
+    cycle_id: _builtins.str
+    """REQUIRED: CallContext.cycle_id, byte for byte. An answer without it, or of another cycle, is a violation.
+    Not read in a reply that lies in another one.
     """
     @_builtins.property
     def status(self) -> Global___Status:
@@ -1159,10 +1177,11 @@ class ReplyContext(_message.Message):
         have: Global___StateVersion | None = ...,
         plugin_token: _builtins.bytes | None = ...,
         publish: _abc.Iterable[Global___CycleStateEntry] | None = ...,
+        cycle_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "have", b"have", "plugin_token", b"plugin_token", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "have", b"have", "needs", b"needs", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token", "cycle_id", b"cycle_id", "have", b"have", "needs", b"needs", "plugin_token", b"plugin_token", "publish", b"publish", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__plugin_token: _TypeAlias = _typing.Literal["plugin_token"]  # noqa: Y015
     _WhichOneofArgType__plugin_token: _TypeAlias = _typing.Literal["_plugin_token", b"_plugin_token"]  # noqa: Y015

@@ -99,7 +99,7 @@ class _NodeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeMode.Val
     NODE_MODE_UNSPECIFIED: _NodeMode.ValueType  # 0
     """Read as NAMES."""
     NODE_MODE_NAMES: _NodeMode.ValueType  # 1
-    """Candidates and answers by node name; no snapshot is sent. For plugins without an SDK."""
+    """Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
     NODE_MODE_SNAPSHOT: _NodeMode.ValueType  # 2
     """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 
@@ -109,7 +109,7 @@ class NodeMode(_NodeMode, metaclass=_NodeModeEnumTypeWrapper):
 NODE_MODE_UNSPECIFIED: NodeMode.ValueType  # 0
 """Read as NAMES."""
 NODE_MODE_NAMES: NodeMode.ValueType  # 1
-"""Candidates and answers by node name; no snapshot is sent. For plugins without an SDK."""
+"""Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
 NODE_MODE_SNAPSHOT: NodeMode.ValueType  # 2
 """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 Global___NodeMode: _TypeAlias = NodeMode  # noqa: Y015
@@ -145,7 +145,7 @@ class _PodSensitivity:
 class _PodSensitivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodSensitivity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     POD_SENSITIVITY_UNSPECIFIED: _PodSensitivity.ValueType  # 0
-    """Read as CLUSTER in SNAPSHOT mode, and as NONE in NAMES mode, where there is no state to judge by."""
+    """Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
     POD_SENSITIVITY_NONE: _PodSensitivity.ValueType  # 1
     """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
     POD_SENSITIVITY_NODE: _PodSensitivity.ValueType  # 2
@@ -157,7 +157,7 @@ class PodSensitivity(_PodSensitivity, metaclass=_PodSensitivityEnumTypeWrapper):
     """Whether a plugin's Filter verdict on a node can change when pods are added to or removed from nodes."""
 
 POD_SENSITIVITY_UNSPECIFIED: PodSensitivity.ValueType  # 0
-"""Read as CLUSTER in SNAPSHOT mode, and as NONE in NAMES mode, where there is no state to judge by."""
+"""Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
 POD_SENSITIVITY_NONE: PodSensitivity.ValueType  # 1
 """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
 POD_SENSITIVITY_NODE: PodSensitivity.ValueType  # 2
@@ -245,12 +245,20 @@ class HandshakeRequest(_message.Message):
     ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     host_version: _builtins.str
     """REQUIRED: the host's own version, for logs."""
     host_epoch: _builtins.int
-    """REQUIRED: the epoch that StateVersion will carry; never 0."""
+    """REQUIRED: the epoch that StateVersion carries now; never 0, below 2^53. A host that stood by begins another
+    one when it leads.
+    """
     attachment_id: _builtins.str
     """REQUIRED: unique to this connection attempt; Configure names it again."""
+    credential: _builtins.str
+    """OPTIONAL: the secret that the plugin was told to expect: a child by its environment, others by their
+    operator. Empty: the host was given none. Who expects one answers UNAUTHENTICATED to every other, compared in
+    constant time. A secret: never logged.
+    """
     @_builtins.property
     def offered(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContractVersion]:
         """REQUIRED: for each major that the host speaks its highest minor."""
@@ -267,10 +275,11 @@ class HandshakeRequest(_message.Message):
         attachment_id: _builtins.str = ...,
         offered: _abc.Iterable[Global___ContractVersion] | None = ...,
         features: _abc.Iterable[_builtins.str] | None = ...,
+        credential: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "features", b"features", "host_epoch", b"host_epoch", "host_version", b"host_version", "offered", b"offered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "credential", b"credential", "features", b"features", "host_epoch", b"host_epoch", "host_version", b"host_version", "offered", b"offered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,8 +397,8 @@ class PluginDescriptor(_message.Message):
 
     @_builtins.property
     def state_needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateNeed]:
-        """OPTIONAL: parts of the cluster state to be kept in step, in SNAPSHOT mode only; empty: the index and
-        name of each node and nothing else.
+        """OPTIONAL: parts of the cluster state to be kept in step, whatever the node mode; empty: in SNAPSHOT mode
+        the index and name of each node, in NAMES mode nothing at all.
         """
 
     @_builtins.property
@@ -484,7 +493,8 @@ class StateNeed(_message.Message):
     """REQUIRED: which part; unspecified is refused."""
     resource: _builtins.str
     """REQUIRED with KIND_OBJECT, else unset: plural, with its group unless that is the core's:
-    "persistentvolumeclaims", "storage.k8s.io/csinodes", "example.com/widgets". Not "pods" or "nodes".
+    "persistentvolumeclaims", "storage.k8s.io/csinodes", "example.com/widgets". Not "pods" or "nodes". A name
+    that Kubernetes lacks in a group of its own is refused.
     """
     images: _builtins.bool
     """OPTIONAL, read with KIND_NODE_SUMMARY: true: NodeSummary.images too, which is large."""
@@ -494,11 +504,11 @@ class StateNeed(_message.Message):
 
     @_builtins.property
     def label_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL, read with the summary kinds: labels whose key begins with one of these; empty: all labels."""
+        """OPTIONAL, read with the summary kinds: labels whose key begins with one of these, "" with any; empty: none."""
 
     @_builtins.property
     def annotation_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL, read with the summary kinds: annotations whose key begins with one of these; empty: none."""
+        """OPTIONAL, read with the summary kinds: the same for annotations."""
 
     def __init__(
         self,
@@ -779,16 +789,21 @@ Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
 
 @_typing.final
 class ProbeRequest(_message.Message):
-    """Asks for health. Empty: the answer is about the instance."""
+    """Asks for the health of the instance."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     def __init__(
         self,
+        *,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -837,12 +852,15 @@ class DrainRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     GRACE_FIELD_NUMBER: _builtins.int
     FINAL_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """OPTIONAL: why, for people."""
     final: _builtins.bool
     """OPTIONAL: true: the host will not come back to this instance, which may exit once the connection is
     closed; false: it stands by and may be chosen again.
     """
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
         """OPTIONAL: how long the host waits for open cycles before it closes; unset: the host does not tell."""
@@ -853,10 +871,11 @@ class DrainRequest(_message.Message):
         reason: _builtins.str = ...,
         grace: _duration_pb2.Duration | None = ...,
         final: _builtins.bool = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["final", b"final", "grace", b"grace", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "final", b"final", "grace", b"grace", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

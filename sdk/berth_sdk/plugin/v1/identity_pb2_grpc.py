@@ -66,7 +66,8 @@ class IdentityServiceServicer(object):
 
         Caller: the host, first on every connection.
         Errors: FAILED_PRECONDITION or UNAVAILABLE: not ready to introduce itself; the host closes the
-        connection and tries again with backoff, as it does after every other code and after 5 s. An answer
+        connection and tries again with backoff, as it does after every other code and after 5 s.
+        UNAUTHENTICATED: `credential` is not what the plugin was told to expect. An answer
         without a common major version or without a plugin of the configuration is no error: Configure tells.
         Repeat: yes, at will.
         """
@@ -78,13 +79,15 @@ class IdentityServiceServicer(object):
         """The host's verdict on the handshake: refusal with its reason, or the selected contract, the plugins it
         will call with their arguments, limits, and the way back to the host.
 
-        Caller: the host, once after each handshake, before any other call.
+        Caller: the host, once after each handshake, before any other call; one that stands by waits with it
+        until it leads, because an instance has one attachment at a time. A plugin refuses whom it did not shake
+        hands with.
         Errors: arguments that the plugin cannot accept are no gRPC error but ConfigureResponse.error, final
         until the configuration changes. INVALID_ARGUMENT: the request breaks the contract; the host logs its
         fault and does not try again until the configuration changes. Any other code, or 10 s: the host
         closes the connection and starts over with backoff.
         Repeat: yes; a repeat with the same attachment_id replaces the first, one with another begins a new
-        attachment and ends the old.
+        attachment and ends the old; a refusal ends no attachment but its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,8 @@ class IdentityServiceStub:
 
     Caller: the host, first on every connection.
     Errors: FAILED_PRECONDITION or UNAVAILABLE: not ready to introduce itself; the host closes the
-      connection and tries again with backoff, as it does after every other code and after 5 s. An answer
+      connection and tries again with backoff, as it does after every other code and after 5 s.
+      UNAUTHENTICATED: `credential` is not what the plugin was told to expect. An answer
       without a common major version or without a plugin of the configuration is no error: Configure tells.
     Repeat: yes, at will.
     """
@@ -46,13 +47,15 @@ class IdentityServiceStub:
     """The host's verdict on the handshake: refusal with its reason, or the selected contract, the plugins it
     will call with their arguments, limits, and the way back to the host.
 
-    Caller: the host, once after each handshake, before any other call.
+    Caller: the host, once after each handshake, before any other call; one that stands by waits with it
+      until it leads, because an instance has one attachment at a time. A plugin refuses whom it did not shake
+      hands with.
     Errors: arguments that the plugin cannot accept are no gRPC error but ConfigureResponse.error, final
       until the configuration changes. INVALID_ARGUMENT: the request breaks the contract; the host logs its
       fault and does not try again until the configuration changes. Any other code, or 10 s: the host
       closes the connection and starts over with backoff.
     Repeat: yes; a repeat with the same attachment_id replaces the first, one with another begins a new
-      attachment and ends the old.
+      attachment and ends the old; a refusal ends no attachment but its own.
     """
     Probe: _grpc.UnaryUnaryMultiCallable[_identity_pb2.ProbeRequest, _identity_pb2.ProbeResponse]
     """Is the instance alive, and ready for cycles? Answered from memory: it must not call external systems.
@@ -82,7 +85,8 @@ class IdentityServiceAsyncStub(IdentityServiceStub):
 
     Caller: the host, first on every connection.
     Errors: FAILED_PRECONDITION or UNAVAILABLE: not ready to introduce itself; the host closes the
-      connection and tries again with backoff, as it does after every other code and after 5 s. An answer
+      connection and tries again with backoff, as it does after every other code and after 5 s.
+      UNAUTHENTICATED: `credential` is not what the plugin was told to expect. An answer
       without a common major version or without a plugin of the configuration is no error: Configure tells.
     Repeat: yes, at will.
     """
@@ -90,13 +94,15 @@ class IdentityServiceAsyncStub(IdentityServiceStub):
     """The host's verdict on the handshake: refusal with its reason, or the selected contract, the plugins it
     will call with their arguments, limits, and the way back to the host.
 
-    Caller: the host, once after each handshake, before any other call.
+    Caller: the host, once after each handshake, before any other call; one that stands by waits with it
+      until it leads, because an instance has one attachment at a time. A plugin refuses whom it did not shake
+      hands with.
     Errors: arguments that the plugin cannot accept are no gRPC error but ConfigureResponse.error, final
       until the configuration changes. INVALID_ARGUMENT: the request breaks the contract; the host logs its
       fault and does not try again until the configuration changes. Any other code, or 10 s: the host
       closes the connection and starts over with backoff.
     Repeat: yes; a repeat with the same attachment_id replaces the first, one with another begins a new
-      attachment and ends the old.
+      attachment and ends the old; a refusal ends no attachment but its own.
     """
     Probe: _aio.UnaryUnaryMultiCallable[_identity_pb2.ProbeRequest, _identity_pb2.ProbeResponse]  # type: ignore[assignment]
     """Is the instance alive, and ready for cycles? Answered from memory: it must not call external systems.
@@ -128,7 +134,8 @@ class IdentityServiceServicer:
 
         Caller: the host, first on every connection.
         Errors: FAILED_PRECONDITION or UNAVAILABLE: not ready to introduce itself; the host closes the
-          connection and tries again with backoff, as it does after every other code and after 5 s. An answer
+          connection and tries again with backoff, as it does after every other code and after 5 s.
+          UNAUTHENTICATED: `credential` is not what the plugin was told to expect. An answer
           without a common major version or without a plugin of the configuration is no error: Configure tells.
         Repeat: yes, at will.
         """
@@ -141,13 +148,15 @@ class IdentityServiceServicer:
         """The host's verdict on the handshake: refusal with its reason, or the selected contract, the plugins it
         will call with their arguments, limits, and the way back to the host.
 
-        Caller: the host, once after each handshake, before any other call.
+        Caller: the host, once after each handshake, before any other call; one that stands by waits with it
+          until it leads, because an instance has one attachment at a time. A plugin refuses whom it did not shake
+          hands with.
         Errors: arguments that the plugin cannot accept are no gRPC error but ConfigureResponse.error, final
           until the configuration changes. INVALID_ARGUMENT: the request breaks the contract; the host logs its
           fault and does not try again until the configuration changes. Any other code, or 10 s: the host
           closes the connection and starts over with backoff.
         Repeat: yes; a repeat with the same attachment_id replaces the first, one with another begins a new
-          attachment and ends the old.
+          attachment and ends the old; a refusal ends no attachment but its own.
         """
 
     def Probe(

@@ -80,8 +80,11 @@ class PreEnqueueRequest(_message.Message):
     PODS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin that is asked."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuedPod]:
         """REQUIRED: the pods."""
@@ -104,10 +107,11 @@ class PreEnqueueRequest(_message.Message):
         pods: _abc.Iterable[Global___QueuedPod] | None = ...,
         version: _common_pb2.StateVersion | None = ...,
         delta: _common_pb2.StateDelta | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "plugin", b"plugin", "pods", b"pods", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "delta", b"delta", "plugin", b"plugin", "pods", b"pods", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,8 +149,11 @@ class SortKeysRequest(_message.Message):
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin that is asked."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuedPod]:
         """REQUIRED: the pods."""
@@ -156,10 +163,11 @@ class SortKeysRequest(_message.Message):
         *,
         plugin: _builtins.str = ...,
         pods: _abc.Iterable[Global___QueuedPod] | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin", "pods", b"pods"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "plugin", b"plugin", "pods", b"pods"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -240,8 +248,11 @@ class QueueingHintsRequest(_message.Message):
     PODS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin that is asked."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def event(self) -> Global___ClusterEvent:
         """REQUIRED: the event."""
@@ -266,10 +277,11 @@ class QueueingHintsRequest(_message.Message):
         pods: _abc.Iterable[Global___QueuedPod] | None = ...,
         version: _common_pb2.StateVersion | None = ...,
         delta: _common_pb2.StateDelta | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "plugin", b"plugin", "pods", b"pods", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "delta", b"delta", "event", b"event", "plugin", b"plugin", "pods", b"pods", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

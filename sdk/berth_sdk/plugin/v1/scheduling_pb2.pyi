@@ -64,7 +64,7 @@ class PreFilterResponse(_message.Message):
     EAGER_FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
     def eligible(self) -> _common_pb2.NodeSet:
@@ -138,7 +138,7 @@ class FilterResponse(_message.Message):
     """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with eager_scores."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
     def verdicts(self) -> Global___NodeVerdicts:
@@ -301,7 +301,7 @@ class SimulateFilterResponse(_message.Message):
     STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]:
@@ -376,7 +376,7 @@ class PostFilterResponse(_message.Message):
     """OPTIONAL: true: remove the pod's nomination. Not with nominated_node."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: UNSCHEDULABLE, "no help"."""
+        """REQUIRED: with the cycle; without a code: UNSCHEDULABLE, "no help"."""
 
     @_builtins.property
     def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
@@ -446,7 +446,7 @@ class PreScoreResponse(_message.Message):
     CTX_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     def __init__(
         self,
@@ -501,7 +501,7 @@ class ScoreResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
     def scores(self) -> Global___Scores:
@@ -523,15 +523,18 @@ Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
 
 @_typing.final
 class Scores(_message.Message):
-    """One score for each candidate, in one of two forms; a wrong length is a violation."""
+    """One score for each candidate, in one of three forms; a wrong length, or two forms, is a violation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DENSE_FIELD_NUMBER: _builtins.int
     NAMED_FIELD_NUMBER: _builtins.int
+    SMALL_FIELD_NUMBER: _builtins.int
+    small: _builtins.bytes
+    """OPTIONAL, in place of `dense` where every score lies in 0..255: one byte for each candidate, in the same order."""
     @_builtins.property
     def dense(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """REQUIRED, this or `named`: in the order of ascending node index, in NAMES mode in that of the request's
+        """REQUIRED, this, `small` or `named`: in the order of ascending node index, in NAMES mode in that of the request's
         names. Higher is better.
         """
 
@@ -544,10 +547,11 @@ class Scores(_message.Message):
         *,
         dense: _abc.Iterable[_builtins.int] | None = ...,
         named: _abc.Iterable[Global___NamedScore] | None = ...,
+        small: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "named", b"named"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "named", b"named", "small", b"small"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -598,7 +602,7 @@ class NormalizeScoreRequest(_message.Message):
 
     @_builtins.property
     def scores(self) -> Global___Scores:
-        """REQUIRED: what this plugin's Score answered, dense."""
+        """REQUIRED: what this plugin's Score answered, as `dense` or `small`."""
 
     def __init__(
         self,
@@ -625,7 +629,7 @@ class NormalizeScoreResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
     def scores(self) -> Global___Scores:
@@ -688,7 +692,7 @@ class ReserveResponse(_message.Message):
     EAGER_PRE_BIND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
+        """REQUIRED: with the cycle and a code; without a code it is a violation, read as ERROR."""
 
     @_builtins.property
     def eager_pre_flight(self) -> Global___PreBindPreFlightResponse:
@@ -765,8 +769,11 @@ class UnreserveRequest(_message.Message):
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnreserveItem]:
         """OPTIONAL: the reservations; empty: nothing to do."""
@@ -776,10 +783,11 @@ class UnreserveRequest(_message.Message):
         *,
         plugin: _builtins.str = ...,
         items: _abc.Iterable[Global___UnreserveItem] | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "items", b"items", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -794,8 +802,8 @@ class UnreserveResponse(_message.Message):
     DONE_CYCLE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def done_cycle_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """OPTIONAL: the cycles that are done, those included that were not known; one that is missing is sent
-        again.
+        """REQUIRED: the cycles that are done, those included that were not known; one that is missing is sent
+        again, and an answer that names none of them is a violation.
         """
 
     def __init__(
@@ -853,7 +861,7 @@ class PermitResponse(_message.Message):
     WAIT_TIMEOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
+        """REQUIRED: with the cycle and a code; without a code it is a violation, read as ERROR."""
 
     @_builtins.property
     def wait_timeout(self) -> _duration_pb2.Duration:
@@ -917,7 +925,7 @@ class PreBindPreFlightResponse(_message.Message):
     """OPTIONAL: true: PreBind may run beside that of neighbours in the configured order that allow it too."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """OPTIONAL: unset, or without a code: SUCCESS."""
+        """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     def __init__(
         self,
@@ -985,7 +993,7 @@ class PreBindResponse(_message.Message):
     """OPTIONAL, read with patches: true: when every patch is APPLIED the plugin is satisfied, no round follows."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
+        """REQUIRED: with the cycle and a code; without a code it is a violation, read as ERROR."""
 
     @_builtins.property
     def patches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectPatch]:
@@ -1211,7 +1219,7 @@ class BindResponse(_message.Message):
     """
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED: with a code; unspecified is a violation, read as ERROR."""
+        """REQUIRED: with the cycle and a code; without a code it is a violation, read as ERROR."""
 
     def __init__(
         self,
@@ -1271,8 +1279,11 @@ class PostBindRequest(_message.Message):
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___PostBindItem]:
         """OPTIONAL: the pods; empty: nothing to say."""
@@ -1282,10 +1293,11 @@ class PostBindRequest(_message.Message):
         *,
         plugin: _builtins.str = ...,
         items: _abc.Iterable[Global___PostBindItem] | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "items", b"items", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1316,8 +1328,11 @@ class EndCyclesRequest(_message.Message):
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """REQUIRED: the plugin."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.CycleEnd]:
         """REQUIRED: the cycles."""
@@ -1327,10 +1342,11 @@ class EndCyclesRequest(_message.Message):
         *,
         plugin: _builtins.str = ...,
         ended: _abc.Iterable[_common_pb2.CycleEnd] | None = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "ended", b"ended", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

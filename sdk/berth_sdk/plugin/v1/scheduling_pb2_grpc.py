@@ -221,7 +221,8 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Reserve(self, request, context):
-        """Take what the pod will use on the chosen node. The cycle_id is the reservation.
+        """Take what the pod will use on the chosen node. The cycle_id is the reservation, which ends with Unreserve
+        or PostBind.
 
         Caller: the host, after a node is chosen, one plugin after the other. Waits until an Unreserve of the
         same pod that this plugin has not acknowledged is through. Default deadline 1 s.
@@ -303,12 +304,13 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PostBind(self, request, context):
-        """These pods are bound. Informational.
+        """These pods are bound, and their reservations are over: from here on the pod itself counts.
 
         Caller: the host, after the binding, in batches and in the background.
         Errors: any code: the batch may be sent again for a while, then it is dropped. UNIMPLEMENTED: a
         violation.
-        Repeat: yes; an item may come twice, and after a crash of the host not at all.
+        Repeat: yes; an item may come twice, and after a crash of the host not at all: Reconcile ends the
+        reservation then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

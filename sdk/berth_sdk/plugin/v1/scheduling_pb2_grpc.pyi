@@ -110,7 +110,8 @@ class SchedulingServiceStub:
     Repeat: yes, pure.
     """
     Reserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]
-    """Take what the pod will use on the chosen node. The cycle_id is the reservation.
+    """Take what the pod will use on the chosen node. The cycle_id is the reservation, which ends with Unreserve
+    or PostBind.
 
     Caller: the host, after a node is chosen, one plugin after the other. Waits until an Unreserve of the
       same pod that this plugin has not acknowledged is through. Default deadline 1 s.
@@ -168,12 +169,13 @@ class SchedulingServiceStub:
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PostBind: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]
-    """These pods are bound. Informational.
+    """These pods are bound, and their reservations are over: from here on the pod itself counts.
 
     Caller: the host, after the binding, in batches and in the background.
     Errors: any code: the batch may be sent again for a while, then it is dropped. UNIMPLEMENTED: a
       violation.
-    Repeat: yes; an item may come twice, and after a crash of the host not at all.
+    Repeat: yes; an item may come twice, and after a crash of the host not at all: Reconcile ends the
+      reservation then.
     """
     EndCycles: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.EndCyclesRequest, _scheduling_pb2.EndCyclesResponse]
     """These cycles are over; drop what is held for them.
@@ -264,7 +266,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Repeat: yes, pure.
     """
     Reserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]  # type: ignore[assignment]
-    """Take what the pod will use on the chosen node. The cycle_id is the reservation.
+    """Take what the pod will use on the chosen node. The cycle_id is the reservation, which ends with Unreserve
+    or PostBind.
 
     Caller: the host, after a node is chosen, one plugin after the other. Waits until an Unreserve of the
       same pod that this plugin has not acknowledged is through. Default deadline 1 s.
@@ -322,12 +325,13 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PostBind: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]  # type: ignore[assignment]
-    """These pods are bound. Informational.
+    """These pods are bound, and their reservations are over: from here on the pod itself counts.
 
     Caller: the host, after the binding, in batches and in the background.
     Errors: any code: the batch may be sent again for a while, then it is dropped. UNIMPLEMENTED: a
       violation.
-    Repeat: yes; an item may come twice, and after a crash of the host not at all.
+    Repeat: yes; an item may come twice, and after a crash of the host not at all: Reconcile ends the
+      reservation then.
     """
     EndCycles: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.EndCyclesRequest, _scheduling_pb2.EndCyclesResponse]  # type: ignore[assignment]
     """These cycles are over; drop what is held for them.
@@ -455,7 +459,8 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.ReserveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.ReserveResponse, _abc.Awaitable[_scheduling_pb2.ReserveResponse]]:
-        """Take what the pod will use on the chosen node. The cycle_id is the reservation.
+        """Take what the pod will use on the chosen node. The cycle_id is the reservation, which ends with Unreserve
+        or PostBind.
 
         Caller: the host, after a node is chosen, one plugin after the other. Waits until an Unreserve of the
           same pod that this plugin has not acknowledged is through. Default deadline 1 s.
@@ -543,12 +548,13 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.PostBindRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PostBindResponse, _abc.Awaitable[_scheduling_pb2.PostBindResponse]]:
-        """These pods are bound. Informational.
+        """These pods are bound, and their reservations are over: from here on the pod itself counts.
 
         Caller: the host, after the binding, in batches and in the background.
         Errors: any code: the batch may be sent again for a while, then it is dropped. UNIMPLEMENTED: a
           violation.
-        Repeat: yes; an item may come twice, and after a crash of the host not at all.
+        Repeat: yes; an item may come twice, and after a crash of the host not at all: Reconcile ends the
+          reservation then.
         """
 
     def EndCycles(

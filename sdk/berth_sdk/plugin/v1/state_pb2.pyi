@@ -30,6 +30,7 @@ class SyncStateRequest(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """OPTIONAL: true, in the first chunk: drop what is held when the last chunk arrives and build anew;
     false: the chunks are one delta. The same in every chunk.
@@ -38,6 +39,8 @@ class SyncStateRequest(_message.Message):
     """OPTIONAL: 0, 1, 2, ... without gaps."""
     last: _builtins.bool
     """OPTIONAL: true: the stream ends here, switch to the target now."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake, in every chunk; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def chunk(self) -> _common_pb2.StateDelta:
         """REQUIRED: a part of the delta. All chunks name the same base and target; the digests are in the last."""
@@ -49,10 +52,11 @@ class SyncStateRequest(_message.Message):
         chunk: _common_pb2.StateDelta | None = ...,
         sequence: _builtins.int = ...,
         last: _builtins.bool = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "full", b"full", "last", b"last", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "chunk", b"chunk", "full", b"full", "last", b"last", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -88,20 +92,29 @@ Global___SyncStateResponse: _TypeAlias = SyncStateResponse  # noqa: Y015
 
 @_typing.final
 class ReconcileRequest(_message.Message):
-    """The plugin's live reservations and waits; everything that is not listed is released."""
+    """One page of the plugin's live reservations and waits; what no page lists is released."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     HOST_EPOCH_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
-    """REQUIRED: the plugin."""
+    """REQUIRED: the plugin, the same in every page."""
     host_epoch: _builtins.int
-    """REQUIRED: the host's epoch; reservations made under others are over unless listed."""
+    """REQUIRED: the host's epoch, the same in every page; reservations made under others are over unless listed."""
+    sequence: _builtins.int
+    """OPTIONAL: 0, 1, 2, ... without gaps."""
+    last: _builtins.bool
+    """OPTIONAL: true: the stream ends here, and the list is whole."""
+    attachment_id: _builtins.str
+    """REQUIRED: the id from the handshake, in every page; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def live(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveReservation]:
-        """OPTIONAL: what is alive; empty: nothing."""
+        """OPTIONAL: what is alive; empty in every page: nothing."""
 
     def __init__(
         self,
@@ -109,10 +122,13 @@ class ReconcileRequest(_message.Message):
         plugin: _builtins.str = ...,
         host_epoch: _builtins.int = ...,
         live: _abc.Iterable[Global___LiveReservation] | None = ...,
+        sequence: _builtins.int = ...,
+        last: _builtins.bool = ...,
+        attachment_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_epoch", b"host_epoch", "live", b"live", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "host_epoch", b"host_epoch", "last", b"last", "live", b"live", "plugin", b"plugin", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -120,7 +136,9 @@ Global___ReconcileRequest: _TypeAlias = ReconcileRequest  # noqa: Y015
 
 @_typing.final
 class LiveReservation(_message.Message):
-    """A reservation whose cycle still runs, or a pod that waits on Permit."""
+    """A reservation whose cycle still runs, one whose pod is bound and whose PostBind (or CycleEnd) is still to come,
+    or a pod that waits on Permit.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

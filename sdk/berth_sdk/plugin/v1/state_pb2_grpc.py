@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class StateServiceStub(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
     """
 
     def __init__(self, channel):
@@ -40,7 +41,7 @@ class StateServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_state__pb2.SyncStateRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_state__pb2.SyncStateResponse.FromString,
                 _registered_method=True)
-        self.Reconcile = channel.unary_unary(
+        self.Reconcile = channel.stream_unary(
                 '/berth.plugin.v1.StateService/Reconcile',
                 request_serializer=berth_dot_plugin_dot_v1_dot_state__pb2.ReconcileRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_state__pb2.ReconcileResponse.FromString,
@@ -48,7 +49,8 @@ class StateServiceStub(object):
 
 
 class StateServiceServicer(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
     """
 
     def SyncState(self, request_iterator, context):
@@ -60,22 +62,26 @@ class StateServiceServicer(object):
         Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
         the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
         host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-        or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+        or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
         Repeat: yes; a delta whose target is held is applied already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Reconcile(self, request, context):
+    def Reconcile(self, request_iterator, context):
         """Tells the plugin which of its reservations and waits are alive. It releases every other one, of every
         epoch, and takes up the live ones, by its own memory or by their tokens. Level-triggered: the list is
-        the truth, however often it arrives.
+        the truth, however often it arrives. In pages; nothing is released before the one that says `last`.
 
-        Caller: the host, for each plugin with RESERVE or PERMIT, after every attach and at the start of an
-        epoch, before the first cycle.
-        Errors: UNIMPLEMENTED: not offered, never asked again. Any other code: repeated with backoff; until it
-        succeeds the attachment gets no cycle.
+        A reservation that is not listed was given back, or its pod is bound: that pod is on its node in the state
+        that the plugin declared, which it gets before the next cycle, so to release the reservation frees nothing
+        that the pod holds, and nothing has to be kept for a PostBind that went lost.
+
+        Caller: the host that leads, for each plugin with RESERVE or PERMIT, after every attach and at the start of
+        an epoch, before the first cycle.
+        Errors: UNIMPLEMENTED: not offered, never asked again. INVALID_ARGUMENT: a gap in `sequence`, a page after
+        the last. Any other code: repeated with backoff; until it succeeds the attachment gets no cycle.
         Repeat: yes, until it is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -90,7 +96,7 @@ def add_StateServiceServicer_to_server(servicer, server):
                     request_deserializer=berth_dot_plugin_dot_v1_dot_state__pb2.SyncStateRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_state__pb2.SyncStateResponse.SerializeToString,
             ),
-            'Reconcile': grpc.unary_unary_rpc_method_handler(
+            'Reconcile': grpc.stream_unary_rpc_method_handler(
                     servicer.Reconcile,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_state__pb2.ReconcileRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_state__pb2.ReconcileResponse.SerializeToString,
@@ -104,7 +110,8 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile).
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
     """
 
     @staticmethod
@@ -135,7 +142,7 @@ class StateService(object):
             _registered_method=True)
 
     @staticmethod
-    def Reconcile(request,
+    def Reconcile(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -145,8 +152,8 @@ class StateService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/berth.plugin.v1.StateService/Reconcile',
             berth_dot_plugin_dot_v1_dot_state__pb2.ReconcileRequest.SerializeToString,

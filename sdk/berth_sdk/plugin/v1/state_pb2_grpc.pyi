@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,24 +44,30 @@ class StateServiceStub:
     Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
       the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
       host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
     Repeat: yes; a delta whose target is held is applied already.
     """
-    Reconcile: _grpc.UnaryUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]
+    Reconcile: _grpc.StreamUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]
     """Tells the plugin which of its reservations and waits are alive. It releases every other one, of every
     epoch, and takes up the live ones, by its own memory or by their tokens. Level-triggered: the list is
-    the truth, however often it arrives.
+    the truth, however often it arrives. In pages; nothing is released before the one that says `last`.
 
-    Caller: the host, for each plugin with RESERVE or PERMIT, after every attach and at the start of an
-      epoch, before the first cycle.
-    Errors: UNIMPLEMENTED: not offered, never asked again. Any other code: repeated with backoff; until it
-      succeeds the attachment gets no cycle.
+    A reservation that is not listed was given back, or its pod is bound: that pod is on its node in the state
+    that the plugin declared, which it gets before the next cycle, so to release the reservation frees nothing
+    that the pod holds, and nothing has to be kept for a PostBind that went lost.
+
+    Caller: the host that leads, for each plugin with RESERVE or PERMIT, after every attach and at the start of
+      an epoch, before the first cycle.
+    Errors: UNIMPLEMENTED: not offered, never asked again. INVALID_ARGUMENT: a gap in `sequence`, a page after
+      the last. Any other code: repeated with backoff; until it succeeds the attachment gets no cycle.
     Repeat: yes, until it is answered.
     """
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SyncState: _aio.StreamUnaryMultiCallable[_state_pb2.SyncStateRequest, _state_pb2.SyncStateResponse]  # type: ignore[assignment]
@@ -71,23 +79,29 @@ class StateServiceAsyncStub(StateServiceStub):
     Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
       the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
       host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+      or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
     Repeat: yes; a delta whose target is held is applied already.
     """
-    Reconcile: _aio.UnaryUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]  # type: ignore[assignment]
+    Reconcile: _aio.StreamUnaryMultiCallable[_state_pb2.ReconcileRequest, _state_pb2.ReconcileResponse]  # type: ignore[assignment]
     """Tells the plugin which of its reservations and waits are alive. It releases every other one, of every
     epoch, and takes up the live ones, by its own memory or by their tokens. Level-triggered: the list is
-    the truth, however often it arrives.
+    the truth, however often it arrives. In pages; nothing is released before the one that says `last`.
 
-    Caller: the host, for each plugin with RESERVE or PERMIT, after every attach and at the start of an
-      epoch, before the first cycle.
-    Errors: UNIMPLEMENTED: not offered, never asked again. Any other code: repeated with backoff; until it
-      succeeds the attachment gets no cycle.
+    A reservation that is not listed was given back, or its pod is bound: that pod is on its node in the state
+    that the plugin declared, which it gets before the next cycle, so to release the reservation frees nothing
+    that the pod holds, and nothing has to be kept for a PostBind that went lost.
+
+    Caller: the host that leads, for each plugin with RESERVE or PERMIT, after every attach and at the start of
+      an epoch, before the first cycle.
+    Errors: UNIMPLEMENTED: not offered, never asked again. INVALID_ARGUMENT: a gap in `sequence`, a page after
+      the last. Any other code: repeated with backoff; until it succeeds the attachment gets no cycle.
     Repeat: yes, until it is answered.
     """
 
 class StateServiceServicer:
-    """Served by plugins in SNAPSHOT mode (SyncState) and by those that reserve or let pods wait (Reconcile)."""
+    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    (Reconcile).
+    """
 
     def SyncState(
         self,
@@ -102,23 +116,27 @@ class StateServiceServicer:
         Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
           the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
           host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-          or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation in SNAPSHOT mode.
+          or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
         Repeat: yes; a delta whose target is held is applied already.
         """
 
     def Reconcile(
         self,
-        request: _state_pb2.ReconcileRequest,
+        request_iterator: _MaybeAsyncIterator[_state_pb2.ReconcileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_state_pb2.ReconcileResponse, _abc.Awaitable[_state_pb2.ReconcileResponse]]:
         """Tells the plugin which of its reservations and waits are alive. It releases every other one, of every
         epoch, and takes up the live ones, by its own memory or by their tokens. Level-triggered: the list is
-        the truth, however often it arrives.
+        the truth, however often it arrives. In pages; nothing is released before the one that says `last`.
 
-        Caller: the host, for each plugin with RESERVE or PERMIT, after every attach and at the start of an
-          epoch, before the first cycle.
-        Errors: UNIMPLEMENTED: not offered, never asked again. Any other code: repeated with backoff; until it
-          succeeds the attachment gets no cycle.
+        A reservation that is not listed was given back, or its pod is bound: that pod is on its node in the state
+        that the plugin declared, which it gets before the next cycle, so to release the reservation frees nothing
+        that the pod holds, and nothing has to be kept for a PostBind that went lost.
+
+        Caller: the host that leads, for each plugin with RESERVE or PERMIT, after every attach and at the start of
+          an epoch, before the first cycle.
+        Errors: UNIMPLEMENTED: not offered, never asked again. INVALID_ARGUMENT: a gap in `sequence`, a page after
+          the last. Any other code: repeated with backoff; until it succeeds the attachment gets no cycle.
         Repeat: yes, until it is answered.
         """
 

@@ -10,6 +10,7 @@ import socket
 import ssl
 import stat
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -246,6 +247,35 @@ async def test_exec_plugin_is_told_of_the_cluster_if_it_asks(
             await read(client)
         info = json.loads((tmp_path / "info").read_text())
         assert info["spec"].get("cluster") == expected
+
+
+@pytest.mark.parametrize("gone", ["authority", "temporary folder"])
+async def test_what_is_gone_when_a_certificate_is_renewed_does_not_end_what_works(
+    authority: Authority, tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def given(name: str) -> dict[str, Any]:
+        pair = authority.issue(name)
+        return {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+
+    tls = server_tls(tmp_path, authority.issue("server"), client_authority=authority)
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    async with kube_api(tls) as running:
+        await running.put("nodes", "n1")
+        cluster = {"server": running.url, "certificate-authority": "ca.crt"}
+        async with opened(kubeconfig(tmp_path, cluster, plugin(tmp_path, given("first")))) as client:
+            await read(client)
+            plugin(tmp_path, given("second"))
+            if gone == "authority":
+                (tmp_path / "ca.crt").unlink()
+            else:
+                monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+            client._credentials.due_s = 0.0
+            await read(client)
+            assert client._credentials.due_s > 0.0
+            # Refused, it is tried once more; then the server's answer counts.
+            running.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
+            with pytest.raises(UnauthorizedError):
+                await read(client)
 
 
 async def test_exec_plugin_may_give_a_certificate(authority: Authority, tmp_path: Path) -> None:

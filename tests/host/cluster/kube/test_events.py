@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from berth_host.cluster.kube import events as events_module
+from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.event_body import cut_note, event_name, micro_time
 from berth_host.cluster.kube.event_series import MAX_KEPT, REFRESH_S, SERIES_END_S, EventSeries
@@ -216,6 +217,22 @@ async def test_unreachable_server_costs_a_bounded_number_of_tries(
     await written(cluster)
     assert cluster.events.dropped == {"unreachable": 1}
     assert len(api.requests) == 3
+
+
+async def test_what_nobody_foresaw_costs_one_event_and_is_counted(
+    cluster: KubeCluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(*args: object, **more: object) -> bytes:
+        raise RuntimeError("Session is closed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(client, "send", send)
+        cluster.create_event(failed())
+        await written(cluster)
+    assert cluster.events.dropped == {"rejected": 1}
+    cluster.create_event(failed())
+    await written(cluster)
+    assert cluster.events.written_count == 1
 
 
 async def test_more_than_can_wait_is_dropped_and_counted(

@@ -378,6 +378,21 @@ async def test_what_cannot_be_released_does_not_hold_the_process(server: Server,
     releasing.result()
 
 
+async def test_whoever_ends_the_elector_as_a_try_times_out_is_heard(
+    server: Server, clock: ManualClock
+) -> None:
+    first = Replica("host_1", server, clock)
+    await run_for(clock, 1.0)
+    second = Replica("host_2", server, clock)
+    second.calls.fault = "hangs"
+    await run_for(clock, 0.0)
+    clock.advance(10.0)
+    second.task.cancel()
+    await run_for(clock, 1.0)
+    assert second.task.cancelled()
+    await first.kill()
+
+
 @pytest.mark.parametrize(("fault", "error"), [("forbidden", ForbiddenError), ("invalid", InvalidError)])
 async def test_what_no_waiting_changes_ends_the_first_try_only(
     server: Server, clock: ManualClock, fault: str, error: type[Exception]

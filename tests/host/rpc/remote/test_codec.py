@@ -9,7 +9,7 @@ from berth_host.rpc import calls
 from berth_host.rpc.remote import codec
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk import _wire, _wire_requests, _wire_results
-from berth_sdk._wire_scores import encode_dense
+from berth_sdk._wire_scores import encode_aligned
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode, PodNeed
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -69,7 +69,7 @@ def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], p
 @MODES
 @given(scores=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=COUNT, max_size=COUNT))
 def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
-    raw = encode_dense(np.asarray(scores, dtype=np.int64))
+    raw = encode_aligned(np.asarray(scores, dtype=np.int64))
     assert reader(mode).scores(raw).tolist() == scores
 
 

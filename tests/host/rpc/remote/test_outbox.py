@@ -7,7 +7,12 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from berth_host.errors.plugins import PluginError, PluginTimeoutError, PluginUnavailableError
+from berth_host.errors.plugins import (
+    PluginError,
+    PluginProtocolError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
 from berth_host.model.clock import ManualClock
 from berth_host.rpc.cycle import Outcome
 from berth_host.rpc.remote.outbox import Outbox, Parcel
@@ -123,7 +128,7 @@ async def test_what_is_missing_in_the_answer_is_sent_again(clock: ManualClock) -
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
     receiver.done = set()
-    with pytest.raises(PluginUnavailableError, match="acknowledged 0 of 1"):
+    with pytest.raises(PluginProtocolError, match=r"acknowledged none of 1 .*: done_cycle_ids has to name"):
         await box.unreserve(parcel("a"), 60.0)
     receiver.done = None
     clock.advance(1.0)
@@ -137,7 +142,7 @@ async def test_plugin_that_never_gives_back_is_not_waited_for_by_those_who_wait_
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
     receiver.done = set()
-    with pytest.raises(PluginUnavailableError):
+    with pytest.raises(PluginProtocolError):
         await box.unreserve(parcel("a"), 60.0)
     assert box.is_delivering
     for _ in range(5):
@@ -145,6 +150,33 @@ async def test_plugin_that_never_gives_back_is_not_waited_for_by_those_who_wait_
         await turns()
     assert not box.is_delivering
     assert box.pending_unreserves == 1  # it is still sent, for as long as it takes
+
+
+async def test_some_that_are_missing_are_no_violation(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate = asyncio.Event()
+    box.attach(receiver)
+    receiver.done = {"a", "b"}
+    tasks = [asyncio.ensure_future(box.unreserve(parcel(name), 60.0)) for name in "abc"]
+    await turns()
+    receiver.gate.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert done[:2] == [None, None]
+    assert isinstance(done[2], PluginError)
+
+
+async def test_new_reserve_learns_at_once_that_the_answer_gave_nothing_back(clock: ManualClock) -> None:
+    box, receiver = outbox(clock), Receiver()
+    receiver.gate, receiver.done = asyncio.Event(), set()
+    box.attach(receiver)
+    old = asyncio.ensure_future(box.unreserve(parcel("a", uid="pod-1"), 60.0))
+    await turns()
+    new = asyncio.ensure_future(box.settled("pod-1", 60.0))
+    await turns()
+    receiver.gate.set()
+    for task in (old, new):
+        with pytest.raises(PluginProtocolError, match="done_cycle_ids"):
+            await task
 
 
 async def test_slow_plugin_holds_nobody_beyond_the_deadline(clock: ManualClock) -> None:
@@ -285,11 +317,10 @@ async def test_row_15_what_a_reconcile_superseded_is_sent_a_few_times_more_and_n
     with pytest.raises(PluginError):
         await box.unreserve(parcel("a", uid="u"), 60.0)
     box.supersede(box.given_back())
-    waiting = asyncio.ensure_future(box.settled("u", 60.0))
     for _ in range(20):
         await turns()
         clock.advance(10.0)
-    await asyncio.wait_for(waiting, 60.0)
+    await box.settled("u", 60.0)
     assert box.pending_unreserves == 0
     assert len(receiver.unreserved) == 7
 

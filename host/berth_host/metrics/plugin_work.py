@@ -1,0 +1,73 @@
+"""`PluginWork`: what default plugins do that kube-scheduler's count themselves, as far as the host sees it.
+
+A plugin reports nothing: that it failed at a point, had an object created or waited in PreBind, the host
+knows. Written by `framework` and `scheduler.patches`.
+Source: kube-scheduler `plugins/dynamicresources` (PreBind, createExtendedResourceClaimInAPI) and
+`plugins/volumebinding/binder.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from berth_sdk.status import Status
+
+from berth_host.metrics import families
+from berth_host.metrics.series import Counters, Histograms
+
+CLAIMS: Final = "resource.k8s.io/resourceclaims"
+_VOLUMES: Final = "VolumeBinding"
+_RESERVE_OF_VOLUMES: Final = f'running Reserve plugin "{_VOLUMES}"'
+
+
+class PluginWork:
+    """One per process."""
+
+    def __init__(self) -> None:
+        self.claim_creates = Counters(families.CLAIM_CREATES)
+        self.device_allocations = Counters(families.DEVICE_ALLOCATIONS)
+        self.device_waits = Histograms(families.DEVICE_WAIT)
+        self.volume_errors = Counters(families.VOLUME_ERRORS)
+
+    def created(self, resource: str, failed: bool) -> None:
+        """The API server was asked to make an object for a plugin."""
+        if resource == CLAIMS:
+            self.claim_creates.add(("failure" if failed else "success",))
+
+    def filter_failed(self, status: Status) -> None:
+        """Filter came to an error."""
+        if status.plugin == _VOLUMES:
+            self.volume_errors.add(("predicate",))
+
+    def reserve_ended(self, status: Status) -> None:
+        """Reserve came to this; an error names the plugin in its words alone."""
+        if not status.is_success and (
+            status.plugin == _VOLUMES or status.message.startswith(_RESERVE_OF_VOLUMES)
+        ):
+            self.volume_errors.add(("assume",))
+
+    def pre_bind_ended(self, status: Status) -> None:
+        """PreBind came to this."""
+        if not status.is_success and status.plugin == _VOLUMES:
+            self.volume_errors.add(("bind",))
+
+    def devices_ended(
+        self, profile: str, result: str, seconds: float, claims: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """PreBind has waited for the binding conditions of `claims`. `result`: success, failure, timeout or
+        error. Without a device that has conditions, nothing is counted.
+        """
+        results = [one for claim in claims for one in _devices(claim)]
+        if not any(one.get("bindingConditions") for one in results):
+            return
+        for one in results:
+            labels = str(one.get("driver") or ""), profile, result
+            self.device_waits.of(*labels).observe(seconds)
+            if one.get("bindingConditions"):
+                self.device_allocations.add(labels)
+
+
+def _devices(claim: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or ()

@@ -1,0 +1,38 @@
+"""Names that can be no resource, and what was meant."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.model.known_resources import misspelt
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "persistentvolumeclaims",
+        "storage.k8s.io/csinodes",
+        "example.com/widgets",
+        "x.k8s.io/odds",
+        "batch/jobs",
+    ],
+)
+def test_name_that_can_be_one(name: str) -> None:
+    assert misspelt(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("persistentvolumeclaim", "persistentvolumeclaims"),
+        ("PersistentVolumeClaims", "persistentvolumeclaims"),
+        ("persistentvolumeclams", "persistentvolumeclaims"),
+        ("csinodes", "storage.k8s.io/csinodes"),
+        ("storage/csinodes", "storage.k8s.io/csinodes"),
+        ("storage.k8s.io/csinode", "storage.k8s.io/csinodes"),
+        ("apps/v1/replicasets", "apps/replicasets"),
+        ("", ""),
+        ("zzz", ""),
+    ],
+)
+def test_name_that_can_be_none(name: str, meant: str) -> None:
+    assert misspelt(name) == meant

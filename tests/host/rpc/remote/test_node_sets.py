@@ -1,0 +1,163 @@
+"""Node sets of every form, read by the host and by the SDK, against plain sets of Python.
+
+Bitmaps that are empty, short, long or end in zeros, complements, names, and nothing at all. Memory is filled
+with ones before each reading, so that whoever reads what was never written reads ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.calls import FILTER, PRE_FILTER
+from berth_host.rpc.remote.codec import encode_candidates, encode_names
+from berth_host.rpc.remote.replies import ReplyReader
+from berth_sdk import _wire
+from berth_sdk._wire_requests import decode_names
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.status import Code
+from berth_sdk.tables import NodeTable
+from hypothesis import given
+from hypothesis import strategies as st
+from support.frameworks import table_of
+
+SLOTS = 70
+NAMES = [f"n{slot}" for slot in range(SLOTS)]
+INDEX: Mapping[str, int] = {name: slot for slot, name in enumerate(NAMES)}
+EVERYTHING = table_of(*NAMES)
+
+slots = st.sets(st.integers(0, SLOTS - 1))
+spare_bytes = st.integers(0, 3)
+
+
+def bitmap_of(members: set[int], spare: int) -> bytes:
+    """As the contract says it, bit by bit; `spare`: zero bytes at the end that could be left out."""
+    raw = bytearray(max((slot // 8 + 1 for slot in members), default=0) + spare)
+    for slot in members:
+        raw[slot // 8] |= 1 << slot % 8
+    return bytes(raw)
+
+
+def table(chosen: set[int]) -> NodeTable:
+    return EVERYTHING.take(np.asarray(sorted(chosen), dtype=np.intp))
+
+
+def dirty_memory() -> None:
+    """Blocks of all the sizes that a set of nodes may take, full of ones, and free again."""
+    blocks = [np.full(size, 0xFF, dtype=np.uint8) for size in range(1, SLOTS + 32) for _ in range(8)]
+    del blocks
+
+
+def reader(candidates: set[int], mode: NodeMode) -> ReplyReader:
+    return ReplyReader("P", FILTER, mode, table(candidates))
+
+
+def rejected(candidates: set[int], nodes: pb.NodeSet, mode: NodeMode) -> set[int]:
+    """Which of the candidates the host takes for rejected."""
+    message = scheduling_pb2.NodeVerdicts()
+    message.rejected.add(nodes=nodes)
+    dirty_memory()
+    verdicts = reader(candidates, mode).verdicts(message)
+    positions = np.flatnonzero(verdicts.groups)
+    return {sorted(candidates)[position] for position in positions}
+
+
+@given(candidates=slots, listed=slots, complement=st.booleans(), spare=spare_bytes)
+def test_host_reads_bitmaps_of_replies(
+    candidates: set[int], listed: set[int], complement: bool, spare: int
+) -> None:
+    message = pb.NodeSet(bitmap=bitmap_of(listed, spare), complement=complement)
+    if listed <= candidates:
+        expected = candidates - listed if complement else listed
+        assert rejected(candidates, message, NodeMode.SNAPSHOT) == expected
+    else:
+        with pytest.raises(PluginProtocolError, match="not among the candidates"):
+            rejected(candidates, message, NodeMode.SNAPSHOT)
+
+
+@given(candidates=slots, listed=slots, complement=st.booleans())
+def test_host_reads_names_of_replies(candidates: set[int], listed: set[int], complement: bool) -> None:
+    message = pb.NodeSet(names=[NAMES[slot] for slot in listed], complement=complement)
+    if listed <= candidates:
+        expected = candidates - listed if complement else listed
+        assert rejected(candidates, message, NodeMode.NAMES) == expected
+    else:
+        with pytest.raises(PluginProtocolError, match="not among the candidates"):
+            rejected(candidates, message, NodeMode.NAMES)
+
+
+@given(
+    candidates=slots,
+    listed=slots,
+    complement=st.booleans(),
+    spare=spare_bytes,
+    by_name=st.booleans(),
+    mode=st.sampled_from([NodeMode.SNAPSHOT, NodeMode.NAMES]),
+)
+def test_host_reads_what_pre_filter_leaves(
+    candidates: set[int], listed: set[int], complement: bool, spare: int, by_name: bool, mode: NodeMode
+) -> None:
+    names = [NAMES[slot] for slot in listed]
+    form = {"names": names} if by_name else {"bitmap": bitmap_of(listed, spare)}
+    message = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(complement=complement, **form))
+    read = ReplyReader("P", PRE_FILTER, mode, table(candidates))
+    dirty_memory()
+    if not by_name and not listed <= candidates:
+        with pytest.raises(PluginProtocolError, match="not among the candidates"):
+            read.pre_filter(message)
+        return
+    # Names may go beyond the candidates: they stay in the diagnosis.
+    expected = candidates - listed if complement else listed
+    assert read.pre_filter(message).eligible == frozenset(NAMES[slot] for slot in expected)
+
+
+@given(nodes=slots, listed=slots, complement=st.booleans(), spare=spare_bytes, by_name=st.booleans())
+def test_plugin_reads_sets_of_requests(
+    nodes: set[int], listed: set[int], complement: bool, spare: int, by_name: bool
+) -> None:
+    names = [NAMES[slot] for slot in listed]
+    form = {"names": names} if by_name else {"bitmap": bitmap_of(listed, spare)}
+    message = pb.NodeSet(complement=complement, **form)
+    within = np.asarray(sorted(nodes), dtype=np.intp)
+    dirty_memory()
+    if listed <= nodes:
+        expected = nodes - listed if complement else listed
+        assert _wire.decode_rows(message, within, INDEX).tolist() == sorted(expected)
+        assert set(decode_names(message, table(nodes))) == {NAMES[slot] for slot in expected}
+    else:
+        with pytest.raises(_wire.UnknownNodeError):
+            _wire.decode_rows(message, within, INDEX)
+
+
+@given(candidates=slots, mode=st.sampled_from([NodeMode.SNAPSHOT, NodeMode.NAMES]))
+def test_what_the_host_writes_is_what_a_plugin_reads(candidates: set[int], mode: NodeMode) -> None:
+    expected = [NAMES[slot] for slot in sorted(candidates)]
+    of_nodes = encode_candidates(table(candidates), mode)
+    of_names = encode_names(expected, mode, INDEX.get)
+    assert decode_names(of_nodes, EVERYTHING) == expected
+    assert decode_names(of_names, EVERYTHING) == expected
+
+
+def test_nothing_set_is_the_empty_set() -> None:
+    for mode in (NodeMode.SNAPSHOT, NodeMode.NAMES):
+        assert rejected({0, 3, 69}, pb.NodeSet(), mode) == set()
+        assert rejected({0, 3, 69}, pb.NodeSet(complement=True), mode) == {0, 3, 69}
+    assert _wire.decode_bitmap(b"").tolist() == []
+
+
+def test_rejection_with_success_is_a_violation() -> None:
+    message = scheduling_pb2.NodeVerdicts()
+    message.rejected.add(nodes=pb.NodeSet(bitmap=b"\x01"), status=pb.Status(code=pb.Status.CODE_SUCCESS))
+    with pytest.raises(PluginProtocolError, match="as rejected and gave them SUCCESS"):
+        reader({0, 1}, NodeMode.SNAPSHOT).verdicts(message)
+
+
+def test_no_code_in_a_group_is_a_rejection() -> None:
+    message = scheduling_pb2.NodeVerdicts()
+    message.rejected.add(nodes=pb.NodeSet(bitmap=b"\x01"))
+    verdicts = reader({0, 1}, NodeMode.SNAPSHOT).verdicts(message)
+    assert [status.code for status in verdicts.statuses] == [Code.SUCCESS, Code.UNSCHEDULABLE]
