@@ -7,6 +7,8 @@ question to each plugin about the rows that moved. Made when a second pod asks. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.tables import NodeTable
@@ -18,17 +20,29 @@ from berth_host.framework.recall.shared_verdicts import SharedVerdicts
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.rpc.client import PluginClient
 
+Clients: TypeAlias = tuple[PluginClient, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skips:
+    """Of these `clients` the answers are recalled, but for those of `rest`: who skips the point, and who the
+    whole cycle.
+    """
+
+    clients: Clients
+    rest: Clients
+    point: frozenset[str]
+    cycle: frozenset[str] = frozenset()
+
 
 class KnownPods:
     """What is known, as of the snapshot that the current cycle looks at."""
 
     def __init__(self, nodes: NodeTable) -> None:
-        self.pre_filtered: tuple[tuple[PluginClient, ...], frozenset[str], frozenset[str]] | None = None
-        """Once the answers of all of these are recalled: who skips Filter, and who the whole cycle."""
-        self.pre_scored: tuple[tuple[PluginClient, ...], frozenset[str]] | None = None
-        """Once the answers of all of these are recalled: who skips Score."""
+        self.pre_filtered: Skips | None = None
+        self.pre_scored: Skips | None = None
         self.states: dict[str, CycleState] = {}
-        """What they wrote meanwhile."""
+        """What those wrote whose answers are recalled."""
         self.roles: ScoreRoles | None = None
         self.verdicts = SharedVerdicts()
         self.scores = SharedScores()

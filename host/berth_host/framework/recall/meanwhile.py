@@ -104,7 +104,8 @@ def _scorers(
         roles is None
         or roles.skip != cycle.skip
         or known.pre_scored is None
-        or known.pre_scored[0] is not pre_score
+        or known.pre_scored.clients is not pre_score
+        or known.pre_scored.rest
         or any(plugin.client in clients for plugin in roles.sharing)
     ):
         return ()

@@ -27,7 +27,7 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOutcome
-from berth_host.framework.recall.known_pods import KnownPods
+from berth_host.framework.recall.known_pods import KnownPods, Skips
 from berth_host.framework.recall.meanwhile import filter_meanwhile
 from berth_host.framework.recall.said import Memory, Said
 from berth_host.framework.recall.signing import concern, sign_all, signers, versions_of
@@ -167,37 +167,71 @@ class Recall:
         if recalled is None:
             return await self._everyone.pre_filter(clients, cycle)
         known = recalled.known
-        if known is not None and known.pre_filtered is not None and known.pre_filtered[0] is clients:
-            _, cycle.skip_filter, cycle.skip = known.pre_filtered
+        asked: dict[str, PreFilterResult] = {}
+        if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
             cycle.context.inherited = recalled.states = known.states
-            return PASSED
-        cycle.context.inherited = recalled.states
-        all_recalled = True
+            if await self._ask_rest(known.pre_filtered, asked, recalled, cycle):
+                return PASSED
+        else:
+            cycle.context.inherited = recalled.states
+        rest: list[PluginClient] = []
         running = PreFiltering(cycle)
         for client in clients:
             name = client.name
             said = recalled.said(name)
             if said is not None and said.state is not None:
                 recalled.states[name] = said.state
-            answer = None if said is None else said.pre_filter
+            answer = asked.get(name) if said is None or said.pre_filter is None else said.pre_filter
             if answer is None:
-                answer = await client.pre_filter(cycle.context, cycle.nodes)
-                holds = said is not None and not client.is_failing and _holds(recalled, name, answer)
-                if said is not None and holds and _keep_state(said, cycle, name):
-                    said.pre_filter = answer
-                else:
-                    all_recalled = False
-            if name not in self.by_row and not recalled.skips(name, *NoConcern):
-                all_recalled = False  # the next pod that is the same to all the others may differ here
+                answer = await self._ask_pre_filter(client, said, recalled, cycle)
+            if (name not in self.by_row and not recalled.skips(name, *_NOT_FILTERED)) or (
+                said is None or said.pre_filter is None
+            ):
+                rest.append(client)
             outcome = running.take(client, answer, lasting=recalled.skips(name, NoConcern.CYCLE))
             if outcome is not None:
                 return outcome
         outcome = running.outcome()
-        if known is not None and all_recalled:
-            # Only SUCCESS and SKIP are kept, and nothing that narrows.
-            known.pre_filtered = clients, cycle.skip_filter, cycle.skip
+        if known is not None:
+            left_out = frozenset([client.name for client in rest])
+            known.pre_filtered = Skips(
+                clients, tuple(rest), cycle.skip_filter - left_out, cycle.skip - left_out
+            )
             known.states = recalled.states
         return outcome
+
+    async def _ask_rest(
+        self, skips: Skips, asked: dict[str, PreFilterResult], recalled: Recalled, cycle: Cycle
+    ) -> bool:
+        """Ask those whose answers are not recalled, and note them in `asked`. True: all of them pass or skip,
+        and PreFilter is over; False: one does not, and no other was asked behind it.
+        """
+        point, whole = skips.point, skips.cycle
+        for client in skips.rest:
+            name = client.name
+            said = recalled.said(name)
+            answer = None if said is None else said.pre_filter
+            if answer is None:
+                answer = asked[name] = await self._ask_pre_filter(client, said, recalled, cycle)
+            elif said is not None and said.state is not None:
+                recalled.states[name] = said.state
+            if answer.status.code is Code.SKIP:
+                point |= {name}
+                if recalled.skips(name, NoConcern.CYCLE):
+                    whole |= {name}
+            elif answer.status.code is not Code.SUCCESS or answer.eligible is not None:
+                return False
+        cycle.skip_filter, cycle.skip = point, whole
+        return True
+
+    async def _ask_pre_filter(
+        self, client: PluginClient, said: Said | None, recalled: Recalled, cycle: Cycle
+    ) -> PreFilterResult:
+        answer = await client.pre_filter(cycle.context, cycle.nodes)
+        holds = said is not None and not client.is_failing and _holds(recalled, client.name, answer)
+        if said is not None and holds and _keep_state(said, cycle, client.name):
+            said.pre_filter = answer
+        return answer
 
     # --- Filter ------------------------------------------------------------------------------------
 
@@ -303,27 +337,23 @@ class Recall:
     ) -> Status | None:
         """Note who skips; a Status is an error that ends the cycle."""
         known = recalled.known
-        if known is not None and known.pre_scored is not None and known.pre_scored[0] is clients:
-            cycle.skip_score |= known.pre_scored[1]
-            return None
-        unknown: list[PluginClient] = []
-        skips: set[str] = set()
-        all_recalled = True
-        for client in clients:
-            name = client.name
-            said = recalled.said(name)
-            if said is None or said.pre_score is None:
-                unknown.append(client)
-            elif said.pre_score.code is Code.SKIP:
-                skips.add(name)
-            if said is not None and said.state is not None:
-                recalled.states[name] = said.state
-            if name not in self.by_row and not recalled.skips(name, *_NOT_SCORED):
-                all_recalled = False
-        cycle.skip_score |= skips
+        unknown: Sequence[PluginClient]
+        if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
+            cycle.skip_score |= known.pre_scored.point
+            if not known.pre_scored.rest:
+                return None
+            unknown = self._not_recalled(known.pre_scored.rest, recalled, cycle)
+        else:
+            unknown = self._not_recalled(clients, recalled, cycle)
+            rest = tuple(
+                client
+                for client in clients
+                if client.name not in self.by_row and not recalled.skips(client.name, *_NOT_SCORED)
+            )
+            if known is not None and all(client in rest for client in unknown):
+                skipping = frozenset([client.name for client in clients if client not in rest])
+                known.pre_scored = Skips(clients, rest, skipping & cycle.skip_score)
         if not unknown:
-            if known is not None and all_recalled:
-                known.pre_scored = clients, frozenset(skips)
             return None
         for client, status in zip(unknown, await pre_score_answers(unknown, cycle, nodes), strict=False):
             if not client.is_failing:
@@ -332,6 +362,19 @@ class Recall:
             if failed is not None:
                 return failed
         return None
+
+    def _not_recalled(self, clients: Clients, recalled: Recalled, cycle: Cycle) -> list[PluginClient]:
+        """Those who are to be asked at PreScore; of the others it is noted whether they skip."""
+        unknown: list[PluginClient] = []
+        for client in clients:
+            said = recalled.said(client.name)
+            if said is not None and said.state is not None:
+                recalled.states[client.name] = said.state
+            if said is None or said.pre_score is None:
+                unknown.append(client)
+            elif said.pre_score.code is Code.SKIP:
+                cycle.skip_score.add(client.name)
+        return unknown
 
     def _keep_pre_score(self, recalled: Recalled, plugin: str, cycle: Cycle, status: Status) -> None:
         """What the plugin answered, if it holds for the next pod."""
