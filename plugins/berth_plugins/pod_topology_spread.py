@@ -72,7 +72,7 @@ class PodTopologySpread(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP without hard constraints; ERROR for one that cannot be read."""
         try:
-            plan = self._plans.plan(pod, HARD)
+            plan = self._plan(state, pod, HARD)
         except SelectorError as err:
             return Status.error(f"obtaining pod's hard topology spread constraints: {err}")
         if not plan.constraints:
@@ -83,12 +83,12 @@ class PodTopologySpread(Plugin):
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """What has to be counted: equal for all pods whose constraints, namespace and own matches are."""
         try:
-            hard, soft = self._plans.plan(pod, HARD), self._plans.plan(pod, SOFT)
+            plans = hard, soft = self._plans.both(pod)
         except SelectorError:
             return wishes(pod)
-        if not hard.constraints:
-            return (NoConcern.FILTER, soft) if soft.constraints else NoConcern.CYCLE
-        return (hard, soft) if soft.constraints else (NoConcern.SCORE, hard)
+        if hard.constraints:
+            return plans if soft.constraints else (NoConcern.SCORE, plans)
+        return (NoConcern.FILTER, plans) if soft.constraints else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """The first constraint that a node fails: unresolvable where it lacks the topology label."""
@@ -101,7 +101,7 @@ class PodTopologySpread(Plugin):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP without soft constraints; ERROR for one that cannot be read."""
         try:
-            plan = self._plans.plan(pod, SOFT)
+            plan = self._plan(state, pod, SOFT)
         except SelectorError as err:
             return Status.error(
                 f"calculating preScoreState: obtaining pod's soft topology spread constraints: {err}"
@@ -132,8 +132,17 @@ class PodTopologySpread(Plugin):
                 return False
         return _pod_may_help(event, pod, self._plans.plan(pod, HARD).constraints)
 
+    def _plan(self, state: CycleState, pod: Pod, action: str) -> Plan:
+        """As it was signed, if it was. Raises SelectorError."""
+        signed = state.signature
+        if not isinstance(signed, tuple):
+            return self._plans.plan(pod, action)
+        hard, soft = signed[1] if isinstance(signed[0], NoConcern) else signed
+        plan: Plan = hard if action == HARD else soft
+        return plan
+
     def _spread(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Spread:
-        return state.get_or_make(_SPREAD, lambda: self._count(self._plans.plan(pod, HARD), nodes.whole))
+        return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
 
     def _count(self, plan: Plan, whole: NodeTable) -> Spread:
         """What was counted for an equal pod stands until anything moves: then there is another table."""
@@ -146,7 +155,7 @@ class PodTopologySpread(Plugin):
         return spread
 
     def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Preferences:
-        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plans.plan(pod, SOFT), nodes))
+        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plan(state, pod, SOFT), nodes))
 
 
 def _is_involved(other: Pod, pod: Pod) -> bool:

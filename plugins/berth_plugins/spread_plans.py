@@ -20,7 +20,14 @@ from berth_sdk.signature import of_spec
 
 from berth_plugins._objects import spec_of
 from berth_plugins.default_selector import DefaultSelectors
-from berth_plugins.spread_constraints import Constraint, DefaultConstraints, Gates, read_constraints
+from berth_plugins.spread_constraints import (
+    HARD,
+    SOFT,
+    Constraint,
+    DefaultConstraints,
+    Gates,
+    read_constraints,
+)
 from berth_plugins.spread_domains import Area, AreaKey, Areas
 
 MAX_PLANS: Final = 1024
@@ -76,28 +83,37 @@ class Plans:
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
 
+    def both(self, pod: Pod) -> tuple[Plan, Plan]:
+        """The plans of `pod` for its hard and for its soft constraints; likewise."""
+        spec = spec_of(pod)
+        if spec.get("topologySpreadConstraints"):
+            key = self._own_key(pod, spec)
+            return self._of_own(key, pod, spec, HARD), self._of_own(key, pod, spec, SOFT)
+        return self.plan(pod, HARD), self.plan(pod, SOFT)
+
     def plan(self, pod: Pod, action: str) -> Plan:
         """The plan of `pod` for `whenUnsatisfiable: action`; without constraints if it has none. Raises
         SelectorError for a constraint that cannot be read, ObjectError for a pod without its object.
         """
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
-            return self._of_own(pod, spec, action)
+            return self._of_own(self._own_key(pod, spec), pod, spec, action)
         if not self._defaults.constraints[action]:
             return _NOTHING
         return self._of_defaults(pod, spec, action)
 
-    def _of_own(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
-        raw, labels = spec["topologySpreadConstraints"], pod.labels
-        # The only labels that a constraint takes over; which others it selects is seen below.
-        own = tuple(labels.get(key) for key in _label_keys(raw)) if self._gates.match_label_keys else ()
-        key = (of_spec(pod), pod.namespace, action, own)
-        kind = self._kinds.get(key)
+    def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
+        # The only labels that a constraint takes over; which others it selects is seen later.
+        keys = _label_keys(spec["topologySpreadConstraints"]) if self._gates.match_label_keys else ()
+        return of_spec(pod), pod.namespace, *[pod.labels.get(key) for key in keys]
+
+    def _of_own(self, key: Hashable, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+        kind = self._kinds.get((action, key))
         if kind is None:
-            constraints = read_constraints(raw, labels, action, self._gates)
-            kind = self._keep_kind(key, constraints, pod, spec, requires_all=True)
+            constraints = read_constraints(spec["topologySpreadConstraints"], pod.labels, action, self._gates)
+            kind = self._keep_kind((action, key), constraints, pod, spec, requires_all=True)
         else:
-            self._kinds.move_to_end(key)
+            self._kinds.move_to_end((action, key))
         return self._of_kind(kind, pod, requires_all=True)
 
     def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:

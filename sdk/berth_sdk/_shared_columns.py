@@ -253,9 +253,9 @@ def _all_wishes(pod: Pod, nodes: NodeTable) -> bytes:
 
 def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign) -> Hashable:
     """Made once in a cycle, in which nothing moves."""
-    if state._signature is None:
-        state._signature = sign(pod, nodes)
-    return state._signature
+    if state.signature is None:
+        state.signature = sign(pod, nodes)
+    return state.signature
 
 
 @lru_cache(maxsize=8)

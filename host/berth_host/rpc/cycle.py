@@ -167,7 +167,7 @@ class CycleContext:
         state = self._states.get(plugin)
         if state is None:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
-            state._signature = self.signatures.get(plugin)
+            state.signature = self.signatures.get(plugin)
             known = self.inherited.get(plugin)
             if known is not None:
                 state.inherit(known)
