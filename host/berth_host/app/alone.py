@@ -56,8 +56,11 @@ class FrameworkAlone:
         *,
         scheduler_name: str = "default-scheduler",
         plugins: Mapping[str, type] | None = None,
+        recall: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. Raises PluginLoadError, KeyError for no such profile."""
+        """`configuration` None: all default plugins. `recall` False: they are asked everything.
+
+        Raises PluginLoadError, KeyError for no such profile."""
         registry = ClassRegistry(plugins)
         configuration = configuration or default_configuration(registered=registry.points())
         profile = configuration.profile(scheduler_name)
@@ -82,7 +85,7 @@ class FrameworkAlone:
         """Default plugins of the profile that this build does not have."""
         by_point = plugins_by_point(profile, clients.by_profile[scheduler_name])
         self.framework = Framework(
-            scheduler_name, by_point, WaitingPods(RealClock()), answers=Recall(by_point)
+            scheduler_name, by_point, WaitingPods(RealClock()), answers=Recall(by_point) if recall else None
         )
 
     def add_node(self, node: Node) -> None:
