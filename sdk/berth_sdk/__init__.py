@@ -37,6 +37,7 @@ from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.results import (
     BindResult,
+    Cancellation,
     Decision,
     FilterResult,
     LiveReservation,
@@ -64,6 +65,7 @@ __all__ = [
     "MIN_NODE_SCORE",
     "BerthError",
     "BindResult",
+    "Cancellation",
     "Cloneable",
     "ClusterEvent",
     "Code",

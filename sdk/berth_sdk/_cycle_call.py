@@ -153,7 +153,11 @@ def _prepared(
             have = held
     cycle_id = ctx.cycle_id
     token = ctx.plugin_token
-    known, pod = instance.cycles.look(served.name, cycle_id, decode_call_pod(ctx))
+    try:
+        sent = decode_call_pod(ctx)
+    except ValueError as err:
+        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
+    known, pod = instance.cycles.look(served.name, cycle_id, sent)
     if memory_is_lost(known, token):
         needs.append(pb.NEED_CYCLE_RESTART)
     if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):

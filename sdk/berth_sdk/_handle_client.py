@@ -26,7 +26,7 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 
@@ -34,6 +34,7 @@ CALL_DEADLINE_S: Final = 5.0
 EVALUATION_DEADLINE_S: Final = 60.0
 """The host gives up with the PostFilter that asks, which is earlier."""
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
+_CANCELLATIONS: Final = {cancellation.value: cancellation for cancellation in Cancellation}
 
 
 class LocalCopy(Protocol):
@@ -105,6 +106,16 @@ class HandleClient:
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue, whoever holds it."""
         return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_REJECT, message)
+
+    def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work; it is tried again."""
+        item = handle_pb2.BindingCancellation(pod_uid=pod.uid, cycle_id=cycle_id, message=message)
+        request = handle_pb2.CancelBindingRequest(plugin=self._plugin, items=[item])
+        reply = self._call("CancelBinding", request)
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one cancellation")
+        # A result that is not known here: nothing changed.
+        return _CANCELLATIONS.get(reply.results[0], Cancellation.NOT_IN_PRE_BIND)
 
     def objects(self, resource: str) -> ObjectReader:
         """The objects of a declared resource. Raises HandleError for others."""

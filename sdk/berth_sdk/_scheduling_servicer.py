@@ -93,12 +93,14 @@ class SchedulingServicer:
         self, request: spb.SimulateFilterRequest, call: CycleCall
     ) -> spb.SimulateFilterResponse:
         """Filter under assumptions."""
-        nodes = call.snapshot([scenario.node_name for scenario in request.scenarios])
+        nodes = call.snapshot([node.node_name for scenario in request.scenarios for node in scenario.nodes])
         try:
             items = [decode_scenario(scenario, nodes) for scenario in request.scenarios]
             scenarios = Scenarios(nodes, items)
         except KeyError as err:
             raise _unknown_node(err) from err
+        except ValueError as err:
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
         verdicts: Verdicts = call.ask(lambda: call.runtime.filter_scenarios(call.state, call.pod, scenarios))
         statuses = [encode_status(status) for status in verdicts.to_list()]
         return spb.SimulateFilterResponse(ctx=call.reply(), statuses=statuses)

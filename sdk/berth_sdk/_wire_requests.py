@@ -65,12 +65,17 @@ def _plain(value: Any) -> Any:
 
 
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
-    """The cycle's pod, None where only its ref came along. The summary is taken to pieces."""
-    pod = ctx.pod
-    if not pod.scheduler_name and len(pod.ListFields()) < 2:
+    """The cycle's pod, None where only its ref came along. The summary is taken to pieces.
+
+    Raises ValueError unless there is one pod.
+    """
+    if len(ctx.pods) != 1:
+        raise ValueError(f"a cycle about {len(ctx.pods)} pods, and this SDK knows cycles about one")
+    (pod,) = ctx.pods
+    if not pod.complete:
         return None
-    item = _wire.decode_object(ctx.pod_object) if ctx.HasField("pod_object") else None
-    return _wire.take_pod(pod, item=item)
+    item = _wire.decode_object(pod.object) if pod.HasField("object") else None
+    return _wire.take_pod(pod.summary, item=item)
 
 
 def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
@@ -81,20 +86,23 @@ def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
 def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
     """One what-if about a node of `nodes`, the snapshot. The pods to remove are looked up there by uid.
 
-    Raises KeyError for a node that the snapshot lacks.
+    Raises KeyError for a node that the snapshot lacks, ValueError unless it is about one node.
     """
-    name = message.node_name or _name_of(message.node_index, nodes)
-    known = _pods_on(name, nodes) if message.removed else {}
+    if len(message.nodes) != 1:
+        raise ValueError(f"a scenario about {len(message.nodes)} nodes, and this SDK knows those about one")
+    (changed,) = message.nodes
+    name = changed.node_name or _name_of(changed.node_index, nodes)
+    known = _pods_on(name, nodes) if changed.removed else {}
     return Scenario(
         node_name=name,
-        removed=tuple(known.get(ref.uid) or decode_bare_pod(ref) for ref in message.removed),
+        removed=tuple(known.get(ref.uid) or decode_bare_pod(ref) for ref in changed.removed),
         added=tuple(
             _wire.decode_pod(
                 added.pod,
                 node_name=name,
                 item=_wire.decode_object(added.object) if added.HasField("object") else None,
             )
-            for added in message.added
+            for added in changed.added
         ),
     )
 

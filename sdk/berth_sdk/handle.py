@@ -14,7 +14,7 @@ from typing import Protocol
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 
@@ -54,6 +54,13 @@ class Handle(Protocol):
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue, whoever holds it."""
+        ...
+
+    def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work, whoever they are: what was reserved is
+        given back, and the pod is tried again after its backoff. `message`: why, for its owner; `cycle_id`:
+        the cycle that is meant, empty: whichever is under way.
+        """
         ...
 
     def objects(self, resource: str) -> ObjectReader:

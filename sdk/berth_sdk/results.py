@@ -232,6 +232,14 @@ class Decision(Enum):
     NOT_PERMITTED = 6
 
 
+class Cancellation(Enum):
+    """What became of a `cancel_binding` (the contract's CancelBindingResponse.Result)."""
+
+    CANCELLED = 1
+    NOT_IN_PRE_BIND = 2
+    STALE_CYCLE = 3
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRejections:
     """Why no node fits, as PostFilter sees it: rejected nodes by name, each with its signed status.

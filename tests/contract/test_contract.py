@@ -26,7 +26,10 @@ POINTS = [
 ]
 """The extension points of the scheduling framework, in the order of their numbers from 1."""
 
-GROUP_POINTS = ["PLACEMENT_GENERATE", "PLACEMENT_SCORE", "SIGN"]
+GROUP_POINTS = (
+    *("PLACEMENT_GENERATE", "PLACEMENT_FEASIBLE", "PLACEMENT_SCORE", "PLACEMENT_NORMALIZE_SCORE"),
+    *("POD_GROUP_POST_FILTER", "SIGN"),
+)
 """Those for groups of pods, which a minor may add."""
 
 
@@ -40,7 +43,7 @@ def test_extension_points_of_pod_groups_are_reserved(contract: FileDescriptorSet
     identity = next(file for file in contract.file if file.name.endswith("identity.proto"))
     point = next(enum for enum in identity.enum_type if enum.name == "ExtensionPoint")
 
-    assert [(span.start, span.end) for span in point.reserved_range] == [(14, 19)]
+    assert [(span.start, span.end) for span in point.reserved_range] == [(14, 25)]
     assert list(point.reserved_name) == [f"EXTENSION_POINT_{name}" for name in GROUP_POINTS]
 
 
@@ -83,6 +86,7 @@ def test_services_and_calls_are_complete(contract: FileDescriptorSet) -> None:
         "HandleService": [
             "ListWaitingPods",
             "DecideWaitingPods",
+            "CancelBinding",
             "ReadState",
             "RunFilters",
             "EvaluatePreemption",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any, ClassVar
 
+import grpc
 import pytest
 from berth_sdk import CycleState, KubeObject, Plugin, Pod, PodNeed, Status, _wire
 from berth_sdk.node import Node
@@ -115,7 +116,7 @@ def test_a_plugin_that_needs_the_object_asks_for_it(serve: Serve) -> None:
     host.filter("Keeper", POD)
     assert list(host.filter("NeedsObject", POD, complete=False).ctx.needs) == [pb.NEED_POD]
     item = KubeObject("v1", "Pod", parsed={"spec": {"hostname": "here"}})
-    reply = host.filter("NeedsObject", POD, pod_object=_wire.encode_object(item))
+    reply = host.filter("NeedsObject", POD, item=_wire.encode_object(item))
     assert not reply.verdicts.rejected
 
 
@@ -218,3 +219,13 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
     gc.collect()
     assert max(sizes) == (1, 0, 1)
     assert len(gc.get_objects()) - objects < 500
+
+
+def test_cycle_of_several_pods_is_refused_in_plain_words(serve: Serve) -> None:
+    host = serve(Keeper).host
+    host.attach()
+    host.give_nodes(*NODES)
+    context = host.ctx("Keeper", POD)
+    context.pods.add().CopyFrom(context.pods[0])
+    with pytest.raises(grpc.RpcError, match="a cycle about 2 pods"):
+        host.scheduling.Filter(spb.FilterRequest(ctx=context))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 from berth_sdk import (
+    Cancellation,
     CycleState,
     Decision,
     Handle,
@@ -45,6 +46,7 @@ class Host(HandleServiceServicer):
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.results = [handle_pb2.DecideWaitingPodsResponse.RESULT_STORED_EARLY]
+        self.cancellations = [handle_pb2.CancelBindingResponse.RESULT_CANCELLED]
         self.on_requeue: Callable[[], None] = lambda: None
 
     def _note(self, request: Any, context: Any) -> None:
@@ -67,6 +69,10 @@ class Host(HandleServiceServicer):
     def DecideWaitingPods(self, request: Any, context: Any) -> handle_pb2.DecideWaitingPodsResponse:  # noqa: N802
         self._note(request, context)
         return handle_pb2.DecideWaitingPodsResponse(results=self.results)
+
+    def CancelBinding(self, request: Any, context: Any) -> handle_pb2.CancelBindingResponse:  # noqa: N802
+        self._note(request, context)
+        return handle_pb2.CancelBindingResponse(results=self.cancellations)
 
     def Requeue(self, request: Any, context: Any) -> handle_pb2.RequeueResponse:  # noqa: N802
         self._note(request, context)
@@ -162,6 +168,23 @@ def test_a_result_from_a_newer_host_changes_nothing(attached: Attached) -> None:
     service, handle, _ = attached
     service.results = [99]  # type: ignore[list-item]  # a value of a later minor
     assert handle.allow(handle.waiting_pods()[0]) is Decision.NOT_PERMITTED
+
+
+def test_a_cancellation_names_the_pod_and_the_cycle(attached: Attached) -> None:
+    service, handle, _ = attached
+    assert handle.cancel_binding(POD) is Cancellation.CANCELLED
+    service.cancellations = [handle_pb2.CancelBindingResponse.RESULT_STALE_CYCLE]
+    assert handle.cancel_binding(POD, "no room", cycle_id="c1") is Cancellation.STALE_CYCLE
+    service.cancellations = [99]  # type: ignore[list-item]  # a value of a later minor
+    assert handle.cancel_binding(POD) is Cancellation.NOT_IN_PRE_BIND
+    service.cancellations = []
+    with pytest.raises(HandleError, match="0 results to one cancellation"):
+        handle.cancel_binding(POD)
+    item = handle_pb2.BindingCancellation
+    assert [tuple(request.items) for request in service.asked[:2]] == [
+        (item(pod_uid="u1"),),
+        (item(pod_uid="u1", cycle_id="c1", message="no room"),),
+    ]
 
 
 def test_requeue_names_pods_or_means_all(attached: Attached) -> None:
@@ -277,7 +300,7 @@ def test_while_post_filter_waits_for_the_host_a_what_if_is_let_in(
 
     def simulate() -> None:
         request = spb.SimulateFilterRequest(
-            ctx=host.ctx(cls.__name__, POD), scenarios=[spb.Scenario(node_index=0)]
+            ctx=host.ctx(cls.__name__, POD), scenarios=[spb.Scenario(nodes=[spb.ScenarioNode(node_index=0)])]
         )
         assert len(host.scheduling.SimulateFilter(request, timeout=60).statuses) == 1
         simulated.set()

@@ -472,9 +472,11 @@ def test_a_what_if_knows_the_removed_pod_by_its_uid_alone(serve: Serve) -> None:
         spb.SimulateFilterRequest(
             ctx=host.ctx("Room", POD),
             scenarios=[
-                spb.Scenario(node_index=0),
-                spb.Scenario(node_index=0, removed=[pb.ObjectRef(uid="v1")]),
-                spb.Scenario(node_index=0, removed=[pb.ObjectRef(uid="v1")], added=[added]),
+                spb.Scenario(nodes=[spb.ScenarioNode(node_index=0)]),
+                spb.Scenario(nodes=[spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")])]),
+                spb.Scenario(
+                    nodes=[spb.ScenarioNode(node_index=0, removed=[pb.ObjectRef(uid="v1")], added=[added])]
+                ),
             ],
         )
     )
@@ -489,5 +491,7 @@ def test_a_what_if_about_an_unknown_node_is_the_hosts_fault(serve: Serve) -> Non
     host = serve(Room).host
     host.attach()
     host.give_nodes(*NODES)
-    request = spb.SimulateFilterRequest(ctx=host.ctx("Room", POD), scenarios=[spb.Scenario(node_index=9)])
+    request = spb.SimulateFilterRequest(
+        ctx=host.ctx("Room", POD), scenarios=[spb.Scenario(nodes=[spb.ScenarioNode(node_index=9)])]
+    )
     assert refused(lambda: host.scheduling.SimulateFilter(request)).code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -63,7 +63,8 @@ class ScriptedError(Exception):
 
 class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims),
-    streamed (how many calls came on a stream), pages (how many each Reconcile had; `asked` has them as one).
+    streamed (how many calls came on a stream), pages (how many each Reconcile had; `asked` has them as one),
+    echoes (False: answers name no cycle by themselves).
     `features`: what it names in the handshake.
     """
 
@@ -75,6 +76,7 @@ class ScriptedPlugin:
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
         self.streamed = 0
+        self.echoes = True
         self.pages: list[int] = []
         self._server: grpc.aio.Server | None = None
         self._scripts: dict[str, Callable[[Any], Any]] = {}
@@ -160,7 +162,8 @@ class ScriptedPlugin:
                     reply = await reply
             except ScriptedError as refusal:
                 await context.abort(refusal.code, refusal.text)
-            return echoing(request, reply if reply is not None else reply_type())
+            reply = reply if reply is not None else reply_type()
+            return echoing(request, reply) if self.echoes else reply
 
         return answer
 

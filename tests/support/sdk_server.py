@@ -75,6 +75,7 @@ class RawHost:
 
     def __init__(self, target: str) -> None:
         self.attachment_id = ""
+        self.credential = ""
         self._channel = grpc.insecure_channel(target)
         self.channel = grpc.intercept_channel(self._channel, _Named(self))
         self.identity = IdentityServiceStub(self.channel)
@@ -96,6 +97,7 @@ class RawHost:
                 host_epoch=EPOCH,
                 attachment_id=attachment_id,
                 offered=[identity_pb2.ContractVersion(major=1, minor=0)],
+                credential=self.credential,
             ),
             timeout=TIMEOUT_S,
         )
@@ -150,16 +152,24 @@ class RawHost:
     # --- cycles --------------------------------------------------------------------------------
 
     def ctx(
-        self, plugin: str, pod: Pod, cycle_id: str = "c1", *, complete: bool = True, **fields: Any
+        self,
+        plugin: str,
+        pod: Pod,
+        cycle_id: str = "c1",
+        *,
+        complete: bool = True,
+        item: pb.KubeObject | None = None,
+        **fields: Any,
     ) -> pb.CallContext:
-        """The context of a call of the scheduling cycle."""
+        """The context of a call of the scheduling cycle. `item`: the pod's object."""
         context = pb.CallContext(
             cycle_id=cycle_id, plugin=plugin, profile=PROFILE, attachment_id=self.attachment_id
         )
+        sent = context.pods.add(complete=complete, object=item)
         if complete:
-            context.pod.CopyFrom(_wire.encode_pod(pod))
+            sent.summary.CopyFrom(_wire.encode_pod(pod))
         else:
-            context.pod.ref.CopyFrom(_wire.encode_ref(pod.ref))
+            sent.summary.ref.CopyFrom(_wire.encode_ref(pod.ref))
         if self.version is not None:
             context.version.CopyFrom(self.version)
         context.MergeFrom(pb.CallContext(**fields))

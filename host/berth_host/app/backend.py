@@ -9,7 +9,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 from berth_host.queue.events import PluginRequest
@@ -35,6 +35,11 @@ class Backend:
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Send the pod back, whoever holds it."""
         return self._host.waiting_pods.reject(plugin, uid, cycle_id, message)
+
+    def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work."""
+        reason = f'cancelled by plugin "{plugin}"'
+        return self._host.binding.cancel(uid, cycle_id, f"{reason}: {message}" if message else reason)
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
         """The objects of a declared resource."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 from berth_host.errors import HostError
@@ -30,6 +30,10 @@ class HandleBackend(Protocol):
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Send the pod back, whoever holds it."""
+        ...
+
+    def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work; an empty `cycle_id`: in any cycle."""
         ...
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:

@@ -16,7 +16,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 from berth_host.handle.backend import HandleBackend, NoOpenPostFilterError
@@ -50,6 +50,10 @@ class InProcessHandle:
         """Send the pod back to the queue."""
         uid, cycle_id = waiting.pod.uid, waiting.cycle_id
         return self._run(lambda: self._backend.reject(self._plugin, uid, cycle_id, message))
+
+    def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work."""
+        return self._run(lambda: self._backend.cancel_binding(self._plugin, pod.uid, cycle_id, message))
 
     def objects(self, resource: str) -> ObjectReader:
         """The objects of a declared resource."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.tables import NodeTable
 
 from berth_host.handle.backend import NoOpenPostFilterError
@@ -42,6 +42,10 @@ class NoHost:
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Nobody waits."""
         return Decision.NOT_WAITING
+
+    def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
+        """Nothing is bound."""
+        return Cancellation.NOT_IN_PRE_BIND
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
         """Any resource."""

@@ -1,8 +1,12 @@
-"""`StateReader`: parts of the current snapshot as chunks of `ReadStateResponse`. Used by `HandleService`."""
+"""`StateReader`: parts of the snapshot at one moment as chunks of `ReadStateResponse`.
+
+Made by `HandleService` when a call begins. The change log hands out a capture of records that never change
+(arrays of references, copied at once), so the cycles go on while it is encoded piece by piece.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from berth_sdk import _wire
 from berth_sdk.needs import StateNeed
@@ -23,7 +27,7 @@ class UnknownNodesError(HostError):
 
 
 class StateReader:
-    """One read. `version`: what is read; the caller ends the stream when the snapshot moves on."""
+    """One read of the snapshot as it was when this was made. `version`: what is read."""
 
     def __init__(self, state: HostState, needs: Iterable[StateNeed], nodes: pb.NodeSet | None) -> None:
         """`nodes` None: all. Raises UnknownNodesError."""
@@ -36,7 +40,7 @@ class StateReader:
         self._encoder = StateEncoder(selection)
         self._wanted = None if nodes is None else _slots(nodes, state)
 
-    async def chunks(self) -> AsyncIterator[handle_pb2.ReadStateResponse]:
+    async def chunks(self) -> AsyncGenerator[handle_pb2.ReadStateResponse, None]:
         """Nodes and objects, complete, each in one chunk."""
         version = _wire.encode_version(self.version)
         held: pb.NodeState | None = None

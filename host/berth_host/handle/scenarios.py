@@ -24,21 +24,24 @@ class ScenarioReader:
 
     def read(self, message: scheduling_pb2.Scenario) -> Scenario:
         """One scenario. Raises ScenarioError."""
-        name = message.node_name
+        if len(message.nodes) != 1:
+            raise ScenarioError(f"a scenario is about one node, and this one about {len(message.nodes)}")
+        (changed,) = message.nodes
+        name = changed.node_name
         if not name:
-            position = self._slots.get(message.node_index)
+            position = self._slots.get(changed.node_index)
             if position is None:
-                raise ScenarioError(f"no node has the index {message.node_index}")
+                raise ScenarioError(f"no node has the index {changed.node_index}")
             name = self._nodes.node(position).name
         node = self._nodes.node_named(name)
         if node is None:
             raise ScenarioError(f"node {name!r} is not in the snapshot")
-        here = {pod.uid: pod for pod in node.pods} if message.removed else {}
+        here = {pod.uid: pod for pod in node.pods} if changed.removed else {}
         removed: list[Pod] = []
-        for ref in message.removed:
+        for ref in changed.removed:
             pod = here.get(ref.uid)
             if pod is None:
                 raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
             removed.append(pod)
-        added = (_wire.decode_pod(state.pod, node_name=name) for state in message.added)
+        added = (_wire.decode_pod(state.pod, node_name=name) for state in changed.added)
         return Scenario(name, tuple(removed), tuple(added))

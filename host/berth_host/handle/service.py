@@ -8,7 +8,9 @@ Every call names its plugin and carries the token of its attachment; then it is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
@@ -34,6 +36,8 @@ from berth_host.rpc.remote.statuses import cut, encode_status
 MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""
 MAX_NOTE_BYTES: Final = 1024
+MAX_READS: Final = 4
+"""Of the state, by one plugin at once: each keeps what it reads alive, however slowly it is taken."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -65,6 +69,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         self._seams = seams
         self._backend = seams.backend
         self._grants = grants
+        self._reads: Counter[str] = Counter()
 
     # --- waiting pods ------------------------------------------------------------------------------
 
@@ -96,25 +101,52 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             return self._backend.reject(plugin, uid, cycle_id, cut(decision.message))
         return Decision.NOT_PERMITTED
 
+    # --- binding cycles ----------------------------------------------------------------------------
+
+    async def CancelBinding(
+        self, request: handle_pb2.CancelBindingRequest, context: Context
+    ) -> handle_pb2.CancelBindingResponse:
+        """Each pod by itself, in order."""
+        await self._admit(request, context)
+        cancel = self._backend.cancel_binding
+        results = [
+            cancel(request.plugin, item.pod_uid, item.cycle_id, cut(item.message)).value
+            for item in request.items
+        ]
+        return handle_pb2.CancelBindingResponse(
+            results=[handle_pb2.CancelBindingResponse.Result.ValueType(result) for result in results]
+        )
+
     # --- the snapshot ------------------------------------------------------------------------------
 
     async def ReadState(
         self, request: handle_pb2.ReadStateRequest, context: Context
     ) -> AsyncIterator[handle_pb2.ReadStateResponse]:
-        """The current snapshot, in chunks. It may move between two of them: then the stream ends."""
+        """The snapshot as it is when the call begins, in chunks; it may move on between two of them."""
         await self._admit(request, context)
+        if self._reads[request.plugin] >= MAX_READS:
+            text = f"{request.plugin} has {MAX_READS} reads under way: end one first"
+            await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, text)
+        self._reads[request.plugin] += 1
+        try:
+            reader = await self._reader(request, context)
+            # Closed here, whatever ends the stream: what was captured for it must not outlive it.
+            async with aclosing(reader.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._reads[request.plugin] -= 1
+
+    async def _reader(self, request: handle_pb2.ReadStateRequest, context: Context) -> StateReader:
+        """Version and content are taken in one step of the loop; only a refusal awaits."""
         state = self._seams.state
         if request.HasField("at") and _wire.decode_version(request.at) != state.version:
             await _refuse(context, StatusCode.FAILED_PRECONDITION, str(state.version))
         try:
             needs = self._needs(request)
-            reader = StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
+            return StateReader(state, needs, request.nodes if request.HasField("nodes") else None)
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
-        async for chunk in reader.chunks():
-            if state.version != reader.version:
-                await _refuse(context, StatusCode.FAILED_PRECONDITION, str(state.version))
-            yield chunk
 
     def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[StateNeed]:
         if request.needs:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from berth_sdk.pod import Pod
+from berth_sdk.results import Cancellation
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.cache.cache import Cache
@@ -113,6 +114,17 @@ class BindingCycle:
         attempt.in_pre_bind = False
         attempt.abort(reason)
         return True
+
+    def cancel(self, uid: str, cycle_id: str, reason: str) -> Cancellation:
+        """The same for a plugin that asks; `cycle_id`: the cycle that it means, empty: whichever it is."""
+        attempt = self._running.get(uid)
+        if (
+            attempt is not None
+            and attempt.in_pre_bind
+            and cycle_id not in ("", attempt.cycle.context.cycle_id)
+        ):
+            return Cancellation.STALE_CYCLE
+        return Cancellation.CANCELLED if self.preempt_pod(uid, reason) else Cancellation.NOT_IN_PRE_BIND
 
     def adopt(self, assumed: Pod) -> None:
         """Find out what became of an assumed pod whose Binding the host before could not follow."""
@@ -231,6 +243,9 @@ class BindingCycle:
             attempt.in_pre_bind = True
             status = await framework.run_pre_bind(cycle, node_name)
             attempt.in_pre_bind = False
+            if attempt.aborted:
+                # By a PreBind plugin from inside this very task, which nobody could cancel.
+                raise Failed(Status.error(attempt.aborted), attempt.aborted)
             if not status.is_success:
                 # A plugin that failed wakes the pod when it is back; one that rejected it is not on record.
                 failed_plugin = "" if status.is_rejected else status.plugin

@@ -10,7 +10,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, ObjectStore
 
@@ -38,7 +38,8 @@ class RecordedRequeue:
 class RecordingHandle:
     """Implements `berth_sdk.Handle`: notes what the plugin asks for, reads the hand-made cluster.
 
-    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids; `events`, `requeues`: what was called;
+    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids. `in_pre_bind`: the pods whose PreBind
+    plugins are at work, as cycle ids by uid; `cancelled`: uids. `events`, `requeues`: what was called;
     `stale_keys`: uids, None for all keys. `preemption`: what `evaluate_preemption` answers.
     """
 
@@ -46,6 +47,8 @@ class RecordingHandle:
         self.waiting: list[WaitingPod] = []
         self.allowed: list[str] = []
         self.rejected: list[str] = []
+        self.in_pre_bind: dict[str, str] = {}
+        self.cancelled: list[str] = []
         self.events: list[RecordedEvent] = []
         self.requeues: list[RecordedRequeue] = []
         self.stale_keys: list[list[str] | None] = []
@@ -65,6 +68,17 @@ class RecordingHandle:
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
         """Send the pod back to the queue."""
         return self._decided(waiting, self.rejected)
+
+    def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
+        """Take the node from a pod in PreBind."""
+        current = self.in_pre_bind.get(pod.uid)
+        if current is None:
+            return Cancellation.NOT_IN_PRE_BIND
+        if cycle_id not in ("", current):
+            return Cancellation.STALE_CYCLE
+        del self.in_pre_bind[pod.uid]
+        self.cancelled.append(pod.uid)
+        return Cancellation.CANCELLED
 
     def objects(self, resource: str) -> ObjectReader:
         """The objects of a declared resource. Raises HandleError for others."""

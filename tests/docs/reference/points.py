@@ -98,6 +98,7 @@ def enumerations() -> str:
         events.Hint,
         results.PatchOutcome,
         results.Decision,
+        results.Cancellation,
     ):
         docs = attribute_docs(cls)
         items: list[Enum] = list(cls)

@@ -166,7 +166,7 @@ def early(request: Any, *, version: str = "", done: bool = True) -> scheduling_p
     """A script for Reserve."""
     change = scheduling_pb2.ObjectPatch(
         resource="pods",
-        ref=request.ctx.pod.ref,
+        ref=request.ctx.pods[0].summary.ref,
         expected_resource_version=version,
         merge_patch_json=json.dumps({"metadata": {"annotations": MARK}}).encode(),
     )

@@ -205,7 +205,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
         async def act_and_hang(request: Any) -> None:
             if bound_to == "chosen":
                 await world.cluster.bind(
-                    ObjectRef(namespace="default", name="web", uid=request.ctx.pod.ref.uid),
+                    ObjectRef(namespace="default", name="web", uid=request.ctx.pods[0].summary.ref.uid),
                     request.node_name,
                 )
             await for_ever(None)
@@ -235,7 +235,7 @@ async def test_row_14_binding_elsewhere_gives_the_reservation_back(tmp_path: Pat
 
         async def bind_elsewhere(request: Any) -> None:
             other = "n1" if request.node_name == "n0" else "n0"
-            ref = ObjectRef(namespace="default", name="web", uid=request.ctx.pod.ref.uid)
+            ref = ObjectRef(namespace="default", name="web", uid=request.ctx.pods[0].summary.ref.uid)
             await world.cluster.bind(ref, other)
             await for_ever(None)
 
@@ -303,7 +303,7 @@ async def test_row_16_decision_before_the_answer_of_permit_counts_with_wait_alon
 
     async def permit(request: Any) -> scheduling_pb2.PermitResponse:
         ctx = request.ctx
-        results.append(await decide(plugin, ctx.pod.ref.uid, ctx.cycle_id, reject=reject))
+        results.append(await decide(plugin, ctx.pods[0].summary.ref.uid, ctx.cycle_id, reject=reject))
         return scheduling_pb2.PermitResponse(ctx=decided(answer, "denied"))
 
     plugin.once("Permit", permit)
@@ -322,7 +322,7 @@ async def test_row_17_decisions_that_come_too_late_or_twice_have_no_effect(tmp_p
     async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
         await in_time(lambda: len(world.host.waiting_pods) == 1)
         ctx = plugin.requests("Permit")[0].ctx
-        uid = ctx.pod.ref.uid
+        uid = ctx.pods[0].summary.ref.uid
         assert await decide(plugin, uid, "an-older-cycle") == "RESULT_STALE_CYCLE"
         assert await decide(plugin, "nobody", ctx.cycle_id) == "RESULT_NOT_WAITING"
         assert len(world.host.waiting_pods) == 1
@@ -348,7 +348,7 @@ async def test_row_17_nobody_ends_the_wait_of_another_plugin(tmp_path: Path) -> 
     async with plugin.serving(path), World([*nodes(), pod("web")], [Holder], configuration=text) as world:
         await in_time(lambda: len(world.host.waiting_pods) == 1)
         ctx = plugin.requests("Permit")[0].ctx
-        assert await decide(plugin, ctx.pod.ref.uid, ctx.cycle_id) == "RESULT_NOT_PERMITTED"
+        assert await decide(plugin, ctx.pods[0].summary.ref.uid, ctx.cycle_id) == "RESULT_NOT_PERMITTED"
         assert len(world.host.waiting_pods) == 1
         assert not world.node_of("web")
 
@@ -416,7 +416,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
 
     async def hold(request: Any) -> scheduling_pb2.FilterResponse:
         await opened.wait()
-        order.append(request.ctx.pod.ref.name)
+        order.append(request.ctx.pods[0].summary.ref.name)
         return scheduling_pb2.FilterResponse()
 
     def backwards(request: Any) -> queue_pb2.SortKeysResponse:
@@ -436,7 +436,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
     async with gate.serving(tmp_path / "gate.sock"), World(objects, configuration=text) as world:
         # The sorter is absent: by priority and time, p0 goes first; it is held in its Filter.
         await until(lambda: len(gate.requests("Filter")) == 1)
-        assert gate.requests("Filter")[0].ctx.pod.ref.name == "p0"
+        assert gate.requests("Filter")[0].ctx.pods[0].summary.ref.name == "p0"
         async with sorter.serving(tmp_path / "sorter.sock"):
             await until(lambda: bool(sorter.requests("SortKeys")))
             asked = [

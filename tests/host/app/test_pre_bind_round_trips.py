@@ -68,7 +68,7 @@ async def test_a_round_follows_only_where_a_patch_was_not_applied(
     def patches(request: Any) -> scheduling_pb2.PreBindResponse:
         change = scheduling_pb2.ObjectPatch(
             resource="pods",
-            ref=request.ctx.pod.ref,
+            ref=request.ctx.pods[0].summary.ref,
             expected_resource_version=version,
             merge_patch_json=json.dumps({"metadata": {"annotations": {"gpu": "3"}}}).encode(),
         )

@@ -127,7 +127,7 @@ async def test_row_10_a_wait_goes_on_with_the_new_instance(tmp_path: Path) -> No
         assert case.world.node_of("web") == "n1"
         (bind,) = case.second.requests("PreBind")
         assert (bind.ctx.cycle_id, bind.ctx.plugin_token) == (case.cycle_id, TOKEN)
-        assert bind.ctx.pod.scheduler_name, "a new instance gets the whole pod"
+        assert bind.ctx.pods[0].summary.scheduler_name, "a new instance gets the whole pod"
         assert not case.second.requests("Unreserve")
         assert not case.second.requests("Reserve")
 
@@ -220,6 +220,40 @@ async def test_the_first_attachment_hears_that_nothing_is_alive(tmp_path: Path) 
         (request,) = demo.requests("Reconcile")
         assert not request.live
         assert scheduling(demo.asked)[0] == "Reconcile"
+
+
+async def test_list_that_is_larger_than_a_message_goes_in_pages(tmp_path: Path) -> None:
+    """As a unary call it was over the agreed size, sent again for ever, and kept the plugin out."""
+    path = tmp_path / "p.sock"
+    first, second = plugin(), plugin()
+    token = b"t" * 4096
+    first.on("Permit", waits)
+    first.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=with_token(token)))
+    count = 1300
+    objects = [node("n1", pods="9999", cpu="999"), *(pod(f"p{i}") for i in range(count))]
+    async with (
+        first.serving(path),
+        World(objects, configuration=configuration(path)) as world,
+    ):
+        await until(lambda: len(world.host.waiting_pods) == count and not world.host.binding.active_count)
+        await first.stop()
+        await until(lambda: not world.host.attachments.attached_places.plugins["Demo"].is_attached)
+        async with second.serving(path):
+            await until(lambda: world.host.attachments.recoveries == 2)
+            (request,) = second.requests("Reconcile")
+            (pages,) = second.pages
+            assert pages == 3
+            assert len({item.cycle_id for item in request.live}) == count
+            assert request.ByteSize() > 5 * 1024 * 1024
+            for waiting in world.host.waiting_pods.list("Demo"):
+                world.host.waiting_pods.allow("Demo", waiting.pod.uid, waiting.cycle_id)
+            await until(lambda: all(world.node_of(f"p{i}") for i in range(count)))
+
+
+def with_token(token: bytes) -> pb.ReplyContext:
+    ctx = decided()
+    ctx.plugin_token = token
+    return ctx
 
 
 async def test_host_that_stood_by_tells_of_its_term_and_sends_all_of_its_state_anew(tmp_path: Path) -> None:

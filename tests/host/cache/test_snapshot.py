@@ -312,3 +312,13 @@ def test_columns_are_contiguous_while_no_node_has_left() -> None:
     assert table.names == [f"n{i}" for i in range(20) if i != 3]
     assert table.position("n4") == 3
     assert table.position("n3") is None
+
+
+def test_epochs_are_numbers_that_every_decoder_reads_exactly() -> None:
+    snapshot = Snapshot()
+    seen = {snapshot.epoch}
+    for _ in range(100):
+        snapshot.begin_epoch()
+        seen.add(snapshot.epoch)
+    assert len(seen) == 101
+    assert all(0 < epoch < 2**53 for epoch in seen)

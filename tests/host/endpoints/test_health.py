@@ -70,6 +70,16 @@ async def test_a_required_plugin_that_is_not_attached_makes_it_unready() -> None
         assert reply.body == "internal server error: required plugins are not attached: Far\n"
 
 
+async def test_replica_that_stands_by_is_ready_with_a_plugin_that_it_has_met() -> None:
+    configuration = load_configuration(REMOTE, source="test.yaml")
+    async with (
+        World(configuration=REMOTE) as world,
+        served(FakeProcess(configuration, world.host), KnownUsers()) as port,
+    ):
+        world.host.attachments.attached_places.plugins["Far"].stands_by = True
+        assert (await port.ask("GET", "/readyz/plugins", token=ADMIN)).status == 200
+
+
 async def test_plugins_are_checked_from_the_reload_on_that_brings_them() -> None:
     async with World(configuration=REMOTE) as world:
         process = FakeProcess(default_configuration(), world.host)

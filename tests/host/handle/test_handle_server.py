@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +15,12 @@ import grpc
 import pytest
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import NoOpenPostFilterError
+from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
-from berth_host.handle.service import HandleSeams
+from berth_host.handle.service import MAX_READS, HandleSeams
+from berth_host.rpc import state_chunks
+from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
+from berth_sdk import _wire
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
@@ -21,12 +29,13 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import StateNeed
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
-from berth_sdk.results import Decision, PostFilterResult, WaitingPod
+from berth_sdk.pod import Pod
+from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
-from support.attached import ClusterState
+from support.attached import ClusterState, until
 
 WAITING = WaitingPod(
     pod=make_pod("held", uid="uid-held", labels={"a": "b"}),
@@ -61,6 +70,10 @@ class Backend:
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         self.asked.append(("reject", plugin, uid, cycle_id, message))
         return self.decisions.pop(0)
+
+    def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
+        self.asked.append(("cancel", plugin, uid, cycle_id, message))
+        return Cancellation[uid]
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
         raise HandleError(resource)
@@ -151,6 +164,7 @@ async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Se
 REQUESTS = {
     "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,
     "DecideWaitingPods": handle_pb2.DecideWaitingPodsRequest,
+    "CancelBinding": handle_pb2.CancelBindingRequest,
     "RunFilters": handle_pb2.RunFiltersRequest,
     "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
     "Requeue": handle_pb2.RequeueRequest,
@@ -286,6 +300,20 @@ async def test_each_decision_gets_its_own_result_in_order() -> None:
         assert [entry[0] for entry in host.backend.asked] == ["reject", "allow"] * 3
 
 
+async def test_each_cancellation_gets_its_own_result_in_order() -> None:
+    async with serving() as host:
+        uids = ["STALE_CYCLE", "CANCELLED", "NOT_IN_PRE_BIND"]
+        items = [
+            handle_pb2.BindingCancellation(pod_uid=uid, cycle_id="c", message="é" * 4000) for uid in uids
+        ]
+        request = handle_pb2.CancelBindingRequest(plugin="Demo", items=items)
+        reply = await host.call("CancelBinding", request)
+        names = [handle_pb2.CancelBindingResponse.Result.Name(result) for result in reply.results]
+        assert names == [f"RESULT_{uid}" for uid in uids]
+        assert [entry[:4] for entry in host.backend.asked] == [("cancel", "Demo", uid, "c") for uid in uids]
+        assert {len(entry[4].encode()) for entry in host.backend.asked} == {MAX_REASON_BYTES}
+
+
 async def test_requeue_moves_the_named_pods_and_all_rejected_ones() -> None:
     async with serving() as host:
         request = handle_pb2.RequeueRequest(
@@ -335,8 +363,8 @@ async def test_other_plugins_filters_answer_while_the_post_filter_is_open() -> N
             pb.PodState(pod=pb.PodSummary(ref=pb.ObjectRef(name=f"p{i}", uid=f"p{i}"))) for i in range(2)
         ]
         scenarios = [
-            scheduling_pb2.Scenario(node_index=index or 0, added=added),
-            scheduling_pb2.Scenario(node_name="n2", added=added[:1]),
+            scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_index=index or 0, added=added)]),
+            scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_name="n2", added=added[:1])]),
         ]
         request = handle_pb2.RunFiltersRequest(plugin="Demo", cycle_id="open", scenarios=scenarios)
         reply = await host.call("RunFilters", request)
@@ -353,9 +381,13 @@ async def test_other_plugins_filters_answer_while_the_post_filter_is_open() -> N
 @pytest.mark.parametrize(
     "scenario",
     [
-        scheduling_pb2.Scenario(node_name="nowhere"),
-        scheduling_pb2.Scenario(node_index=999),
-        scheduling_pb2.Scenario(node_name="n1", removed=[pb.ObjectRef(name="x", uid="not there")]),
+        scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_name="nowhere")]),
+        scheduling_pb2.Scenario(nodes=[scheduling_pb2.ScenarioNode(node_index=999)]),
+        scheduling_pb2.Scenario(
+            nodes=[
+                scheduling_pb2.ScenarioNode(node_name="n1", removed=[pb.ObjectRef(name="x", uid="not there")])
+            ]
+        ),
     ],
     ids=["node", "index", "pod"],
 )
@@ -383,13 +415,23 @@ async def test_preemption_is_evaluated_for_an_open_post_filter() -> None:
 # --- reading the snapshot ----------------------------------------------------------------------------------
 
 
-async def read(host: Serving, **fields: Any) -> list[handle_pb2.ReadStateResponse]:
-    stream = host.stub.ReadState(
+def open_call(host: Serving, **fields: Any) -> Any:
+    """A read under way."""
+    return host.stub.ReadState(
         handle_pb2.ReadStateRequest(plugin="Demo", **fields),
         metadata=(("authorization", f"Bearer {host.token}"),),
         timeout=60,
     )
-    return [chunk async for chunk in stream]
+
+
+async def open_read(host: Serving, **fields: Any) -> AsyncIterator[handle_pb2.ReadStateResponse]:
+    """Its chunks, as they are asked for."""
+    async for chunk in open_call(host, **fields):
+        yield chunk
+
+
+async def read(host: Serving, **fields: Any) -> list[handle_pb2.ReadStateResponse]:
+    return [chunk async for chunk in open_read(host, **fields)]
 
 
 async def test_snapshot_is_read_whole_in_chunks_of_one_version() -> None:
@@ -435,6 +477,98 @@ async def test_other_versions_cannot_be_read_and_the_current_one_is_named() -> N
             await read(host, at=pb.StateVersion(epoch=version.epoch, generation=version.generation - 1))
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert caught.value.details() == f"{version.epoch}/{version.generation}"
+
+
+def contents(state: ClusterState) -> dict[str, tuple[int, list[str]]]:
+    """By node: its generation, and its pods in order."""
+    columns, pods = state.snapshot.columns, state.snapshot.pods
+    return {
+        name: (int(columns.generation[slot]), [pod.uid for pod in pods.pods_of(slot)])
+        for name, slot in columns.index_of.items()
+    }
+
+
+NODES_AND_PODS = [
+    identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_NODE_SUMMARY),
+    identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_POD_SUMMARY),
+]
+
+
+def read_contents(chunks: Sequence[handle_pb2.ReadStateResponse]) -> dict[str, tuple[int, list[str]]]:
+    """The same of what was read."""
+    return {
+        node.name: (node.generation, [item.pod.ref.uid for item in node.pods])
+        for chunk in chunks
+        for node in chunk.nodes
+    }
+
+
+async def test_reads_while_pods_are_scheduled_are_each_of_one_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_chunks, "CHUNK_BYTES", 2048)  # so that a read takes many turns of the loop
+    async with serving(300) as host:
+        state = host.state
+        by_generation = {state.version.generation: contents(state)}
+
+        async def schedule() -> None:
+            placed: deque[Pod] = deque()
+            for i in itertools.count():
+                placed.append(state.put(make_pod(f"p{i}", uid=f"p{i}"), f"n{299 - i % 50}"))
+                if len(placed) > 100:
+                    state.cache.remove_pod(placed.popleft())
+                if i % 5 == 0 and i < 1000:
+                    state.cache.remove_node(f"n{i // 5}")
+                    state.add_nodes([make_node(f"late-{i}")])
+                by_generation[state.version.generation] = contents(state)
+                await asyncio.sleep(0)
+
+        scheduling = asyncio.create_task(schedule())
+        for _ in range(10):
+            chunks = await read(host, needs=NODES_AND_PODS)
+            (generation,) = {chunk.version.generation for chunk in chunks}
+            assert len(chunks) > 10
+            assert read_contents(chunks) == by_generation[generation]
+            assert state.version.generation > generation, "nothing was scheduled meanwhile"
+        scheduling.cancel()
+        await asyncio.wait([scheduling])
+        assert scheduling.cancelled()
+
+
+async def test_a_version_that_was_current_when_the_read_began_is_read_to_its_end() -> None:
+    async with serving(400) as host:
+        before, version = contents(host.state), host.state.version
+        stream = open_read(host, needs=NODES_AND_PODS, at=_wire.encode_version(version))
+        first = await anext(stream)
+        host.state.put(make_pod("p", uid="p"), "n399")
+        chunks = [first, *[chunk async for chunk in stream]]
+        assert {_wire.decode_version(chunk.version) for chunk in chunks} == {version}
+        assert read_contents(chunks) == before != contents(host.state)
+
+
+async def test_reads_of_a_plugin_are_bounded_and_leave_nothing_behind() -> None:
+    async with serving(2000) as host:
+        # Nobody takes the rest of these: they stay open until they are ended.
+        calls = [open_call(host) for _ in range(MAX_READS)]
+        for call in calls:
+            assert await call.read() is not grpc.aio.EOF
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(host)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.details() == "Demo has 4 reads under way: end one first"
+        assert captured() == MAX_READS
+        calls.pop().cancel()
+        await until(lambda: captured() == MAX_READS - 1)
+        assert await read(host)
+        for call in calls:
+            call.cancel()
+        await until(lambda: captured() == 0)
+
+
+def captured() -> int:
+    """Reads whose state is kept alive."""
+    gc.collect()
+    return sum(isinstance(item, StateReader) for item in gc.get_objects())
 
 
 async def test_unknown_nodes_are_refused() -> None:

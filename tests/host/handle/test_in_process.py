@@ -12,7 +12,7 @@ from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_sdk.errors import HandleError
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.results import Cancellation, Decision, WaitingPod
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod, make_table
 
@@ -43,6 +43,7 @@ async def test_calls_on_the_loop_are_answered_at_once() -> None:
     assert handle.waiting_pods(only_mine=True) == [WAITING]
     assert handle.allow(WAITING) is Decision.APPLIED
     assert handle.reject(WAITING, "no") is Decision.NOT_WAITING
+    assert handle.cancel_binding(WAITING.pod) is Cancellation.NOT_IN_PRE_BIND
     assert isinstance(handle.snapshot(), NodeTable)
     assert handle.requeue([make_pod("a")]) == 0
     assert handle.objects("persistentvolumeclaims").list() == []

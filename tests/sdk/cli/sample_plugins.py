@@ -19,6 +19,14 @@ class Example(Plugin):
         return Status.unschedulable(str(os.getpid()))
 
 
+class Secretive(Plugin):
+    """Rejects every node with what its own children would inherit."""
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status:
+        name = "BERTH_PLUGIN_CREDENTIAL"
+        return Status.unschedulable(f"{name} is {'set' if name in os.environ else 'not set'}")
+
+
 class Hanging(Plugin):
     """Never answers."""
 

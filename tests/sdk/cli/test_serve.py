@@ -8,15 +8,17 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import grpc
 import pytest
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from support.sdk_server import RawHost
+from support.sdk_server import RawHost, refused
 
 WAIT_S = 20.0
 FOLDER = Path(__file__).parent
@@ -106,6 +108,57 @@ def test_a_child_prints_one_line_and_nothing_else_on_standard_output(start: Star
     assert "asked" in errors
     logged = [json.loads(text) for text in errors.splitlines() if text.startswith("{")]
     assert logged[0]["event"].startswith("serving Example at unix://")
+
+
+def test_a_child_expects_the_credential_of_its_environment_and_passes_it_to_nobody(
+    start: Start, tmp_path: Path
+) -> None:
+    process, line = launched(start, tmp_path, "sample_plugins:Secretive", BERTH_PLUGIN_CREDENTIAL="sesame")
+    host = RawHost(line["address"])
+    assert refused(host.handshake).code() is grpc.StatusCode.UNAUTHENTICATED
+    host.credential = "sesame"
+    host.attach()
+    host.give_nodes(Node(name="n0"))
+    (group,) = host.filter("Secretive", POD).verdicts.rejected
+    assert list(group.status.reasons) == ["BERTH_PLUGIN_CREDENTIAL is not set"]
+    host.close()
+    process.stdin.close()
+    assert process.wait(WAIT_S) == 0
+    assert "sesame" not in process.stderr.read()
+
+
+def test_a_credential_may_come_from_a_file(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "credential"
+    file.write_text("sesame\n")
+    address = f"unix:{tmp_path}/p.sock"
+    process = start("sample_plugins:Example", "--listen", address, "--credential-file", str(file))
+    host = RawHost(address)
+    host.credential = "sesame"
+    error = None
+    ends_s = time.monotonic() + WAIT_S
+    while time.monotonic() < ends_s:
+        try:
+            host.handshake()
+            break
+        except grpc.RpcError as err:  # it does not listen yet
+            error = err
+            time.sleep(0.05)
+    else:
+        raise AssertionError(error)
+    host.credential = "seasame"
+    assert refused(host.handshake).code() is grpc.StatusCode.UNAUTHENTICATED
+    host.close()
+    process.kill()
+
+
+def test_a_credential_that_is_not_there_is_bad_input(start: Start, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    process = start(
+        "sample_plugins:Example", "--listen", f"unix:{tmp_path}/p.sock", "--credential-file", missing
+    )
+    assert process.wait(WAIT_S) == 2
+    assert process.stderr is not None
+    assert f"the credential in {missing} cannot be read" in process.stderr.read()
 
 
 def test_a_child_ends_when_its_standard_input_closes(start: Start, tmp_path: Path) -> None:

@@ -349,6 +349,9 @@ def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) 
     handle.waiting.append(waiting)
     assert handle.waiting_pods(only_mine=True) == [waiting]
     assert (handle.allow(waiting), handle.allow(waiting)) == (Decision.APPLIED, Decision.NOT_WAITING)
+    handle.in_pre_bind[pod.uid] = "c1"
+    asked = [handle.cancel_binding(pod, cycle_id=cycle_id).name for cycle_id in ("c2", "c1", "c1")]
+    assert (asked, handle.cancelled) == (["STALE_CYCLE", "CANCELLED", "NOT_IN_PRE_BIND"], [pod.uid])
     assert handle.requeue([pod], reason="quota") == 1
     handle.invalidate_sort_keys()
     assert (handle.allowed, handle.requeues[0].reason, handle.stale_keys) == ([pod.uid], "quota", [None])

@@ -37,6 +37,7 @@ HANDSHAKE_S: Final = 30.0
 TERMINATE_S: Final = 5.0
 _MAX_HANDSHAKE_BYTES: Final = 16 * 1024
 _LAST_WORDS_S: Final = 0.5
+_KEYS: Final = ("protocol", "address", "instance_id", "cookie")
 
 
 class ChildError(HostError):
@@ -169,12 +170,14 @@ class Child:
         self._read_line(line)
 
     def _read_line(self, line: bytes) -> None:
+        shown = line[:200].decode(errors="replace").rstrip()
         try:
             said = json.loads(line)
+            if isinstance(said, dict) and (missing := [key for key in _KEYS if key not in said]):
+                raise ChildError(f"{self._title} began with {shown!r}, which lacks {', '.join(missing)}")
             protocol, cookie = said["protocol"], said["cookie"]
             self.address, self.instance_id = said["address"], said["instance_id"]
         except (ValueError, TypeError, KeyError) as err:
-            shown = line[:200].decode(errors="replace").rstrip()
             raise ChildError(
                 f"{self._title} did not begin with the handshake but with {shown!r}:"
                 " nothing else may be written to standard output before"

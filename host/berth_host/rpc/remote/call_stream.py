@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 from berth_sdk._answers import begun, settled
-from berth_sdk._wire_stream import unwrap_answer, wrap
+from berth_sdk._wire_stream import FEATURE, unwrap_answer, wrap
 from berth_sdk.plugin.v1 import stream_pb2
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
@@ -74,6 +74,11 @@ class CallStream:
             answered = True
             self._proven = stream
             return reply
+        except grpc.aio.AioRpcError as err:
+            if err.code() is StatusCode.UNIMPLEMENTED and stream is not self._proven:
+                text = f'StreamService.StreamCalls, which its feature "{FEATURE}" promises: {err.details()}'
+                raise rpc_error(StatusCode.UNIMPLEMENTED, text) from err
+            raise
         except TimeoutError as err:
             if self._stream is not stream:
                 raise rpc_error(StatusCode.CANCELLED, "the stream was closed") from err

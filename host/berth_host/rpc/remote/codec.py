@@ -88,7 +88,8 @@ def encode_scenarios(scenarios: Scenarios, mode: NodeMode, need: PodNeed) -> lis
 
 def encode_scenario(item: Scenario, slot: int | None, need: PodNeed) -> scheduling_pb2.Scenario:
     """`slot` None: the node goes by name."""
-    message = scheduling_pb2.Scenario(
+    message = scheduling_pb2.Scenario()
+    changed = message.nodes.add(
         removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
         added=[
             pb.PodState(
@@ -99,9 +100,9 @@ def encode_scenario(item: Scenario, slot: int | None, need: PodNeed) -> scheduli
         ],
     )
     if slot is None:
-        message.node_name = item.node_name
+        changed.node_name = item.node_name
     else:
-        message.node_index = slot
+        changed.node_index = slot
     return message
 
 

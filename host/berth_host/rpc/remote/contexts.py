@@ -107,15 +107,16 @@ class ContextWriter:
         pod = cycle.pod
         wants_object = self._descriptor.pod_need is PodNeed.OBJECT and pod.object is not None
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
+        sent = message.pods.add(complete=complete)
         if not complete:
-            message.pod.ref.CopyFrom(_wire.encode_ref(pod.ref))
+            sent.summary.ref.CopyFrom(_wire.encode_ref(pod.ref))
             return False
         summary = cycle.wire.get("pod")
         if summary is None:
             summary = cycle.wire["pod"] = _wire.encode_pod(pod)
-        message.pod.CopyFrom(summary)
+        sent.summary.CopyFrom(summary)
         if wants_object and pod.object is not None:
-            message.pod_object.CopyFrom(_wire.encode_object(pod.object))
+            sent.object.CopyFrom(_wire.encode_object(pod.object))
         return True
 
     def _write_shared(
@@ -138,9 +139,10 @@ class ContextWriter:
     def received(self, envelope: Envelope) -> None:
         """The instance executed the call: it holds what the envelope carried."""
         message, told = envelope.message, envelope.told
-        if message.pod.HasField("ref") and _is_complete(message):
+        (pod,) = message.pods
+        if pod.complete:
             told.pod = True
-            told.pod_object = told.pod_object or message.HasField("pod_object")
+            told.pod_object = told.pod_object or pod.HasField("object")
         told.shared[self._plugin] = envelope.shared
         if envelope.version_sent:
             self._link.confirm(_wire.decode_version(message.version))
@@ -193,8 +195,3 @@ class ContextWriter:
 def encode_ended(ended: Sequence[tuple[str, Outcome]]) -> list[pb.CycleEnd]:
     """Cycles that are over."""
     return [pb.CycleEnd(cycle_id=cycle_id, outcome=_OUTCOMES[outcome]) for cycle_id, outcome in ended]
-
-
-def _is_complete(message: pb.CallContext) -> bool:
-    # A reference alone sets nothing else; every queued pod has a scheduler's name.
-    return bool(message.pod.scheduler_name)

@@ -54,7 +54,8 @@ def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: 
             return PluginProtocolError(plugin, call, f"answered more than was agreed ({details})")
         return PluginOverloadedError(plugin, call, f"refused the call for want of room ({details})")
     if code is StatusCode.UNIMPLEMENTED:
-        return PluginProtocolError(plugin, call, "does not implement what it declared")
+        said = f" ({details})" if details else ""
+        return PluginProtocolError(plugin, call, f"does not implement what it declared{said}")
     if code is StatusCode.INVALID_ARGUMENT:
         return HostFaultError(plugin, call, f"calls the request faulty ({details})")
     if code is StatusCode.FAILED_PRECONDITION:

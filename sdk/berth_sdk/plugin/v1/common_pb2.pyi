@@ -17,14 +17,15 @@ How to read the contract
              again, declares KIND_POD_SUMMARY, in any node mode, and counts the pods on nodes together with the
              pods of its reservations, each uid once: a pod is on its node in every version after its Reserve.
   violation  an answer that breaks the contract. The host drops the answer, counts it, applies the
-             policy and names the plugin; repeated violations end in quarantine.
+             policy and names the plugin. Repeated violations will end in quarantine; no host does that yet.
   policy     what the operator set for this plugin at this point: Fail (the attempt ends in an error
              and the pod is retried), Ignore (the call counts as never configured) or
              Neutral (all nodes score the same).
   pure       the call changes nothing that a later call could notice, so it may be executed again.
 
 Errors of every call. A gRPC status other than OK says that the transport or the contract failed;
-a scheduling outcome, a refusal included, is always OK with a Status inside.
+a scheduling outcome, a refusal included, is always OK with a Status inside. What counts for the circuit
+breaker is said here; no host has one yet, and every call is made.
   INVALID_ARGUMENT     the caller broke the contract: it logs its own fault and applies Fail.
   UNIMPLEMENTED        at a declared point a violation; elsewhere never asked. RESERVE stands for Reserve
                        and Unreserve, PRE_BIND for PreBindPreFlight and PreBind, FILTER for Filter and,
@@ -41,8 +42,9 @@ a scheduling outcome, a refusal included, is always OK with a Status inside.
 Limits. No message may exceed ConfigureRequest.max_message_bytes. Reasons: 32 of 4 KiB each, the
 rest is cut. Sort keys: 256 bytes. Plugin tokens: 4 KiB. Patches: 64 in a reply.
 
-Evolution. v1 only grows: by fields, by enum values, by calls, by feature strings; no meaning
-changes. A reader skips fields and enum values it does not know, in the way each comment says.
+Evolution. v1 is not frozen yet: names and meanings may change until it is. From then on it only grows: by
+fields, by enum values, by calls, by feature strings; no meaning changes. A reader skips fields and enum
+values it does not know, in the way each comment says.
 """
 
 from collections import abc as _abc
@@ -1054,8 +1056,7 @@ class CallContext(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PLUGIN_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
-    POD_FIELD_NUMBER: _builtins.int
-    POD_OBJECT_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
@@ -1075,14 +1076,8 @@ class CallContext(_message.Message):
     attachment_id: _builtins.str
     """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
-    def pod(self) -> Global___PodSummary:
-        """REQUIRED: the pod. Complete in the cycle's first call to this instance, in the call after NEED_POD
-        and always in NAMES mode; else only `ref` is set and the instance remembers the rest.
-        """
-
-    @_builtins.property
-    def pod_object(self) -> Global___KubeObject:
-        """OPTIONAL: the core/v1 Pod, for plugins with POD_NEED_OBJECT in the calls where `pod` is complete."""
+    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___CyclePod]:
+        """REQUIRED: the pod that the cycle is about. One today; several once groups of pods are scheduled as one."""
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
@@ -1098,7 +1093,7 @@ class CallContext(_message.Message):
     def shared(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleStateEntry]:
         """OPTIONAL: what other plugins published in this cycle under the keys of PluginDescriptor.reads_shared.
         A value replaces the one sent before under its key; a key that is not mentioned keeps its value. All
-        keys are there in the calls where `pod` is complete.
+        keys are there in the calls where the pod is complete.
         """
 
     @_builtins.property
@@ -1114,8 +1109,7 @@ class CallContext(_message.Message):
         attempt: _builtins.int = ...,
         plugin: _builtins.str = ...,
         profile: _builtins.str = ...,
-        pod: Global___PodSummary | None = ...,
-        pod_object: Global___KubeObject | None = ...,
+        pods: _abc.Iterable[Global___CyclePod] | None = ...,
         version: Global___StateVersion | None = ...,
         delta: Global___StateDelta | None = ...,
         plugin_token: _builtins.bytes = ...,
@@ -1123,13 +1117,49 @@ class CallContext(_message.Message):
         ended: _abc.Iterable[Global___CycleEnd] | None = ...,
         attachment_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "pod", b"pod", "pod_object", b"pod_object", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "pod_object", b"pod_object", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "plugin", b"plugin", "plugin_token", b"plugin_token", "pods", b"pods", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallContext: _TypeAlias = CallContext  # noqa: Y015
+
+@_typing.final
+class CyclePod(_message.Message):
+    """A pod that a cycle is about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """OPTIONAL: true: this is all of the pod, as in the cycle's first call to this instance, in the call after
+    NEED_POD and always in NAMES mode; false: the instance remembers the rest.
+    """
+    @_builtins.property
+    def summary(self) -> Global___PodSummary:
+        """REQUIRED: the pod; nothing but its `ref` unless `complete`."""
+
+    @_builtins.property
+    def object(self) -> Global___KubeObject:
+        """REQUIRED where `complete` with POD_NEED_OBJECT, else unset: the core/v1 Pod."""
+
+    def __init__(
+        self,
+        *,
+        summary: Global___PodSummary | None = ...,
+        object: Global___KubeObject | None = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "object", b"object", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CyclePod: _TypeAlias = CyclePod  # noqa: Y015
 
 @_typing.final
 class ReplyContext(_message.Message):

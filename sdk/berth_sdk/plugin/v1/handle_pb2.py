@@ -28,7 +28,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as berth_dot_plugin_dot_v1_dot_sc
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62\x65rth/plugin/v1/handle.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a\x1e\x62\x65rth/plugin/v1/identity.proto\x1a berth/plugin/v1/scheduling.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n\nWaitingPod\x12(\n\x03pod\x18\x01 \x01(\x0b\x32\x1b.berth.plugin.v1.PodSummary\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x17\n\x0fpending_plugins\x18\x04 \x03(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x06object\x18\x06 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\"Q\n\x16ListWaitingPodsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x11\n\tonly_mine\x18\x02 \x01(\x08\x12\x14\n\x0cwith_objects\x18\x03 \x01(\x08\"D\n\x17ListWaitingPodsResponse\x12)\n\x04pods\x18\x01 \x03(\x0b\x32\x1b.berth.plugin.v1.WaitingPod\"\xc5\x01\n\x0cWaitDecision\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12\x36\n\x07verdict\x18\x03 \x01(\x0e\x32%.berth.plugin.v1.WaitDecision.Verdict\x12\x0f\n\x07message\x18\x04 \x01(\t\"I\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x11\n\rVERDICT_ALLOW\x10\x01\x12\x12\n\x0eVERDICT_REJECT\x10\x02\"\\\n\x18\x44\x65\x63ideWaitingPodsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x30\n\tdecisions\x18\x02 \x03(\x0b\x32\x1d.berth.plugin.v1.WaitDecision\"\x95\x02\n\x19\x44\x65\x63ideWaitingPodsResponse\x12\x42\n\x07results\x18\x01 \x03(\x0e\x32\x31.berth.plugin.v1.DecideWaitingPodsResponse.Result\"\xb3\x01\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x12\n\x0eRESULT_APPLIED\x10\x01\x12\x17\n\x13RESULT_STORED_EARLY\x10\x02\x12\x1a\n\x16RESULT_ALREADY_DECIDED\x10\x03\x12\x16\n\x12RESULT_NOT_WAITING\x10\x04\x12\x16\n\x12RESULT_STALE_CYCLE\x10\x05\x12\x18\n\x14RESULT_NOT_PERMITTED\x10\x06\"\xa1\x01\n\x10ReadStateRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12)\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12\'\n\x05nodes\x18\x03 \x01(\x0b\x32\x18.berth.plugin.v1.NodeSet\x12)\n\x05needs\x18\x04 \x03(\x0b\x32\x1a.berth.plugin.v1.StateNeed\"\x9d\x01\n\x11ReadStateResponse\x12.\n\x07version\x18\x01 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.NodeState\x12-\n\x07objects\x18\x03 \x03(\x0b\x32\x1c.berth.plugin.v1.ObjectState\"c\n\x11RunFiltersRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12,\n\tscenarios\x18\x03 \x03(\x0b\x32\x19.berth.plugin.v1.Scenario\"?\n\x12RunFiltersResponse\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.berth.plugin.v1.Status\"\x8b\x01\n\x19\x45valuatePreemptionRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12&\n\x1emin_candidate_nodes_percentage\x18\x03 \x01(\r\x12$\n\x1cmin_candidate_nodes_absolute\x18\x04 \x01(\r\"\xa4\x01\n\x1a\x45valuatePreemptionResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.berth.plugin.v1.Status\x12\x16\n\x0enominated_node\x18\x02 \x01(\t\x12\x18\n\x10\x63lear_nomination\x18\x03 \x01(\x08\x12+\n\x07victims\x18\x04 \x03(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\"t\n\x0eRequeueRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08pod_uids\x18\x02 \x03(\t\x12\x1a\n\x12\x61ll_rejected_by_me\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x14\n\x0cskip_backoff\x18\x05 \x01(\x08\" \n\x0fRequeueResponse\x12\r\n\x05moved\x18\x01 \x01(\r\"J\n\x19InvalidateSortKeysRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08pod_uids\x18\x02 \x03(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\"\x1c\n\x1aInvalidateSortKeysResponse\"x\n\x0b\x45ventRecord\x12-\n\tregarding\x18\x01 \x01(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x0c\n\x04note\x18\x05 \x01(\t\"S\n\x13RecordEventsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12,\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1c.berth.plugin.v1.EventRecord\"\'\n\x14RecordEventsResponse\x12\x0f\n\x07\x64ropped\x18\x01 \x01(\r2\x97\x06\n\rHandleService\x12\x64\n\x0fListWaitingPods\x12\'.berth.plugin.v1.ListWaitingPodsRequest\x1a(.berth.plugin.v1.ListWaitingPodsResponse\x12j\n\x11\x44\x65\x63ideWaitingPods\x12).berth.plugin.v1.DecideWaitingPodsRequest\x1a*.berth.plugin.v1.DecideWaitingPodsResponse\x12T\n\tReadState\x12!.berth.plugin.v1.ReadStateRequest\x1a\".berth.plugin.v1.ReadStateResponse0\x01\x12U\n\nRunFilters\x12\".berth.plugin.v1.RunFiltersRequest\x1a#.berth.plugin.v1.RunFiltersResponse\x12m\n\x12\x45valuatePreemption\x12*.berth.plugin.v1.EvaluatePreemptionRequest\x1a+.berth.plugin.v1.EvaluatePreemptionResponse\x12L\n\x07Requeue\x12\x1f.berth.plugin.v1.RequeueRequest\x1a .berth.plugin.v1.RequeueResponse\x12m\n\x12InvalidateSortKeys\x12*.berth.plugin.v1.InvalidateSortKeysRequest\x1a+.berth.plugin.v1.InvalidateSortKeysResponse\x12[\n\x0cRecordEvents\x12$.berth.plugin.v1.RecordEventsRequest\x1a%.berth.plugin.v1.RecordEventsResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62\x65rth/plugin/v1/handle.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a\x1e\x62\x65rth/plugin/v1/identity.proto\x1a berth/plugin/v1/scheduling.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n\nWaitingPod\x12(\n\x03pod\x18\x01 \x01(\x0b\x32\x1b.berth.plugin.v1.PodSummary\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x17\n\x0fpending_plugins\x18\x04 \x03(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x06object\x18\x06 \x01(\x0b\x32\x1b.berth.plugin.v1.KubeObject\"Q\n\x16ListWaitingPodsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x11\n\tonly_mine\x18\x02 \x01(\x08\x12\x14\n\x0cwith_objects\x18\x03 \x01(\x08\"D\n\x17ListWaitingPodsResponse\x12)\n\x04pods\x18\x01 \x03(\x0b\x32\x1b.berth.plugin.v1.WaitingPod\"\xc5\x01\n\x0cWaitDecision\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12\x36\n\x07verdict\x18\x03 \x01(\x0e\x32%.berth.plugin.v1.WaitDecision.Verdict\x12\x0f\n\x07message\x18\x04 \x01(\t\"I\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x11\n\rVERDICT_ALLOW\x10\x01\x12\x12\n\x0eVERDICT_REJECT\x10\x02\"\\\n\x18\x44\x65\x63ideWaitingPodsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x30\n\tdecisions\x18\x02 \x03(\x0b\x32\x1d.berth.plugin.v1.WaitDecision\"\x95\x02\n\x19\x44\x65\x63ideWaitingPodsResponse\x12\x42\n\x07results\x18\x01 \x03(\x0e\x32\x31.berth.plugin.v1.DecideWaitingPodsResponse.Result\"\xb3\x01\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x12\n\x0eRESULT_APPLIED\x10\x01\x12\x17\n\x13RESULT_STORED_EARLY\x10\x02\x12\x1a\n\x16RESULT_ALREADY_DECIDED\x10\x03\x12\x16\n\x12RESULT_NOT_WAITING\x10\x04\x12\x16\n\x12RESULT_STALE_CYCLE\x10\x05\x12\x18\n\x14RESULT_NOT_PERMITTED\x10\x06\"I\n\x13\x42indingCancellation\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"[\n\x14\x43\x61ncelBindingRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x33\n\x05items\x18\x02 \x03(\x0b\x32$.berth.plugin.v1.BindingCancellation\"\xc3\x01\n\x15\x43\x61ncelBindingResponse\x12>\n\x07results\x18\x01 \x03(\x0e\x32-.berth.plugin.v1.CancelBindingResponse.Result\"j\n\x06Result\x12\x16\n\x12RESULT_UNSPECIFIED\x10\x00\x12\x14\n\x10RESULT_CANCELLED\x10\x01\x12\x1a\n\x16RESULT_NOT_IN_PRE_BIND\x10\x02\x12\x16\n\x12RESULT_STALE_CYCLE\x10\x03\"\xa1\x01\n\x10ReadStateRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12)\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12\'\n\x05nodes\x18\x03 \x01(\x0b\x32\x18.berth.plugin.v1.NodeSet\x12)\n\x05needs\x18\x04 \x03(\x0b\x32\x1a.berth.plugin.v1.StateNeed\"\x9d\x01\n\x11ReadStateResponse\x12.\n\x07version\x18\x01 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.berth.plugin.v1.NodeState\x12-\n\x07objects\x18\x03 \x03(\x0b\x32\x1c.berth.plugin.v1.ObjectState\"c\n\x11RunFiltersRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12,\n\tscenarios\x18\x03 \x03(\x0b\x32\x19.berth.plugin.v1.Scenario\"?\n\x12RunFiltersResponse\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.berth.plugin.v1.Status\"\x8b\x01\n\x19\x45valuatePreemptionRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08\x63ycle_id\x18\x02 \x01(\t\x12&\n\x1emin_candidate_nodes_percentage\x18\x03 \x01(\r\x12$\n\x1cmin_candidate_nodes_absolute\x18\x04 \x01(\r\"\xa4\x01\n\x1a\x45valuatePreemptionResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.berth.plugin.v1.Status\x12\x16\n\x0enominated_node\x18\x02 \x01(\t\x12\x18\n\x10\x63lear_nomination\x18\x03 \x01(\x08\x12+\n\x07victims\x18\x04 \x03(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\"t\n\x0eRequeueRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08pod_uids\x18\x02 \x03(\t\x12\x1a\n\x12\x61ll_rejected_by_me\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x14\n\x0cskip_backoff\x18\x05 \x01(\x08\" \n\x0fRequeueResponse\x12\r\n\x05moved\x18\x01 \x01(\r\"J\n\x19InvalidateSortKeysRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08pod_uids\x18\x02 \x03(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\"\x1c\n\x1aInvalidateSortKeysResponse\"x\n\x0b\x45ventRecord\x12-\n\tregarding\x18\x01 \x01(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x0c\n\x04note\x18\x05 \x01(\t\"S\n\x13RecordEventsRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12,\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1c.berth.plugin.v1.EventRecord\"\'\n\x14RecordEventsResponse\x12\x0f\n\x07\x64ropped\x18\x01 \x01(\r2\xf7\x06\n\rHandleService\x12\x64\n\x0fListWaitingPods\x12\'.berth.plugin.v1.ListWaitingPodsRequest\x1a(.berth.plugin.v1.ListWaitingPodsResponse\x12j\n\x11\x44\x65\x63ideWaitingPods\x12).berth.plugin.v1.DecideWaitingPodsRequest\x1a*.berth.plugin.v1.DecideWaitingPodsResponse\x12^\n\rCancelBinding\x12%.berth.plugin.v1.CancelBindingRequest\x1a&.berth.plugin.v1.CancelBindingResponse\x12T\n\tReadState\x12!.berth.plugin.v1.ReadStateRequest\x1a\".berth.plugin.v1.ReadStateResponse0\x01\x12U\n\nRunFilters\x12\".berth.plugin.v1.RunFiltersRequest\x1a#.berth.plugin.v1.RunFiltersResponse\x12m\n\x12\x45valuatePreemption\x12*.berth.plugin.v1.EvaluatePreemptionRequest\x1a+.berth.plugin.v1.EvaluatePreemptionResponse\x12L\n\x07Requeue\x12\x1f.berth.plugin.v1.RequeueRequest\x1a .berth.plugin.v1.RequeueResponse\x12m\n\x12InvalidateSortKeys\x12*.berth.plugin.v1.InvalidateSortKeysRequest\x1a+.berth.plugin.v1.InvalidateSortKeysResponse\x12[\n\x0cRecordEvents\x12$.berth.plugin.v1.RecordEventsRequest\x1a%.berth.plugin.v1.RecordEventsResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,32 +52,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DECIDEWAITINGPODSRESPONSE']._serialized_end=1113
   _globals['_DECIDEWAITINGPODSRESPONSE_RESULT']._serialized_start=934
   _globals['_DECIDEWAITINGPODSRESPONSE_RESULT']._serialized_end=1113
-  _globals['_READSTATEREQUEST']._serialized_start=1116
-  _globals['_READSTATEREQUEST']._serialized_end=1277
-  _globals['_READSTATERESPONSE']._serialized_start=1280
-  _globals['_READSTATERESPONSE']._serialized_end=1437
-  _globals['_RUNFILTERSREQUEST']._serialized_start=1439
-  _globals['_RUNFILTERSREQUEST']._serialized_end=1538
-  _globals['_RUNFILTERSRESPONSE']._serialized_start=1540
-  _globals['_RUNFILTERSRESPONSE']._serialized_end=1603
-  _globals['_EVALUATEPREEMPTIONREQUEST']._serialized_start=1606
-  _globals['_EVALUATEPREEMPTIONREQUEST']._serialized_end=1745
-  _globals['_EVALUATEPREEMPTIONRESPONSE']._serialized_start=1748
-  _globals['_EVALUATEPREEMPTIONRESPONSE']._serialized_end=1912
-  _globals['_REQUEUEREQUEST']._serialized_start=1914
-  _globals['_REQUEUEREQUEST']._serialized_end=2030
-  _globals['_REQUEUERESPONSE']._serialized_start=2032
-  _globals['_REQUEUERESPONSE']._serialized_end=2064
-  _globals['_INVALIDATESORTKEYSREQUEST']._serialized_start=2066
-  _globals['_INVALIDATESORTKEYSREQUEST']._serialized_end=2140
-  _globals['_INVALIDATESORTKEYSRESPONSE']._serialized_start=2142
-  _globals['_INVALIDATESORTKEYSRESPONSE']._serialized_end=2170
-  _globals['_EVENTRECORD']._serialized_start=2172
-  _globals['_EVENTRECORD']._serialized_end=2292
-  _globals['_RECORDEVENTSREQUEST']._serialized_start=2294
-  _globals['_RECORDEVENTSREQUEST']._serialized_end=2377
-  _globals['_RECORDEVENTSRESPONSE']._serialized_start=2379
-  _globals['_RECORDEVENTSRESPONSE']._serialized_end=2418
-  _globals['_HANDLESERVICE']._serialized_start=2421
-  _globals['_HANDLESERVICE']._serialized_end=3212
+  _globals['_BINDINGCANCELLATION']._serialized_start=1115
+  _globals['_BINDINGCANCELLATION']._serialized_end=1188
+  _globals['_CANCELBINDINGREQUEST']._serialized_start=1190
+  _globals['_CANCELBINDINGREQUEST']._serialized_end=1281
+  _globals['_CANCELBINDINGRESPONSE']._serialized_start=1284
+  _globals['_CANCELBINDINGRESPONSE']._serialized_end=1479
+  _globals['_CANCELBINDINGRESPONSE_RESULT']._serialized_start=1373
+  _globals['_CANCELBINDINGRESPONSE_RESULT']._serialized_end=1479
+  _globals['_READSTATEREQUEST']._serialized_start=1482
+  _globals['_READSTATEREQUEST']._serialized_end=1643
+  _globals['_READSTATERESPONSE']._serialized_start=1646
+  _globals['_READSTATERESPONSE']._serialized_end=1803
+  _globals['_RUNFILTERSREQUEST']._serialized_start=1805
+  _globals['_RUNFILTERSREQUEST']._serialized_end=1904
+  _globals['_RUNFILTERSRESPONSE']._serialized_start=1906
+  _globals['_RUNFILTERSRESPONSE']._serialized_end=1969
+  _globals['_EVALUATEPREEMPTIONREQUEST']._serialized_start=1972
+  _globals['_EVALUATEPREEMPTIONREQUEST']._serialized_end=2111
+  _globals['_EVALUATEPREEMPTIONRESPONSE']._serialized_start=2114
+  _globals['_EVALUATEPREEMPTIONRESPONSE']._serialized_end=2278
+  _globals['_REQUEUEREQUEST']._serialized_start=2280
+  _globals['_REQUEUEREQUEST']._serialized_end=2396
+  _globals['_REQUEUERESPONSE']._serialized_start=2398
+  _globals['_REQUEUERESPONSE']._serialized_end=2430
+  _globals['_INVALIDATESORTKEYSREQUEST']._serialized_start=2432
+  _globals['_INVALIDATESORTKEYSREQUEST']._serialized_end=2506
+  _globals['_INVALIDATESORTKEYSRESPONSE']._serialized_start=2508
+  _globals['_INVALIDATESORTKEYSRESPONSE']._serialized_end=2536
+  _globals['_EVENTRECORD']._serialized_start=2538
+  _globals['_EVENTRECORD']._serialized_end=2658
+  _globals['_RECORDEVENTSREQUEST']._serialized_start=2660
+  _globals['_RECORDEVENTSREQUEST']._serialized_end=2743
+  _globals['_RECORDEVENTSRESPONSE']._serialized_start=2745
+  _globals['_RECORDEVENTSRESPONSE']._serialized_end=2784
+  _globals['_HANDLESERVICE']._serialized_start=2787
+  _globals['_HANDLESERVICE']._serialized_end=3674
 # @@protoc_insertion_point(module_scope)

@@ -276,6 +276,115 @@ class DecideWaitingPodsResponse(_message.Message):
 Global___DecideWaitingPodsResponse: _TypeAlias = DecideWaitingPodsResponse  # noqa: Y015
 
 @_typing.final
+class BindingCancellation(_message.Message):
+    """A pod to take the node from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    """REQUIRED: the pod's uid."""
+    cycle_id: _builtins.str
+    """OPTIONAL: the cycle that is meant; empty: whichever is under way."""
+    message: _builtins.str
+    """OPTIONAL: why, for the pod's owner."""
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        cycle_id: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "message", b"message", "pod_uid", b"pod_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindingCancellation: _TypeAlias = BindingCancellation  # noqa: Y015
+
+@_typing.final
+class CancelBindingRequest(_message.Message):
+    """Pods to take the node from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___BindingCancellation]:
+        """OPTIONAL: the pods, in order; empty: nothing to do."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        items: _abc.Iterable[Global___BindingCancellation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelBindingRequest: _TypeAlias = CancelBindingRequest  # noqa: Y015
+
+@_typing.final
+class CancelBindingResponse(_message.Message):
+    """What became of the cancellations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Result:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[CancelBindingResponse._Result.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RESULT_UNSPECIFIED: CancelBindingResponse._Result.ValueType  # 0
+        """Never sent."""
+        RESULT_CANCELLED: CancelBindingResponse._Result.ValueType  # 1
+        """PreBind is cut short; the pod will be tried again."""
+        RESULT_NOT_IN_PRE_BIND: CancelBindingResponse._Result.ValueType  # 2
+        """No PreBind plugin is at work for the pod (yet, or any more); nothing changed."""
+        RESULT_STALE_CYCLE: CancelBindingResponse._Result.ValueType  # 3
+        """PreBind plugins are at work for it in another cycle; nothing changed."""
+
+    class Result(_Result, metaclass=_ResultEnumTypeWrapper):
+        """What became of one."""
+
+    RESULT_UNSPECIFIED: CancelBindingResponse.Result.ValueType  # 0
+    """Never sent."""
+    RESULT_CANCELLED: CancelBindingResponse.Result.ValueType  # 1
+    """PreBind is cut short; the pod will be tried again."""
+    RESULT_NOT_IN_PRE_BIND: CancelBindingResponse.Result.ValueType  # 2
+    """No PreBind plugin is at work for the pod (yet, or any more); nothing changed."""
+    RESULT_STALE_CYCLE: CancelBindingResponse.Result.ValueType  # 3
+    """PreBind plugins are at work for it in another cycle; nothing changed."""
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedScalarFieldContainer[Global___CancelBindingResponse.Result.ValueType]:
+        """REQUIRED: aligned with `items`; a value that the plugin does not know: nothing changed."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CancelBindingResponse.Result.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelBindingResponse: _TypeAlias = CancelBindingResponse  # noqa: Y015
+
+@_typing.final
 class ReadStateRequest(_message.Message):
     """Which part of the snapshot to read."""
 
@@ -289,7 +398,7 @@ class ReadStateRequest(_message.Message):
     """REQUIRED: the plugin that asks."""
     @_builtins.property
     def at(self) -> _common_pb2.StateVersion:
-        """OPTIONAL: the version expected; unset: the current one."""
+        """OPTIONAL: the version expected; unset: whichever is current when the call begins."""
 
     @_builtins.property
     def nodes(self) -> _common_pb2.NodeSet:

@@ -54,6 +54,11 @@ class HandleServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsResponse.FromString,
                 _registered_method=True)
+        self.CancelBinding = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/CancelBinding',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingResponse.FromString,
+                _registered_method=True)
         self.ReadState = channel.unary_stream(
                 '/berth.plugin.v1.HandleService/ReadState',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ReadStateRequest.SerializeToString,
@@ -122,12 +127,27 @@ class HandleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelBinding(self, request, context):
+        """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+        are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+        Caller: the plugin, at any time; also about pods that it has nothing to do with.
+        Errors: none besides those of every call; what became of each item stands in `results`.
+        Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+        Name the cycle: without it a repeat may hit the next one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadState(self, request, context):
-        """Reads the current snapshot, in chunks below the agreed size.
+        """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+        whatever is scheduled while they travel.
 
         Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-        Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-        "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+        Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+        "epoch/generation": read without `at`.
+        RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -204,6 +224,11 @@ def add_HandleServiceServicer_to_server(servicer, server):
                     servicer.DecideWaitingPods,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsResponse.SerializeToString,
+            ),
+            'CancelBinding': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelBinding,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingResponse.SerializeToString,
             ),
             'ReadState': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadState,
@@ -300,6 +325,33 @@ class HandleService(object):
             '/berth.plugin.v1.HandleService/DecideWaitingPods',
             berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_handle__pb2.DecideWaitingPodsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelBinding(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/CancelBinding',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.CancelBindingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,12 +58,23 @@ class HandleServiceStub:
     Errors: none besides those of every call; what became of each decision stands in `results`.
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
     """
+    CancelBinding: _grpc.UnaryUnaryMultiCallable[_handle_pb2.CancelBindingRequest, _handle_pb2.CancelBindingResponse]
+    """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+    are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+      Name the cycle: without it a repeat may hit the next one.
+    """
     ReadState: _grpc.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]
-    """Reads the current snapshot, in chunks below the agreed size.
+    """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+    whatever is scheduled while they travel.
 
     Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-    Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-      "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+    Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+      "epoch/generation": read without `at`.
+      RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
     Repeat: yes, pure.
     """
     RunFilters: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]
@@ -135,12 +146,23 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Errors: none besides those of every call; what became of each decision stands in `results`.
     Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
     """
+    CancelBinding: _aio.UnaryUnaryMultiCallable[_handle_pb2.CancelBindingRequest, _handle_pb2.CancelBindingResponse]  # type: ignore[assignment]
+    """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+    are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+      Name the cycle: without it a repeat may hit the next one.
+    """
     ReadState: _aio.UnaryStreamMultiCallable[_handle_pb2.ReadStateRequest, _handle_pb2.ReadStateResponse]  # type: ignore[assignment]
-    """Reads the current snapshot, in chunks below the agreed size.
+    """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+    whatever is scheduled while they travel.
 
     Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-    Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-      "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+    Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+      "epoch/generation": read without `at`.
+      RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
     Repeat: yes, pure.
     """
     RunFilters: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]  # type: ignore[assignment]
@@ -220,16 +242,32 @@ class HandleServiceServicer:
         Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
         """
 
+    def CancelBinding(
+        self,
+        request: _handle_pb2.CancelBindingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.CancelBindingResponse, _abc.Awaitable[_handle_pb2.CancelBindingResponse]]:
+        """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
+        are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+
+        Caller: the plugin, at any time; also about pods that it has nothing to do with.
+        Errors: none besides those of every call; what became of each item stands in `results`.
+        Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
+          Name the cycle: without it a repeat may hit the next one.
+        """
+
     def ReadState(
         self,
         request: _handle_pb2.ReadStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_handle_pb2.ReadStateResponse], _abc.AsyncIterator[_handle_pb2.ReadStateResponse]]:
-        """Reads the current snapshot, in chunks below the agreed size.
+        """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
+        whatever is scheduled while they travel.
 
         Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-        Errors: FAILED_PRECONDITION: `at` is not the current version, which the message names as
-          "epoch/generation", or the snapshot moved on between chunks: drop what came and read again.
+        Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
+          "epoch/generation": read without `at`.
+          RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
         Repeat: yes, pure.
         """
 

@@ -125,7 +125,7 @@ class _PodNeedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodNeed.Value
     POD_NEED_SUMMARY: _PodNeed.ValueType  # 1
     """PodSummary only."""
     POD_NEED_OBJECT: _PodNeed.ValueType  # 2
-    """The pod's JSON too: CallContext.pod_object, QueuedPod.object."""
+    """The pod's JSON too: CyclePod.object, QueuedPod.object."""
 
 class PodNeed(_PodNeed, metaclass=_PodNeedEnumTypeWrapper):
     """How much of the pod a plugin is sent."""
@@ -135,7 +135,7 @@ POD_NEED_UNSPECIFIED: PodNeed.ValueType  # 0
 POD_NEED_SUMMARY: PodNeed.ValueType  # 1
 """PodSummary only."""
 POD_NEED_OBJECT: PodNeed.ValueType  # 2
-"""The pod's JSON too: CallContext.pod_object, QueuedPod.object."""
+"""The pod's JSON too: CyclePod.object, QueuedPod.object."""
 Global___PodNeed: _TypeAlias = PodNeed  # noqa: Y015
 
 class _PodSensitivity:

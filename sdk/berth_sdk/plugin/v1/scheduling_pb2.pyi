@@ -255,6 +255,32 @@ Global___SimulateFilterRequest: _TypeAlias = SimulateFilterRequest  # noqa: Y015
 
 @_typing.final
 class Scenario(_message.Message):
+    """What to assume. The verdict is about the first of the nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScenarioNode]:
+        """REQUIRED: the nodes that are not as in the snapshot. One today; several once groups of pods are scheduled
+        as one.
+        """
+
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___ScenarioNode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scenario: _TypeAlias = Scenario  # noqa: Y015
+
+@_typing.final
+class ScenarioNode(_message.Message):
     """One node with some pods removed and some added, absolute against the cycle's snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -269,7 +295,9 @@ class Scenario(_message.Message):
     """REQUIRED in NAMES mode, else empty: the node's name."""
     @_builtins.property
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
-        """OPTIONAL: pods of the node to leave out; the uid is enough."""
+        """OPTIONAL: pods of the node to leave out; the uid is enough. What they are and use is known from the copy, to
+        who declared KIND_POD_SUMMARY or KIND_POD_OBJECT; without it only their names are.
+        """
 
     @_builtins.property
     def added(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PodState]:
@@ -289,7 +317,7 @@ class Scenario(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Scenario: _TypeAlias = Scenario  # noqa: Y015
+Global___ScenarioNode: _TypeAlias = ScenarioNode  # noqa: Y015
 
 @_typing.final
 class SimulateFilterResponse(_message.Message):

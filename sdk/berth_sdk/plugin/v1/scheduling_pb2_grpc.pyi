@@ -31,8 +31,8 @@ GRPC_VERSION: str
 class SchedulingServiceStub:
     """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
     declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    PreFilter to Permit of one pod end before those of the next begin; the calls after them may overlap.
-    All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
+    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
     """
 
     @_typing.overload
@@ -190,8 +190,8 @@ class SchedulingServiceStub:
 class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
     declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    PreFilter to Permit of one pod end before those of the next begin; the calls after them may overlap.
-    All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
+    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -345,8 +345,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
 class SchedulingServiceServicer:
     """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
     declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    PreFilter to Permit of one pod end before those of the next begin; the calls after them may overlap.
-    All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
+    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
     """
 
     def PreFilter(

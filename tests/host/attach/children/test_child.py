@@ -107,9 +107,11 @@ open({str(pid_file)!r}, "w").write(str(left.pid))
             ("line['cookie'] = 'x'\n", SAY, WAIT), "did not give its cookie back", id="wrong cookie"
         ),
         pytest.param(("line['address'] = '192.0.2.1:1'\n", SAY, WAIT), "not on this machine", id="far away"),
+        pytest.param(("del line['address']\n", SAY, WAIT), "which lacks address", id="no address"),
         pytest.param(
-            ("del line['address']\n", SAY, WAIT), "did not begin with the handshake", id="no address"
+            ("line = {'cookie': 'x'}\n", SAY, WAIT), "lacks protocol, address, instance_id", id="few"
         ),
+        pytest.param(("line = ['x']\n", SAY, WAIT), "did not begin with the handshake", id="no object"),
         pytest.param(
             ("sys.stdout.write('x' * 100000)\nsys.stdout.flush()\n", WAIT),
             "did not begin with the handshake",

@@ -66,6 +66,13 @@ def test_three_ways_to_a_plugin() -> None:
     assert plugin(SOCKET).endpoint == "unix:///run/x.sock"
 
 
+def test_credential_of_an_endpoint_is_shared_by_its_plugins() -> None:
+    assert plugin(f"{SOCKET}, credentialFile: /run/secret").credential_file == "/run/secret"
+    error = error_of(f"plugins: [{{name: A, {SOCKET}, credentialFile: /run/a}}, {{name: B, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == ["plugins[1].credentialFile"]
+    assert "expects one credential" in str(error)
+
+
 @pytest.mark.parametrize("endpoint", ["localhost:1", "127.0.0.1:65535", "[::1]:80"])
 def test_plaintext_is_for_loopback(endpoint: str) -> None:
     assert plugin(f"endpoint: '{endpoint}', insecure: true").insecure
@@ -143,6 +150,11 @@ TLS = "tls: {caFile: a, certFile: b, keyFile: c}"
         ),
         pytest.param(f"{SOCKET}, {TLS}", ["Forbidden plugins[0].tls"], id="TLS on a socket"),
         pytest.param("command: [x], insecure: true", ["Forbidden plugins[0].insecure"], id="insecure child"),
+        pytest.param(
+            "command: [x], credentialFile: /c",
+            ["Forbidden plugins[0].credentialFile"],
+            id="child's credential",
+        ),
         pytest.param("command: []", ["Required plugins[0].command"], id="empty command"),
         pytest.param("command: ['']", ["Required plugins[0].command[0]"], id="empty program"),
         pytest.param('command: [a, "b\\0"]', ["Invalid plugins[0].command[1]"], id="zero byte"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,30 @@ class Confused(Streaming):
             yield stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
 
 
+class Boasting(ScriptedPlugin):
+    """Names the feature and has no such service."""
+
+    features = (FEATURE,)
+
+    def _handlers(self) -> Iterator[grpc.GenericRpcHandler]:
+        *handlers, _ = super()._handlers()
+        return iter(handlers)
+
+
 @asynccontextmanager
 async def attached(tmp_path: Path, plugin: ScriptedPlugin, **options: Any) -> AsyncIterator[AttachedHost]:
     path = tmp_path / "p.sock"
     names = [item.name for item in plugin.plugins]
     async with plugin.serving(path), attached_host(at_socket(path, *names), **options) as host:
         yield host
+
+
+async def test_stream_that_was_promised_and_is_not_served_is_named(tmp_path: Path) -> None:
+    plugin = Boasting(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
+        assert f'StreamService.StreamCalls, which its feature "{FEATURE}" promises' in status.message
+        assert host.client.stats.of("Filter").failures == {"violation": 1}
 
 
 async def test_calls_of_the_scheduling_cycle_share_one_stream(tmp_path: Path) -> None:

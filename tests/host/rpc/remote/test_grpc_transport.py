@@ -66,8 +66,8 @@ async def test_pod_is_complete_in_the_first_call_of_a_cycle_alone(tmp_path: Path
         cycle = host.cycle(make_pod("web", uid="uid-web", cpu="500m", labels={"a": "b"}))
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes)
-        first = plugin.requests("PreFilter")[0].ctx.pod
-        second = plugin.requests("Filter")[0].ctx.pod
+        first = plugin.requests("PreFilter")[0].ctx.pods[0].summary
+        second = plugin.requests("Filter")[0].ctx.pods[0].summary
         assert (first.ref.uid, first.requests["cpu"], dict(first.labels)) == ("uid-web", 500, {"a": "b"})
         assert [field.name for field, _ in second.ListFields()] == ["ref"]
 
@@ -77,7 +77,11 @@ async def test_pod_is_complete_in_every_call_in_names_mode(tmp_path: Path) -> No
         cycle = host.cycle()
         await host.client.pre_filter(cycle, host.nodes)
         await host.client.filter(cycle, host.nodes.take([0, 2]))
-        assert all(request.ctx.pod.scheduler_name for _, request in plugin.asked if hasattr(request, "ctx"))
+        assert all(
+            request.ctx.pods[0].summary.scheduler_name
+            for _, request in plugin.asked
+            if hasattr(request, "ctx")
+        )
         assert list(plugin.requests("Filter")[0].candidates.names) == ["n0", "n2"]
         assert not plugin.requests("SyncState")
 
@@ -89,8 +93,8 @@ async def test_pod_object_travels_to_those_who_ask_for_it(tmp_path: Path) -> Non
         await host.clients["Plain"].filter(cycle, host.nodes)
         await host.clients["Wants"].filter(cycle, host.nodes)
         plain, wanted = (request.ctx for request in plugin.requests("Filter"))
-        assert not plain.HasField("pod_object")
-        assert b'"web"' in wanted.pod_object.raw
+        assert not plain.pods[0].HasField("object")
+        assert b'"web"' in wanted.pods[0].object.raw
 
 
 async def test_first_call_of_a_cycle_carries_what_moved_and_later_ones_nothing(tmp_path: Path) -> None:
@@ -209,6 +213,49 @@ async def test_publishing_in_anothers_name_is_a_violation(tmp_path: Path) -> Non
         assert cycle.shared.values == {}
 
 
+async def test_every_call_names_its_attachment(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (host, plugin):
+        cycle = host.cycle()
+        await host.client.pre_filter(cycle, host.nodes)
+        await host.client.filter(cycle, host.nodes)
+        await host.client.reserve(cycle, "n0")
+        await host.client.unreserve(cycle, "n0", "test")
+        await host.client.pre_enqueue([QueuedPod(pod=cycle.pod)])
+        host.client.end_cycle(cycle, Outcome.ABORTED)
+        await until(lambda: bool(plugin.requests("EndCycles")))
+        seen = set()
+        for rpc, request in plugin.asked:
+            for message in request if isinstance(request, list) else [request]:
+                named = message.ctx if hasattr(message, "ctx") else message
+                seen.add((rpc, named.attachment_id))
+        (attachment_id,) = {attachment_id for _, attachment_id in seen}
+        assert attachment_id
+        assert {"Probe", "SyncState", "Filter", "Unreserve", "EndCycles", "Reconcile"} <= {
+            rpc for rpc, _ in seen
+        }
+
+
+@pytest.mark.parametrize(
+    ("cycle_id", "words"),
+    [("", "did not name the cycle that it answers"), ("another", "answered for the cycle 'another'")],
+)
+async def test_answer_of_no_cycle_or_of_another_one_is_dropped(
+    tmp_path: Path, cycle_id: str, words: str
+) -> None:
+    async with attached(tmp_path) as (host, plugin):
+        plugin.echoes = False
+        rejected = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=b"\1"))
+        answer = scheduling_pb2.FilterResponse(
+            ctx=pb.ReplyContext(cycle_id=cycle_id, plugin_token=b"t"),
+            verdicts=scheduling_pb2.NodeVerdicts(rejected=[rejected]),
+        )
+        plugin.on("Filter", lambda _: answer)
+        cycle = host.cycle()
+        status = (await host.client.filter(cycle, host.nodes)).status(1)
+        assert (status.code, cycle.state("Demo").token) == (Code.ERROR, None)
+        assert words in status.message
+
+
 async def test_ends_of_cycles_ride_on_the_next_call(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         ended = host.cycle()
@@ -302,8 +349,8 @@ async def test_missing_pod_is_sent_again_within_the_call(tmp_path: Path) -> None
         plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_POD)))
         assert (await host.client.filter(cycle, host.nodes)).all_passed
         first, second = plugin.requests("Filter")
-        assert not first.ctx.pod.scheduler_name
-        assert second.ctx.pod.scheduler_name
+        assert not first.ctx.pods[0].summary.scheduler_name
+        assert second.ctx.pods[0].summary.scheduler_name
         assert (first.ctx.attempt, second.ctx.attempt) == (0, 1)
 
 
