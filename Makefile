@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check envtest soak
+.PHONY: help setup demo test check envtest soak recall-mutants
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -20,6 +20,7 @@ help:
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv, which the others do by themselves'
 	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
+	@echo 'make recall-mutants break what is recalled, one way at a time; each must be noticed'
 	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster; 45 minutes'
 
 setup: $(STAMP)
@@ -29,6 +30,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
+
+recall-mutants: $(STAMP)
+	$(BIN)/pytest -v -m recall_mutants tests/host/framework/test_recall.py tests/host/rpc/test_shared_columns.py
 
 soak: $(STAMP)
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \

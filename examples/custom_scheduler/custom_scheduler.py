@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import berth_host
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
@@ -22,7 +22,7 @@ class QuietHours(Plugin):
 
     pod_sensitivity = PodSensitivity.NONE
     normalization = ScoreNormalization.NONE
-    pure = True
+    depends_on = DependsOn.ROW
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
         """Pods of the namespace `batch` are rejected by the pool."""

@@ -7,6 +7,8 @@ pod that carries it. Used by `inter_pod_affinity`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 from berth_sdk.pod import Pod
@@ -26,6 +28,18 @@ from berth_plugins.affinity_tallies import (
 T = TypeVar("T")
 _ANY: Final = ""
 _MAX_FOUND: Final = 1024
+_NUMBERS: Final = count(1)
+"""Of terms; none is given out twice, so that a signature never means something else."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meaning(Generic[T]):
+    """The terms that mean a pod. `ids`: the same for all pods that the same terms mean, ascending; `tallies`:
+    what is counted of them, by topology key.
+    """
+
+    ids: tuple[int, ...]
+    tallies: Mapping[str, T]
 
 
 class TermIndex(Generic[T]):
@@ -38,8 +52,9 @@ class TermIndex(Generic[T]):
     def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
         """`tally`: what is counted of the terms found for one topology key."""
         self._tally = tally
-        self._terms: dict[tuple[str, str, str], dict[PodAffinityTerm, None]] = {}
-        self._found: dict[Hashable, dict[str, T]] = {}
+        self._terms: dict[tuple[str, str, str], dict[PodAffinityTerm, int]] = {}
+        self._found: dict[Hashable, Meaning[T]] = {}
+        self._meanings: dict[tuple[int, ...], Meaning[T]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -58,32 +73,47 @@ class TermIndex(Generic[T]):
                 (value,) = one.values
                 place = (namespace, one.key, value)
                 break
-        self._terms.setdefault(place, {})[term] = None
-        self._found.clear()
+        here = self._terms.setdefault(place, {})
+        if term not in here:
+            here[term] = next(_NUMBERS)
+            self._found.clear()
 
-    def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Mapping[str, T]:
-        """The tallies of the terms that mean `pod`, by topology key. `namespace_labels`: those of its
-        namespace.
-        """
+    def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Meaning[T]:
+        """The terms that mean `pod`. `namespace_labels`: those of its namespace."""
         asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
         known = self._found.get(asked)
         if known is None:
             if len(self._found) >= _MAX_FOUND:
                 self._found.clear()
-            known = self._found[asked] = {
-                key: self._tally(frozenset(terms))
-                for key, terms in self._look_up(pod, namespace_labels).items()
-            }
+            known = self._found[asked] = self._meaning(self._look_up(pod, namespace_labels))
         return known
 
-    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, list[PodAffinityTerm]]:
-        found: dict[str, list[PodAffinityTerm]] = {}
+    def _meaning(self, found: dict[int, PodAffinityTerm]) -> Meaning[T]:
+        """The same for all pods that the same terms mean, whatever their labels are."""
+        ids = tuple(sorted(found))
+        known = self._meanings.get(ids)
+        if known is None:
+            by_key: dict[str, list[PodAffinityTerm]] = {}
+            for number in ids:
+                by_key.setdefault(found[number].topology_key, []).append(found[number])
+            if len(self._meanings) >= _MAX_FOUND:
+                self._meanings.clear()
+            known = self._meanings[ids] = Meaning(
+                ids, {key: self._tally(frozenset(terms)) for key, terms in by_key.items()}
+            )
+        return known
+
+    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[int, PodAffinityTerm]:
+        found: dict[int, PodAffinityTerm] = {}
         for label in ((_ANY, _ANY), *pod.labels.items()):
             for namespace in (_ANY, pod.namespace):
-                for term in self._terms.get((namespace, *label), ()):
+                for term, number in self._terms.get((namespace, *label), _NO_TERMS).items():
                     if term.matches(pod.namespace, pod.labels, namespace_labels):
-                        found.setdefault(term.topology_key, []).append(term)
+                        found[number] = term
         return found
+
+
+_NO_TERMS: Final[Mapping[PodAffinityTerm, int]] = {}
 
 
 class CarriedTerms:

@@ -6,7 +6,7 @@ all pods that ask for the same. Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -93,6 +93,14 @@ class Carriers:
         """What one pod counts."""
         carried = terms_of(pod)
         return 0 if carried is None else self.weigh(carried)
+
+    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
+        """`of`, of each. Most pods carry other terms, or none."""
+        terms, weigh = self.weigh.terms, self.weigh
+        return [
+            0 if (carried := pod.pod_affinity) is None or terms.isdisjoint(carried.terms) else weigh(carried)
+            for pod in pods
+        ]
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """int64[number of pods]."""

@@ -81,6 +81,12 @@ class Namespaces:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
 
+    @property
+    def version(self) -> int:
+        """Moves whenever a namespace does, and with it what terms resolve to."""
+        self._catch_up()
+        return self._version
+
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of one; none for a namespace that is not there."""
         self._catch_up()

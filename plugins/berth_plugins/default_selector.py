@@ -6,7 +6,7 @@ Used by PodTopologySpread for its default constraints. Source:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_sdk.errors import SelectorError
@@ -43,10 +43,6 @@ class DefaultSelectors:
         self._readers: dict[str, ObjectReader] = {}
         self._services: dict[str, _Selectors] = {}
         self._services_version = -1
-
-    def stamp(self, pod: Pod) -> Hashable:
-        """As long as it stays equal, so does the selector of pods with the labels and owner of `pod`."""
-        return self._reader(SERVICES).version, self._owner(pod)
 
     def selector(self, pod: Pod) -> LabelSelector:
         """What all services that select the pod, and its controller, say; empty where there is none."""

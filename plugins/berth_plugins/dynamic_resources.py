@@ -14,7 +14,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Lasting, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import NoConcern, Plugin, PodNeed, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import StateNeed
@@ -29,6 +29,7 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -48,6 +49,8 @@ from berth_plugins.dra.selectors import class_selectors
 SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
 NOT_FOUND: Final = "not found"
 _ATTEMPT: Final = "attempt"
+_NOTHING: Final = Attempt(Pod(name=""))
+"""What is written for all pods that need no devices; it holds none of them."""
 
 
 class DynamicResources(Plugin):
@@ -64,8 +67,6 @@ class DynamicResources(Plugin):
     # A pod that leaves gives no claim back.
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
-    skip_is_lasting: ClassVar[bool] = True
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
@@ -118,10 +119,11 @@ class DynamicResources(Plugin):
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod that needs no devices; unresolvable where no node could help."""
+        if not pod.spec.get("resourceClaims") and not self._may_need_devices(pod):
+            state.write(_ATTEMPT, _NOTHING)
+            return Status.skip()
         attempt = Attempt(pod)
         state.write(_ATTEMPT, attempt)
-        if not pod.spec.get("resourceClaims") and not self._may_need_devices(pod):
-            return Status.skip()
         allocator = self._allocator
         allocator.refresh()
         try:
@@ -144,13 +146,11 @@ class DynamicResources(Plugin):
         attempt.claims, attempt.extended = claims, extended
         return SUCCESS
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        """What device classes stand for may change; a pod without any such resource is left out."""
-        if pod.spec.get("resourceClaims"):
-            return None
-        if any(map(may_be_served, pod.requests)):
-            return self._allocator.classes.version
-        return Lasting.FOR_GOOD
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Which resources device classes stand for may change; most pods ask for no such thing."""
+        if pod.spec.get("resourceClaims") or self._may_need_devices(pod):
+            return wishes(pod)
+        return NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """What the search finds on each node is kept for Score and Reserve."""

@@ -6,8 +6,8 @@ Source: `pkg/scheduler/framework/plugins/imagelocality/image_locality.go`, v1.36
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -35,14 +35,16 @@ class ImageLocality(Plugin):
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The images, and how many containers there are."""
+        return pod.images, _container_count(spec_of(pod))
+
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """int64[n], 0..100."""
-        spec = spec_of(pod)
-        containers = len(spec.get("initContainers") or ()) + len(spec.get("containers") or ())
+        containers = _container_count(spec_of(pod))
         total = np.zeros(len(nodes), dtype=np.int64)
         found = False
         snapshot_size = float(nodes.snapshot_size)
@@ -57,6 +59,10 @@ class ImageLocality(Plugin):
         if not found and containers:
             return total  # below the least that counts, everywhere
         return _scaled(total, MOST_BYTES_PER_CONTAINER * containers)
+
+
+def _container_count(spec: Mapping[str, Any]) -> int:
+    return len(spec.get("initContainers") or ()) + len(spec.get("containers") or ())
 
 
 def normalized_name(image: str) -> str:

@@ -14,7 +14,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.node_selectors import joined
@@ -52,7 +59,6 @@ class InterPodAffinity(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MIN_MAX
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
@@ -93,12 +99,28 @@ class InterPodAffinity(Plugin):
         state.write(_NEIGHBOURS, neighbours)
         return Status.success()
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        """A pod without terms has to be counted for only while some pod on a node has any."""
-        if pod.pod_affinity is not None:
-            return None
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Its own terms with their namespaces resolved, and which terms of others mean it."""
         self._carried.catch_up(nodes.pods)
-        return None if self._carried.anti or self._carried.scored else ()
+        stanza = pod.pod_affinity
+        if stanza is None and not self._carried.anti and not self._carried.scored:
+            return NoConcern.CYCLE
+        labels = self._namespaces.labels_of(pod.namespace)
+        wishes = self._namespaces.wishes_of(pod)
+        existing = self._carried.anti.meaning(pod, labels).ids if self._carried.anti else ()
+        voices = self._carried.scored.meaning(pod, labels).ids if self._carried.scored else ()
+        filters = bool(wishes.errors or wishes.required or wishes.anti or existing)
+        scores = bool(wishes.errors or wishes.preferred or voices)
+        if self._ignore_preferred and not wishes.has_preferred:
+            scores = False
+        if not (filters or scores):
+            return NoConcern.CYCLE
+        welcome = bool(wishes.required) and wishes.welcome(pod)
+        # A stanza is the very same for all pods of a namespace that carry it.
+        signed = (stanza, self._namespaces.version, welcome, existing, voices)
+        if not filters:
+            return NoConcern.FILTER, signed
+        return signed if scores else (NoConcern.SCORE, signed)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Required affinity first, which no preemption can help; then the pod's required anti-affinity,
@@ -153,7 +175,7 @@ class InterPodAffinity(Plugin):
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         existing: dict[str, Numbers] = {}
-        for key, tally in self._carried.anti.meaning(pod, labels).items():
+        for key, tally in self._carried.anti.meaning(pod, labels).tallies.items():
             sums = counts.by_domain(tally, key)
             if np.count_nonzero(sums):
                 existing[key] = sums
@@ -170,7 +192,8 @@ class InterPodAffinity(Plugin):
         wishes = self._namespaces.wishes_of(pod)
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
-        carried = self._carried.scored.meaning(pod, self._namespaces.labels_of(pod.namespace))
+        labels = self._namespaces.labels_of(pod.namespace)
+        carried = self._carried.scored.meaning(pod, labels).tallies
         parts: dict[str, list[tuple[Tally, int]]] = {}
         voices: list[tuple[Tally, str]] = []
         for wish in wishes.preferred:

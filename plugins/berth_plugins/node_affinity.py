@@ -7,7 +7,7 @@ cycle, whatever the number of nodes. Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -49,7 +49,6 @@ class NodeAffinity(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
@@ -64,6 +63,13 @@ class NodeAffinity(Plugin):
         added = mapping(args, "addedAffinity", "addedAffinity")
         if added is not None:
             self._read_added(added)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Node selector and node affinity as they are written; what is configured is the same for all."""
+        spec = spec_of(pod)
+        selector, stanza = spec.get("nodeSelector"), spec.get("affinity")
+        affinity = stanza.get("nodeAffinity") if isinstance(stanza, Mapping) else stanza
+        return None if selector is None and affinity is None else repr((selector, affinity))
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
         """SKIP for a pod without conditions; a subset where every term names its nodes."""

@@ -7,12 +7,12 @@ and `component-helpers/nodedeclaredfeatures/features`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -31,13 +31,16 @@ class NodeDeclaredFeatures(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("update.taints",)),
     )
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The features."""
+        return required_features(spec_of(pod)) or NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod that every kubelet can run."""

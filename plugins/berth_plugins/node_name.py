@@ -5,7 +5,7 @@ Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -23,9 +23,12 @@ class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The node's name."""
+        return pod.node_name
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable on all other nodes."""

@@ -6,13 +6,13 @@ Source: `pkg/scheduler/framework/plugins/nodeports/node_ports.go` and `HostPortI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
@@ -34,12 +34,15 @@ class NodePorts(Plugin):
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.taints")),
     )
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The ports, and the priority: a what-if tells by it who might give them back."""
+        return (pod.host_ports, pod.priority) if pod.host_ports else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod without host ports."""

@@ -7,7 +7,7 @@ Called at PreScore and Score. The score is how much the pod changes the spread o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -33,7 +33,6 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
@@ -50,6 +49,10 @@ class NodeResourcesBalancedAllocation(Plugin):
                 findings.invalid(f"resources[{i}].weight", weight, "must be 1")
         findings.check()
         self._names = tuple(names)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The amounts."""
+        return tuple(pod.requests.items())
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod that requests none of the resources: it changes no balance."""

@@ -7,7 +7,7 @@ Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -138,7 +138,6 @@ class NodeResourcesFit(Plugin):
     )
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
@@ -157,6 +156,10 @@ class NodeResourcesFit(Plugin):
         self._strategy = read_strategy(args, findings)
         findings.check()
         self._classes = DeviceClasses(lambda: handle.objects(CLASSES))
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The amounts, as Filter and as Score read them."""
+        return tuple(pod.requests.items()), tuple(pod.score_requests.items())
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Sum up the pod once. Never skips: every pod counts against a node's number of pods."""

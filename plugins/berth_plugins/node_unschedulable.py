@@ -5,7 +5,7 @@ Source: `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
@@ -30,12 +30,15 @@ class NodeUnschedulable(Plugin):
 
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
     )
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Whether it may go where nobody else may."""
+        return bool(pod.tolerations) and any_tolerates(pod.tolerations, _TAINT)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable where the node is cordoned."""

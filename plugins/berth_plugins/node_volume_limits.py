@@ -6,19 +6,20 @@ Called at PreFilter and Filter. Source: `pkg/scheduler/framework/plugins/nodevol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import PERSISTENT_VOLUME_CLAIM
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -55,9 +56,7 @@ class NodeVolumeLimits(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    skip_is_lasting: ClassVar[bool] = True
     state_needs: ClassVar[Sequence[StateNeed]] = (
         StateNeed.nodes(),
         StateNeed.pod_objects(*POD_FIELDS_TO_DROP),
@@ -84,6 +83,10 @@ class NodeVolumeLimits(Plugin):
         self._names = VolumeNames(stores)
         self._attached = AttachedVolumes(handle, self._names, stores)
         self._csi_nodes = CsiNodes(handle)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Without storage that is attached there is nothing to count."""
+        return wishes(pod) if any(map(_is_looked_at, pod.volumes)) else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod without claims and without disks that a CSI driver has taken over."""

@@ -14,11 +14,19 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import MAX_NODE_SCORE, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -48,7 +56,6 @@ class PodTopologySpread(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), Hint.ASK_PLUGIN),
@@ -65,7 +72,7 @@ class PodTopologySpread(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP without hard constraints; ERROR for one that cannot be read."""
         try:
-            plan = self._plans.plan(pod, HARD)
+            plan = self._plan(state, pod, HARD)
         except SelectorError as err:
             return Status.error(f"obtaining pod's hard topology spread constraints: {err}")
         if not plan.constraints:
@@ -73,9 +80,15 @@ class PodTopologySpread(Plugin):
         state.write(_SPREAD, self._count(plan, nodes.whole))
         return Status.success()
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        """What the default constraints are derived from."""
-        return self._plans.stamp(pod)
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """What has to be counted: equal for all pods whose constraints, namespace and own matches are."""
+        try:
+            plans = hard, soft = self._plans.both(pod)
+        except SelectorError:
+            return wishes(pod)
+        if hard.constraints:
+            return plans if soft.constraints else (NoConcern.SCORE, plans)
+        return (NoConcern.FILTER, plans) if soft.constraints else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """The first constraint that a node fails: unresolvable where it lacks the topology label."""
@@ -88,7 +101,7 @@ class PodTopologySpread(Plugin):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP without soft constraints; ERROR for one that cannot be read."""
         try:
-            plan = self._plans.plan(pod, SOFT)
+            plan = self._plan(state, pod, SOFT)
         except SelectorError as err:
             return Status.error(
                 f"calculating preScoreState: obtaining pod's soft topology spread constraints: {err}"
@@ -119,8 +132,17 @@ class PodTopologySpread(Plugin):
                 return False
         return _pod_may_help(event, pod, self._plans.plan(pod, HARD).constraints)
 
+    def _plan(self, state: CycleState, pod: Pod, action: str) -> Plan:
+        """As it was signed, if it was. Raises SelectorError."""
+        signed = state.signature
+        if not isinstance(signed, tuple):
+            return self._plans.plan(pod, action)
+        hard, soft = signed[1] if isinstance(signed[0], NoConcern) else signed
+        plan: Plan = hard if action == HARD else soft
+        return plan
+
     def _spread(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Spread:
-        return state.get_or_make(_SPREAD, lambda: self._count(self._plans.plan(pod, HARD), nodes.whole))
+        return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
 
     def _count(self, plan: Plan, whole: NodeTable) -> Spread:
         """What was counted for an equal pod stands until anything moves: then there is another table."""
@@ -133,7 +155,7 @@ class PodTopologySpread(Plugin):
         return spread
 
     def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Preferences:
-        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plans.plan(pod, SOFT), nodes))
+        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plan(state, pod, SOFT), nodes))
 
 
 def _is_involved(other: Pod, pod: Pod) -> bool:

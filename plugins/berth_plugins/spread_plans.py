@@ -1,6 +1,6 @@
 """A pod -> what PodTopologySpread has to count for it: its constraints, which pods count, on which nodes.
 
-Made once per kind of pod (`berth_sdk.signature`) and kept while what it follows from stands still.
+One plan for all pods for which the same has to be counted, whatever else tells them apart.
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (getConstraints) and `scoring.go`
 (initPreScoreState), v1.36.
 """
@@ -8,20 +8,26 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (getCon
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from berth_sdk.handle import Handle
 from berth_sdk.node_selectors import RequiredNodeAffinity
-from berth_sdk.pod import OwnerRef, Pod
+from berth_sdk.pod import Pod
 from berth_sdk.selected_pods import SelectedPods
-from berth_sdk.selectors import LabelSelector
-from berth_sdk.signature import signature
+from berth_sdk.signature import of_spec
 
 from berth_plugins._objects import spec_of
 from berth_plugins.default_selector import DefaultSelectors
-from berth_plugins.spread_constraints import Constraint, DefaultConstraints, Gates, read_constraints
+from berth_plugins.spread_constraints import (
+    HARD,
+    SOFT,
+    Constraint,
+    DefaultConstraints,
+    Gates,
+    read_constraints,
+)
 from berth_plugins.spread_domains import Area, AreaKey, Areas
 
 MAX_PLANS: Final = 1024
@@ -53,17 +59,19 @@ class Plan:
         self.selects_self = tuple(int(one.selector.matches(pod.labels)) for one in constraints)
 
 
-@dataclass(slots=True)
-class _Derived:
-    """The plan of a pod without constraints of its own. `stamp`: what its selector was derived from."""
+class _Kind:
+    """Constraints that were read once, and where they count; `plans`: by which of them mean the pod."""
 
-    stamp: Hashable
-    selector: LabelSelector
-    plan: Plan
+    __slots__ = ("areas", "constraints", "plans")
+
+    def __init__(self, constraints: tuple[Constraint, ...], areas: tuple[Area, ...]) -> None:
+        self.constraints = constraints
+        self.areas = areas
+        self.plans: dict[tuple[bool, ...], Plan] = {}
 
 
 class Plans:
-    """Bounded; the plans used least recently are dropped."""
+    """Bounded; what was used least recently is dropped."""
 
     def __init__(self, args: Mapping[str, Any], handle: Handle, *, max_plans: int = MAX_PLANS) -> None:
         """`args`: PodTopologySpreadArgs. Raises PluginArgsError."""
@@ -72,8 +80,16 @@ class Plans:
         self._selectors = DefaultSelectors(handle)
         self._max = max_plans
         self._areas = Areas()
-        self._own: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
-        self._derived: OrderedDict[tuple[bytes, OwnerRef | None, str], _Derived] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+
+    def both(self, pod: Pod) -> tuple[Plan, Plan]:
+        """The plans of `pod` for its hard and for its soft constraints; likewise."""
+        spec = spec_of(pod)
+        if spec.get("topologySpreadConstraints"):
+            key = self._own_key(pod, spec)
+            return self._of_own(key, pod, spec, HARD), self._of_own(key, pod, spec, SOFT)
+        return self.plan(pod, HARD), self.plan(pod, SOFT)
 
     def plan(self, pod: Pod, action: str) -> Plan:
         """The plan of `pod` for `whenUnsatisfiable: action`; without constraints if it has none. Raises
@@ -81,58 +97,67 @@ class Plans:
         """
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
-            return self._of_own(pod, spec, action)
+            return self._of_own(self._own_key(pod, spec), pod, spec, action)
         if not self._defaults.constraints[action]:
             return _NOTHING
         return self._of_defaults(pod, spec, action)
 
-    def stamp(self, pod: Pod) -> Hashable:
-        """As long as it stays equal, so do the plans of pods equal to `pod`. Raises ObjectError."""
-        if spec_of(pod).get("topologySpreadConstraints") or not any(self._defaults.constraints.values()):
-            return ()
-        return self._selectors.stamp(pod)
+    def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
+        # The only labels that a constraint takes over; which others it selects is seen later.
+        keys = _label_keys(spec["topologySpreadConstraints"]) if self._gates.match_label_keys else ()
+        return of_spec(pod), pod.namespace, *[pod.labels.get(key) for key in keys]
 
-    def _of_own(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
-        key = (signature(pod), action)
-        plan = self._own.get(key)
-        if plan is None:
-            raw = spec["topologySpreadConstraints"]
-            constraints = read_constraints(raw, pod.labels, action, self._gates)
-            plan = self._own[key] = self._made(constraints, pod, spec, requires_all=True)
-            if len(self._own) > self._max:
-                self._own.popitem(last=False)
+    def _of_own(self, key: Hashable, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+        kind = self._kinds.get((action, key))
+        if kind is None:
+            constraints = read_constraints(spec["topologySpreadConstraints"], pod.labels, action, self._gates)
+            kind = self._keep_kind((action, key), constraints, pod, spec, requires_all=True)
         else:
-            self._own.move_to_end(key)
-        return plan
+            self._kinds.move_to_end((action, key))
+        return self._of_kind(kind, pod, requires_all=True)
 
     def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
-        key = (signature(pod), pod.owner, action)
-        stamp = self._selectors.stamp(pod)
-        known = self._derived.get(key)
-        if known is None or known.stamp != stamp:
-            selector = self._selectors.selector(pod)
-            if known is not None and known.selector == selector:
-                known.stamp = stamp
-            else:
-                known = _Derived(stamp, selector, self._with_selector(selector, pod, spec, action))
-            self._derived[key] = known
-        self._derived.move_to_end(key)
-        if len(self._derived) > self._max:
-            self._derived.popitem(last=False)
-        return known.plan
-
-    def _with_selector(self, selector: LabelSelector, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+        selector = self._selectors.selector(pod)
         if selector.is_empty:
             return _NOTHING
-        constraints = [replace(one, selector=selector) for one in self._defaults.constraints[action]]
-        return self._made(constraints, pod, spec, requires_all=not self._defaults.of_system)
+        requires_all = not self._defaults.of_system
+        key = (of_spec(pod), pod.namespace, action, selector)
+        kind = self._kinds.get(key)
+        if kind is None:
+            constraints = tuple(replace(one, selector=selector) for one in self._defaults.constraints[action])
+            kind = self._keep_kind(key, constraints, pod, spec, requires_all=requires_all)
+        else:
+            self._kinds.move_to_end(key)
+        return self._of_kind(kind, pod, requires_all=requires_all)
 
-    def _made(
-        self, constraints: Sequence[Constraint], pod: Pod, spec: Mapping[str, Any], *, requires_all: bool
-    ) -> Plan:
+    def _of_kind(self, kind: _Kind, pod: Pod, *, requires_all: bool) -> Plan:
+        if not kind.constraints:
+            return _NOTHING
+        means = tuple([one.selector.matches(pod.labels) for one in kind.constraints])
+        plan = kind.plans.get(means)
+        if plan is None:
+            # Other specs may ask for the same.
+            key = (pod.namespace, kind.constraints, tuple(map(id, kind.areas)), means, requires_all)
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = Plan(kind.constraints, kind.areas, pod, requires_all=requires_all)
+                if len(self._plans) > self._max:
+                    self._plans.popitem(last=False)
+            kind.plans[means] = plan
+        return plan
+
+    def _keep_kind(
+        self,
+        key: Hashable,
+        constraints: tuple[Constraint, ...],
+        pod: Pod,
+        spec: Mapping[str, Any],
+        *,
+        requires_all: bool,
+    ) -> _Kind:
         keys = tuple(one.topology_key for one in constraints) if requires_all else ()
         affinity = RequiredNodeAffinity.of_spec(spec)
-        areas = [
+        areas = tuple(
             self._areas.area(
                 AreaKey(
                     one.topology_key,
@@ -143,8 +168,17 @@ class Plans:
                 )
             )
             for one in constraints
-        ]
-        return Plan(constraints, areas, pod, requires_all=requires_all)
+        )
+        kind = self._kinds[key] = _Kind(constraints, areas)
+        if len(self._kinds) > self._max:
+            self._kinds.popitem(last=False)
+        return kind
+
+
+def _label_keys(raw: Any) -> Iterator[str]:
+    """The `matchLabelKeys` of all constraints, as far as they can be read."""
+    for item in raw if isinstance(raw, Sequence) else ():
+        yield from (isinstance(item, Mapping) and item.get("matchLabelKeys")) or ()
 
 
 _NOTHING: Final = Plan((), (), Pod(name=""), requires_all=True)

@@ -6,7 +6,7 @@ Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -41,7 +41,6 @@ class TaintToleration(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
@@ -51,6 +50,10 @@ class TaintToleration(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
         self._compare = is_on(args, COMPARISON_GATE, default=False)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The tolerations."""
+        return pod.tolerations
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable where a taint keeps the pod away."""

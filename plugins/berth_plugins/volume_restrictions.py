@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Lasting, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -106,7 +107,6 @@ class VolumeRestrictions(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     state_needs: ClassVar[Sequence[StateNeed]] = (
         StateNeed.nodes(),
@@ -142,12 +142,11 @@ class VolumeRestrictions(Plugin):
         state.write(_RESTRICTED, found)
         return SUCCESS
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Without disks and claims nothing can come in the way."""
-        if not pod.volumes:
-            return Lasting.FOR_GOOD
-        has_any = any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))
-        return None if has_any else Lasting.FOR_GOOD
+        if pod.volumes and (any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))):
+            return wishes(pod)
+        return NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Rejected where a disk conflicts; and everywhere while a claim is in use."""

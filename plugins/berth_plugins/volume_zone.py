@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Lasting, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
+from berth_sdk.signature import wishes
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -51,7 +52,6 @@ class VolumeZone(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     state_needs: ClassVar[Sequence[StateNeed]] = (
         StateNeed.nodes(),
@@ -83,10 +83,10 @@ class VolumeZone(Plugin):
         state.write(_TOPOLOGIES, found)
         return Status.success()
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Without claims there is nothing to compare."""
         has_any = pod.volumes and any(claim_volumes(pod, ephemeral=False))
-        return None if has_any else Lasting.FOR_GOOD
+        return wishes(pod) if has_any else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Unresolvable where a label of a volume has no counterpart, or another value, on a node that has

@@ -22,7 +22,7 @@ from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
-    Lasting,
+    NoConcern,
     NodeMode,
     Plugin,
     PodNeed,
@@ -80,8 +80,8 @@ __all__ = [
     "Hint",
     "HostPort",
     "KubeObject",
-    "Lasting",
     "LiveReservation",
+    "NoConcern",
     "Node",
     "NodeImage",
     "NodeMode",

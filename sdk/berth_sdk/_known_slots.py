@@ -16,7 +16,10 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended
 
 Rows = NDArray[np.intp]
-_FEW: Final = 64
+_MOST: Final = 512
+"""Slots that are listed; beyond it the mask is looked through."""
+_FEW: Final = 8
+"""Slots that are gone through one by one: numpy takes longer to begin."""
 _NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
@@ -48,12 +51,16 @@ class KnownSlots:
     def forget(self, slots: Collection[int]) -> None:
         """These are not known any more. Those beyond the length never were."""
         length = len(self._mask)
-        for slot in slots:
-            if slot < length:
-                self._mask[slot] = False
+        if len(slots) > _FEW:
+            moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self._mask[moved if moved.max() < length else moved[moved < length]] = False
+        else:
+            for slot in slots:
+                if slot < length:
+                    self._mask[slot] = False
         if self._unknown is not None:
             self._unknown.update(slots)
-            if len(self._unknown) > _FEW:
+            if len(self._unknown) > _MOST:
                 self._unknown = None
 
     def hold(self, slots: Rows) -> NDArray[np.bool_]:
@@ -69,6 +76,10 @@ class KnownSlots:
             return unknown
         if not self._unknown:
             return _NO_ROWS
+        if len(self._unknown) > _FEW:
+            slots = np.fromiter(self._unknown, dtype=np.intp, count=len(self._unknown))
+            slots.sort()
+            return nodes.known_positions(slots)[0]
         found = [nodes.position_of_slot(slot) for slot in self._unknown]
         known = [at for at in found if at is not None]
         known.sort()

@@ -65,7 +65,7 @@ class PluginRuntime:
         self._methods: dict[str, Callable[..., Any]] = {
             method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
         }
-        self._shared = SharedAnswers(self.descriptor, handle, rows=shares_rows)
+        self._shared = SharedAnswers(self.descriptor, handle, self._methods.get("sign"), rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class PluginRuntime:
         )
 
     @property
-    def skip_version(self) -> Callable[[Pod, NodeTable], Hashable | None] | None:
-        """What a SKIP holds by (`SkipVersionPlugin`): the plugin's own method, None if it has none."""
-        return self._methods.get("skip_version")
+    def sign(self) -> Callable[[Pod, NodeTable], Hashable] | None:
+        """Which pods are the same to it (`SigningPlugin`): the plugin's own method, None if it has none."""
+        return self._methods.get("sign")
 
     def filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True
@@ -122,7 +122,7 @@ class PluginRuntime:
             return self._own_filter(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes, eager))
-        column = shared.column(pod, nodes)
+        column = shared.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing) and not eager:
             return FilterResult(column.verdicts(nodes))
@@ -153,7 +153,7 @@ class PluginRuntime:
             return self._own_score(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
             return run(self._score(state, pod, nodes))
-        column = shared.column(pod, nodes)
+        column = shared.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return column.read(nodes)
@@ -254,13 +254,13 @@ class PluginRuntime:
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
         shared = self._shared.verdicts
         table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
-        result = None if table is None else table.find(pod, nodes)
+        result = None if table is None else table.find(state, pod, nodes)
         if result is None:
             writes = state.writes
             answer = self._own_filter(state, pod, nodes)
             result = answer if isinstance(answer, FilterResult) else (yield answer)
             if table is not None and state.writes == writes:
-                table.keep(pod, nodes, result)
+                table.keep(state, pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
             result = yield from self._with_scores(state, pod, nodes, result)
         return result
@@ -371,13 +371,13 @@ class PluginRuntime:
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
         shared = self._shared.scores
         table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
-        scores = None if table is None else table.find(pod, nodes)
+        scores = None if table is None else table.find(state, pod, nodes)
         if scores is None:
             writes = state.writes
             answer = self._own_score(state, pod, nodes)
             scores = answer if isinstance(answer, np.ndarray) else (yield answer)
             if table is not None and state.writes == writes:
-                table.keep(pod, nodes, scores)
+                table.keep(state, pod, nodes, scores)
         return scores
 
     def _score_rows(

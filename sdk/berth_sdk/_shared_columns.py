@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from berth_sdk._known_slots import KnownSlots
 from berth_sdk._status_codes import StatusCodes
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
-from berth_sdk.signature import signature
+from berth_sdk.signature import wishes
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
@@ -37,6 +38,7 @@ from berth_sdk.tables.read_only import extended
 
 T = TypeVar("T")
 Rows = NDArray[np.intp]
+Sign = Callable[[Pod, NodeTable], Hashable]
 MAX_SIGNATURES: Final = 64
 _MAX_STATUSES: Final = 4096
 
@@ -132,21 +134,23 @@ class RowColumns:
         by: DependsOn,
         *,
         versions: Callable[[], Hashable] = tuple,
+        sign: Sign | None = None,
         max_signatures: int = MAX_SIGNATURES,
     ) -> None:
         self._dtype = dtype
+        self._sign = sign or _all_wishes
         self._by = by
         self._versions = versions
         self._version: Hashable = None
         self._max = max_signatures
-        self._columns: OrderedDict[bytes, RowColumn] = OrderedDict()
+        self._columns: OrderedDict[Hashable, RowColumn] = OrderedDict()
         self._table: NodeColumns | None = None
 
     def __len__(self) -> int:
         return len(self._columns)
 
-    def column(self, pod: Pod, nodes: NodeTable) -> RowColumn:
-        """What is known for pods like `pod` on the table that `nodes` is part of, as of now."""
+    def column(self, state: CycleState, pod: Pod, nodes: NodeTable) -> RowColumn:
+        """What is known for such pods on the table that `nodes` is part of, as of now."""
         table = nodes._columns
         version = self._versions()
         if self._table is not table or self._version != version:
@@ -154,7 +158,7 @@ class RowColumns:
             # follows from them is not known row by row.
             self._columns.clear()
             self._table, self._version = table, version
-        key = pod_key(pod)
+        key = _signature(state, pod, nodes, self._sign)
         column = self._columns.get(key)
         if column is None or len(column.codes) > _MAX_STATUSES:
             column = self._columns[key] = RowColumn(self._dtype)
@@ -171,53 +175,55 @@ class TableAnswers(Generic[T]):
     that the plugin reads beside the nodes.
     """
 
-    def __init__(self, versions: Callable[[], Hashable], *, max_signatures: int = MAX_SIGNATURES) -> None:
+    def __init__(
+        self,
+        versions: Callable[[], Hashable],
+        *,
+        sign: Sign | None = None,
+        max_signatures: int = MAX_SIGNATURES,
+    ) -> None:
         self._versions = versions
+        self._sign = sign or _all_wishes
         self._max = max_signatures
         self._version: Hashable = None
         self._table: NodeColumns | None = None
-        self._fresh: list[tuple[Pod, Rows, T]] = []
-        self._by_key: OrderedDict[bytes, tuple[Rows, T]] = OrderedDict()
+        self._by_key: OrderedDict[Hashable, tuple[Rows, T]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._by_key) + len(self._fresh)
+        return len(self._by_key)
 
-    def find(self, pod: Pod, nodes: NodeTable) -> T | None:
-        """What was answered for a pod like `pod` about the same rows, if nothing has moved since."""
+    def find(self, state: CycleState, pod: Pod, nodes: NodeTable) -> T | None:
+        """What was answered for a pod that is the same about the same rows, if nothing has moved since."""
         table = nodes._columns
         version = (table.version, self._versions())
         if self._table is not table or self._version != version:
             self._table, self._version = table, version
-            self._fresh.clear()
             self._by_key.clear()
             return None
-        # Signatures are made only now: nearly always something has moved, and nobody needs them.
-        for known, rows, answer in self._fresh:
-            self._by_key[pod_key(known)] = (rows, answer)
-        self._fresh.clear()
-        found = self._by_key.get(pod_key(pod))
+        if not self._by_key:
+            return None
+        found = self._by_key.get(_signature(state, pod, nodes, self._sign))
         if found is None:
             return None
         rows, answer = found
         return answer if rows is nodes.rows or np.array_equal(rows, nodes.rows) else None
 
-    def keep(self, pod: Pod, nodes: NodeTable, answer: T) -> None:
+    def keep(self, state: CycleState, pod: Pod, nodes: NodeTable, answer: T) -> None:
         """Remember an answer given right after `find` found none."""
-        self._fresh.append((pod, nodes.rows, answer))
-        while len(self._by_key) + len(self._fresh) > self._max:
-            if self._by_key:
-                self._by_key.popitem(last=False)
-            else:
-                del self._fresh[0]
+        self._by_key[_signature(state, pod, nodes, self._sign)] = (nodes.rows, answer)
+        if len(self._by_key) > self._max:
+            self._by_key.popitem(last=False)
 
 
 class SharedAnswers:
     """Where one plugin's answers to Filter and Score are kept, by what they depend on; None: nowhere.
 
-    `rows` False: somebody else keeps answers by row.
+    `sign`: the plugin's own, if it has one. `rows` False: somebody else keeps answers by row.
     """
 
-    def __init__(self, descriptor: Descriptor, handle: Handle | None, *, rows: bool = True) -> None:
+    def __init__(
+        self, descriptor: Descriptor, handle: Handle | None, sign: Sign | None, *, rows: bool = True
+    ) -> None:
         self._handle = handle
         self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
@@ -226,11 +232,11 @@ class SharedAnswers:
         depends_on = descriptor.depends_on
         if depends_on in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
             if rows:
-                self.verdicts = RowColumns(np.int32, depends_on, versions=self.versions)
-                self.scores = RowColumns(np.int64, depends_on, versions=self.versions)
+                self.verdicts = RowColumns(np.int32, depends_on, versions=self.versions, sign=sign)
+                self.scores = RowColumns(np.int64, depends_on, versions=self.versions, sign=sign)
         elif depends_on is DependsOn.TABLE and (handle is not None or not self._resources):
-            self.verdicts = TableAnswers(self.versions)
-            self.scores = TableAnswers(self.versions)
+            self.verdicts = TableAnswers(self.versions, sign=sign)
+            self.scores = TableAnswers(self.versions, sign=sign)
 
     def versions(self) -> tuple[int, ...]:
         """Of the objects that the plugin reads beside the tables."""
@@ -241,16 +247,19 @@ class SharedAnswers:
         return tuple([reader.version for reader in self._readers])
 
 
+def _all_wishes(pod: Pod, nodes: NodeTable) -> bytes:
+    return wishes(pod)
+
+
+def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign) -> Hashable:
+    """Made once in a cycle, in which nothing moves."""
+    if state.signature is None:
+        state.signature = sign(pod, nodes)
+    return state.signature
+
+
 @lru_cache(maxsize=8)
 def _feasible(count: int) -> Verdicts:
     verdicts = Verdicts.feasible(count)
     verdicts.groups.flags.writeable = False
     return verdicts
-
-
-def pod_key(pod: Pod) -> bytes:
-    """Equal for pods about which every plugin that shares answers says the same."""
-    # The signature leaves out the nodes that spec and status name, which a plugin may judge by.
-    if pod.node_name or pod.nominated_node:
-        return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
-    return signature(pod)

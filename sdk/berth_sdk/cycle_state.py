@@ -9,7 +9,7 @@ has a store of its own and publishes what others may read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from berth_sdk.errors import BerthError
@@ -70,7 +70,7 @@ class CycleState:
     3
     """
 
-    __slots__ = ("_published", "_shared", "_store", "_token", "cycle_id", "plugin", "writes")
+    __slots__ = ("_published", "_shared", "_store", "_token", "cycle_id", "plugin", "signature", "writes")
 
     def __init__(self, cycle_id: str, *, plugin: str = "", shared: SharedState | None = None) -> None:
         self.cycle_id = cycle_id
@@ -81,6 +81,8 @@ class CycleState:
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
+        self.signature: Hashable = None
+        """What the plugin's `sign` answered in this cycle; None: it was not asked, here at least."""
 
     @property
     def token(self) -> bytes | None:

@@ -47,7 +47,7 @@ class Descriptor:
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
     scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
-    plugin is not told, nor of `skip_is_lasting`, `equal_in_queue` and `ignores_nomination`. `has_hint`:
+    plugin is not told, nor of `equal_in_queue`. `has_hint`:
     `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`; `has_add_remove`,
     `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by comparison alone, so it
     cannot be served. `handle_client`: it wants the way back.
@@ -66,9 +66,7 @@ class Descriptor:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
     depends_on: DependsOn = DependsOn.OTHER
-    skip_is_lasting: bool = False
     equal_in_queue: bool = False
-    ignores_nomination: bool = False
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -128,9 +126,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
         depends_on=_depends_on(title, cls, normalization),
-        skip_is_lasting=_attribute(cls, "skip_is_lasting"),
         equal_in_queue=_attribute(cls, "equal_in_queue"),
-        ignores_nomination=_attribute(cls, "ignores_nomination"),
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")
@@ -185,13 +181,6 @@ _SHARED: Final = ("filter", "filter_nodes", "score", "score_nodes")
 
 def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn:
     declared: DependsOn | None = _attribute(cls, "depends_on")
-    if _attribute(cls, "pure"):
-        if declared not in (None, DependsOn.ROW):
-            raise PluginDefinitionError(
-                f"{title} declares pure = True, which means DependsOn.ROW, and depends_on {declared.name}:"
-                " remove one of the two"
-            )
-        declared = DependsOn.ROW
     whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
     if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
         raise PluginDefinitionError(

@@ -200,22 +200,11 @@ class Plugin:
     they answer and write follows from the pod's wishes and the Node objects, and is taken over from the cycle
     of an equal pod until a Node object changes.
     """
-    skip_is_lasting: ClassVar[bool] = False
-    """SKIP at PreFilter means that such pods are none of the plugin's business: no later point but PostFilter
-    is asked about them, and Score is 0 everywhere. Nor is the next equal pod asked about, for as long as
-    `skip_version` says so; in a class without it SKIP follows from the pod's wishes alone.
-    """
     equal_in_queue: ClassVar[bool] = False
     """`pre_enqueue` and `queueing_hint` tell pods apart by their wishes (`berth_sdk.signature`), the first
     also by `victims_pending`, the second also by whether the event is about the pod itself: while nothing
     else happens, one answer holds for all equal pods.
     """
-    ignores_nomination: ClassVar[bool] = False
-    """A pod that is promised a node (`Pod.nominated_node`) is judged as one that is not. Where every class in
-    the host that shares its answers says so, a pod's next attempt begins with what its first one found.
-    """
-    pure: ClassVar[bool] = False
-    """Short for `depends_on = DependsOn.ROW`."""
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self.args = args
@@ -280,20 +269,31 @@ class PreFilterPlugin(Protocol):
         ...
 
 
-class Lasting(Enum):
-    """How long a SKIP holds, beside any other value that `skip_version` answers."""
+class NoConcern(Enum):
+    """A pod is none of a plugin's business: what `sign` answers then, or the first part of a pair whose
+    second part is the signature of the rest.
+    """
 
-    FOR_GOOD = "for good"
-    """It follows from what the pod asks for, and from nothing else."""
+    CYCLE = 1
+    """For the whole cycle: PreFilter and PreScore would answer SKIP, and Score 0 everywhere, whatever moves.
+    No later point is asked about the pod but PostFilter.
+    """
+    FILTER = 2
+    """PreFilter would answer SKIP, whatever moves."""
+    SCORE = 3
+    """PreScore would answer SKIP, whatever moves."""
 
 
-class SkipVersionPlugin(Protocol):
-    """In the host only, for a plugin that has nothing to do with most pods and sees that at a glance."""
+class SigningPlugin(Protocol):
+    """For a class that shares its answers (`depends_on`): which pods are the same to it."""
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        """As long as it stays equal, a pod equal to one that got SKIP at PreFilter, or at PreScore, would get
-        it again, and is not asked about. None: ask. Called in every cycle, so it must cost next to nothing;
-        after `Lasting.FOR_GOOD` not again for equal pods.
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All that its answers from PreFilter to Score follow from, beside what `depends_on` says: pods with
+        equal signatures get the same answers. What is in play may be part of it, such as the terms of other
+        pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold the
+        pod.
+
+        Without this method all of the pod's wishes count (`berth_sdk.signature.wishes`).
         """
         ...
 

@@ -12,7 +12,7 @@ is told, a pod that runs already goes without these terms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -63,6 +63,12 @@ class PodAffinity:
     has_preferred: bool = False
     errors: tuple[str, ...] = ()
     broken_required: bool = False
+    terms: frozenset[PodAffinityTerm] = field(init=False, repr=False)
+    """All of them."""
+
+    def __post_init__(self) -> None:
+        weighted = (term for term, _ in (*self.preferred, *self.preferred_anti))
+        object.__setattr__(self, "terms", frozenset((*self.required, *self.required_anti, *weighted)))
 
     @staticmethod
     def of_spec(spec: Mapping[str, Any], namespace: str) -> PodAffinity | None:

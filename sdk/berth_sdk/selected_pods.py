@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.pod import Pod
-from berth_sdk.selectors import LabelSelector
+from berth_sdk.selectors import LabelSelector, Operator
 from berth_sdk.tables import PodTable
 
 
@@ -23,9 +24,12 @@ class SelectedPods:
     selector: LabelSelector
     exclude_terminating: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
+    _first: tuple[str, str] | None = field(init=False, repr=False, compare=False)
+    """A label and the only value that it may have, if there is such a requirement."""
 
     def __post_init__(self) -> None:
         # A column is looked up by it in every cycle.
+        object.__setattr__(self, "_first", _first_of(self.selector))
         object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.exclude_terminating)))
 
     def __hash__(self) -> int:
@@ -43,6 +47,13 @@ class SelectedPods:
         """1 for a pod that is selected."""
         return int(self.selects(pod))
 
+    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
+        """`of`, of each. Nearly always the first label tells who is none of them."""
+        if self._first is None:
+            return [int(self.selects(pod)) for pod in pods]
+        key, value = self._first
+        return [pod.labels.get(key) == value and self.selects(pod) for pod in pods]
+
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """int64[number of pods]: one test per distinct value of a label, not per pod."""
         mask = self.selector.over(pods)
@@ -51,3 +62,10 @@ class SelectedPods:
         if self.exclude_terminating:
             mask = mask & ~pods.terminating
         return mask.astype(np.int64)
+
+
+def _first_of(selector: LabelSelector) -> tuple[str, str] | None:
+    for one in selector.requirements or ():
+        if one.operator is Operator.IN and len(one.values) == 1:
+            return one.key, next(iter(one.values))
+    return None

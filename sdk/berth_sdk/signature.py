@@ -38,6 +38,23 @@ def signature(pod: Pod) -> bytes:
     return known
 
 
+def wishes(pod: Pod) -> bytes:
+    """As `signature`, and the nodes that spec and status name beside it: what a class signs that does not say
+    what its answers follow from.
+    """
+    if pod.node_name or pod.nominated_node:
+        return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
+    return signature(pod)
+
+
+def of_spec(pod: Pod) -> str:
+    """Equal for pods with equal specs but for the node; written once for all of them. "" without the object.
+
+    Longer than a digest, and found at once: for a memory that is looked up by specs.
+    """
+    return "" if pod.object is None else _text_of_spec(pod)
+
+
 def _digest(pod: Pod) -> bytes:
     owner = pod.owner
     wishes = _summary_wishes(pod) if pod.object is None else _own_claims(pod)

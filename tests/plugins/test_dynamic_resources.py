@@ -10,7 +10,7 @@ from berth_plugins.dynamic_resources import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import Lasting
+from berth_sdk.extension_points import NoConcern
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
@@ -62,22 +62,20 @@ async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
     assert (await ask.pre_filter(plug([]), plain, NODES)).status.code is Code.SKIP
 
 
-def test_the_skip_of_a_pod_that_a_class_may_serve_holds_until_a_class_changes() -> None:
+def test_a_pod_is_no_concern_until_a_class_serves_what_it_asks_for() -> None:
     store = ObjectStore()
     empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
     stores = {**empty, "resource.k8s.io/deviceclasses": store}
     plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
     pod = web(requests={"example.com/gpu": "1"})
-    before = plugin.skip_version(pod, NODES)
-    assert before is not None
-    assert plugin.skip_version(pod, NODES) == before
+    assert plugin.sign(pod, NODES) is NoConcern.CYCLE
     assert plugin.pre_filter(CycleState("a"), pod, NODES).code is Code.SKIP
     served = KubeObject.of(device_class(extendedResourceName="example.com/gpu"))
     store.put(served.ref, served, 1)
-    assert plugin.skip_version(pod, NODES) not in (before, None)
+    assert plugin.sign(pod, NODES) is not NoConcern.CYCLE
     assert plugin.pre_filter(CycleState("b"), pod, NODES) == SUCCESS
-    assert plugin.skip_version(web("c"), NODES) is None
-    assert plugin.skip_version(web(), NODES) is Lasting.FOR_GOOD
+    assert plugin.sign(web("c"), NODES) is not NoConcern.CYCLE
+    assert plugin.sign(web(), NODES) is NoConcern.CYCLE
 
 
 DELETED = claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})

@@ -51,7 +51,7 @@ def test_attributes_become_the_descriptor() -> None:
             events=[EventInterest("Node", ("add",))],
             deadlines={"preBind": 30},
             max_concurrency=4,
-            pure=True,
+            depends_on=DependsOn.ROW,
         )
     )
     assert (got.name, got.version, got.pod_need) == ("Example", "1.2", PodNeed.OBJECT)
@@ -161,7 +161,6 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         pytest.param({"node_mode": "SNAPSHOT"}, "must be a NodeMode", id="node mode"),
         pytest.param({"max_concurrency": True}, "a number of calls", id="concurrency type"),
         pytest.param({"max_concurrency": -1}, "negative", id="concurrency sign"),
-        pytest.param({"pure": "yes"}, "True or False", id="pure"),
         pytest.param({"normalization": "none"}, "ScoreNormalization or None", id="normalization"),
         pytest.param({"events": EventInterest("Pod")}, "list of EventInterest", id="events no list"),
         pytest.param({"events": [EventInterest("pod")]}, "did you mean 'Pod'", id="event resource"),

@@ -13,7 +13,7 @@ from berth_sdk._shared_columns import MAX_SIGNATURES, RowColumns
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -90,8 +90,8 @@ async def whole_table_async(self: Any, state: CycleState, pod: Pod, nodes: NodeT
     [
         pytest.param({"filter": per_node}, id="per node"),
         pytest.param({"filter": per_node_async}, id="per node, async"),
-        pytest.param({"filter": per_node, "pure": True}, id="per node, pure"),
-        pytest.param({"filter": per_node_async, "pure": True}, id="per node, async and pure"),
+        pytest.param({"filter": per_node, "depends_on": DependsOn.ROW}, id="per node, by row"),
+        pytest.param({"filter": per_node_async, "depends_on": DependsOn.ROW}, id="per node, async, by row"),
         pytest.param({"filter_nodes": whole_table}, id="table"),
         pytest.param({"filter_nodes": whole_table_async}, id="table, async"),
         pytest.param({"filter_nodes": whole_table, "filter": lambda *_: 1 / 0}, id="both: the table wins"),
@@ -148,7 +148,7 @@ async def test_what_the_plugin_raises_passes_through() -> None:
         await result(runtime(filter=broken).filter(state(), POD, NODES))
 
 
-# --- memory of pure plugins ------------------------------------------------------------------------
+# --- memory of plugins by row ------------------------------------------------------------------------
 
 
 def counting(**attributes: Any) -> tuple[PluginRuntime, list[str]]:
@@ -158,10 +158,10 @@ def counting(**attributes: Any) -> tuple[PluginRuntime, list[str]]:
         asked.append(node.name)
         return per_node(self, state, pod, node)
 
-    return runtime(filter=check, pure=True, **attributes), asked
+    return runtime(filter=check, depends_on=DependsOn.ROW, **attributes), asked
 
 
-def test_a_pure_plugin_is_asked_once_per_state_of_a_node() -> None:
+def test_a_plugin_by_row_is_asked_once_per_state_of_a_node() -> None:
     plugin, asked = counting()
     nodes = table("spot", "steady")
     columns = nodes._columns
@@ -216,7 +216,7 @@ def test_remembered_answers_equal_fresh_ones(steps: list[tuple[int, str, int, in
     def rate(self: Any, state: CycleState, pod: Pod, node: Any) -> int:
         return len(node.labels["pool"]) * (pod.priority + 1)
 
-    pure = runtime(filter=judge, score=rate, pure=True)
+    pure = runtime(filter=judge, score=rate, depends_on=DependsOn.ROW)
     plain = runtime(filter=judge, score=rate)
     columns = table("spot", "steady", "spot", "steady", "spot", "steady")._columns
     for generation, (slot, pool, priority, mask) in enumerate(steps, start=2):
@@ -244,7 +244,10 @@ def rank(self: Any, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np
     "methods",
     [
         pytest.param({"score": lambda self, state, pod, node: node.pod_count * 10 + 1}, id="per node"),
-        pytest.param({"score": lambda self, s, p, node: node.pod_count * 10 + 1, "pure": True}, id="pure"),
+        pytest.param(
+            {"score": lambda self, s, p, node: node.pod_count * 10 + 1, "depends_on": DependsOn.ROW},
+            id="by row",
+        ),
         pytest.param({"score_nodes": rank}, id="table"),
         pytest.param({"score_nodes": lambda self, s, p, nodes: [1, 11, 21]}, id="a plain list"),
     ],

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from berth_sdk import (
     CycleState,
+    DependsOn,
     EventInterest,
     Handle,
     Hint,
@@ -141,7 +142,7 @@ def test_a_new_epoch_forgets_what_was_remembered_by_generation(serve: Serve) -> 
     asked: list[str] = []
 
     class Pure(Plugin):
-        pure = True
+        depends_on = DependsOn.ROW
 
         def filter(self, state: CycleState, pod: Pod, node: Any) -> None:
             asked.append(node.name)

@@ -25,7 +25,8 @@ def test_nodes_that_a_pod_names_are_part_of_what_it_is_judged_by() -> None:
     columns = RowColumns(np.int64, DependsOn.ROW)
     plain = make_pod("p")
     nominated, required = replace(plain, nominated_node="a"), replace(plain, node_name="a")
-    found = [columns.column(pod, table) for pod in (plain, nominated, required, replace(plain, name="q"))]
+    pods = (plain, nominated, required, replace(plain, name="q"))
+    found = [columns.column(CycleState("c"), pod, table) for pod in pods]
     assert len({id(column) for column in found}) == 3
     assert found[0] is found[3]
 
@@ -34,10 +35,10 @@ def test_an_object_that_changed_makes_every_row_stale() -> None:
     table, store = make_table([make_node("a")]), ObjectStore()
     columns = RowColumns(np.int64, DependsOn.ROW, versions=lambda: store.version)
     pod = make_pod("p")
-    known = columns.column(pod, table)
-    assert columns.column(pod, table) is known
+    known = columns.column(CycleState("c"), pod, table)
+    assert columns.column(CycleState("c"), pod, table) is known
     store.put(ObjectRef(name="gpu"), None, 1)
-    assert columns.column(pod, table) is not known
+    assert columns.column(CycleState("c"), pod, table) is not known
 
 
 class OnlyWithClass(Plugin):

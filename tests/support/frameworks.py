@@ -7,6 +7,7 @@ from typing import Any
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
+from berth_host.framework.recall.recall import Recall
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock, ManualClock
@@ -65,7 +66,10 @@ def framework_of(
         ]
         for point in ExtensionPoint
     }
-    return Framework("default-scheduler", by_point, WaitingPods(clock or ManualClock()), **more)
+    answers = Recall(by_point)
+    return Framework(
+        "default-scheduler", by_point, WaitingPods(clock or ManualClock()), answers=answers, **more
+    )
 
 
 def table_of(*nodes: Node | str) -> NodeTable:

@@ -20,6 +20,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NOBODY
+from berth_host.framework.recall.recall import Recall
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
@@ -41,7 +42,7 @@ from berth_sdk import _wire as wire
 from berth_sdk._runtime import PluginRuntime, make_plugin
 from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, ExtensionPoint, Lasting, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind, StateNeed
@@ -102,7 +103,7 @@ class ServedLabels(Plugin):
 class Neighbours(Plugin):
     """ROW, node by node: names and priorities of the pods on the node."""
 
-    pure: ClassVar[bool] = True
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
         names = [f"{other.name}={other.labels.get('app')}" for other in node.pods]
@@ -113,10 +114,13 @@ class Neighbours(Plugin):
 
 
 class Heights(Plugin):
-    """NODE, table style: an annotation-free look at labels and allocatable."""
+    """NODE, table style, signed: an annotation of the pod, labels and allocatable of nodes."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        return pod.annotations.get("avoid", "?")
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         return Verdicts.reject_where(
@@ -128,14 +132,20 @@ class Heights(Plugin):
 
 
 class Licences(Plugin):
-    """TABLE, with SKIPs that hold by a version: the services say whom it concerns."""
+    """TABLE, with SKIPs that follow from what is in play: the services say whom it concerns."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects(SERVICES))
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        return None if pod.priority else self.handle.objects(SERVICES).version
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        services = len(self.handle.objects(SERVICES).list())
+        skips_filter, skips_score = 2 * services == pod.priority, services < 2 and not pod.priority
+        if skips_filter and skips_score:
+            return NoConcern.CYCLE
+        if skips_filter or skips_score:
+            return NoConcern.FILTER if skips_filter else NoConcern.SCORE, (pod.priority, services)
+        return pod.priority, services
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         most = 2 * len(self.handle.objects(SERVICES).list()) - pod.priority
@@ -155,13 +165,13 @@ class Licences(Plugin):
 
 
 class Porter(Plugin):
-    """Leaves most pods alone for good, and says so in a version; counts pods for the others."""
+    """Leaves Filter of most pods alone, and signs so; counts pods for all."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
-        return None if pod.priority else Lasting.FOR_GOOD
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        return pod.priority or (NoConcern.FILTER, 0)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         return Status.success() if pod.priority else Status.skip()
@@ -178,7 +188,9 @@ class Landlord(Plugin):
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    skip_is_lasting: ClassVar[bool] = True
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        return pod.priority or NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         return Status.success() if pod.priority else Status.skip()
@@ -317,7 +329,8 @@ def _framework(clients: Sequence[PluginClient]) -> Framework:
         ]
         for point in ExtensionPoint
     }
-    return Framework(PROFILE, by_point, WaitingPods(ManualClock()))
+    answers = Recall(by_point)
+    return Framework(PROFILE, by_point, WaitingPods(ManualClock()), answers=answers)
 
 
 def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str, Any]:
@@ -460,6 +473,11 @@ class SharedColumnsMachine(RuleBasedStateMachine):
                 assert theirs == own.answers(cls, sent, copy), cls.__name__
                 if cls not in HISTORY_MATTERS:
                     assert theirs == got, cls.__name__
+
+    def cycles(self, pod: Pod) -> None:
+        """Enough pods that are the same for everything to be kept that can be."""
+        for _ in range(3):
+            self.cycle(pod, 0, lagging=False)
 
     def _bring_copy_up_to_date(self) -> None:
         changes = self.log.changes_since(self.held, self.encoder.selection)

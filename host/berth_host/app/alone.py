@@ -26,6 +26,7 @@ from berth_host.config.loading import default_configuration
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.nominated import NominatedPods
+from berth_host.framework.recall.recall import Recall
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
@@ -55,8 +56,11 @@ class FrameworkAlone:
         *,
         scheduler_name: str = "default-scheduler",
         plugins: Mapping[str, type] | None = None,
+        recall: bool = True,
     ) -> None:
-        """`configuration` None: all default plugins. Raises PluginLoadError, KeyError for no such profile."""
+        """`configuration` None: all default plugins. `recall` False: they are asked everything.
+
+        Raises PluginLoadError, KeyError for no such profile."""
         registry = ClassRegistry(plugins)
         configuration = configuration or default_configuration(registered=registry.points())
         profile = configuration.profile(scheduler_name)
@@ -80,7 +84,9 @@ class FrameworkAlone:
         self.missing = tuple(clients.missing)
         """Default plugins of the profile that this build does not have."""
         by_point = plugins_by_point(profile, clients.by_profile[scheduler_name])
-        self.framework = Framework(scheduler_name, by_point, WaitingPods(RealClock()))
+        self.framework = Framework(
+            scheduler_name, by_point, WaitingPods(RealClock()), answers=Recall(by_point) if recall else None
+        )
 
     def add_node(self, node: Node) -> None:
         """A node, or a template of one that does not exist yet."""

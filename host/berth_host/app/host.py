@@ -43,6 +43,7 @@ from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
 from berth_host.framework.measured import MeasuredFramework
+from berth_host.framework.recall.recall import Recall
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
@@ -81,6 +82,7 @@ class HostOptions:
 
     `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
     `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
+    `recall` False: every plugin is asked about every pod and node, whatever it said of others.
     `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
     sessions and the Lease that it also tells of, so hosts that follow each other share it.
     """
@@ -91,6 +93,7 @@ class HostOptions:
     max_in_pool_s: float = MAX_IN_POOL_S
     queue_observer: QueueObserver = field(default_factory=QueueObserver)
     ask_every_plugin: bool = False
+    recall: bool = True
     diagnoses_kept: int = 4096
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
@@ -381,7 +384,10 @@ class Host:
             points = plugins_by_point(profile, clients)
             sort = sort or self.wiring.sort(points)
             queue_profiles[name] = self.wiring.profile(profile, clients, points)
-            frameworks[name] = MeasuredFramework(name, points, self.waiting_pods, pre_bind, self.metrics)
+            answers = Recall(points) if self.options.recall else None
+            frameworks[name] = MeasuredFramework(
+                name, points, self.waiting_pods, pre_bind, self.metrics, answers
+            )
         seams = QueueSeams(
             pods=self.objects,
             profiles=queue_profiles,

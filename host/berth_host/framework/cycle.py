@@ -19,7 +19,7 @@ from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 
 if TYPE_CHECKING:
-    from berth_host.framework.equal_pods import KnownPods
+    from berth_host.framework.recall.recall import Recalled
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +28,8 @@ class Cycle:
 
     context: CycleContext
     nodes: NodeTable
-    known: KnownPods | None = None
-    """What plugins said about equal pods before; None: nothing that could be kept."""
+    recalled: Recalled | None = None
+    """What is recalled of pods that are the same; None: nothing, or nobody recalls anything."""
     skip: frozenset[str] = frozenset()
     """Plugins that have nothing to do with this pod, to the end of the cycle."""
     skip_filter: frozenset[str] = frozenset()

@@ -16,17 +16,14 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
+from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.asked import Asked
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.equal_pods import EqualPods
-from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.filtering import Rows
 from berth_host.framework.filtering import all_rows as all_rows
-from berth_host.framework.meanwhile import filter_meanwhile
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
-from berth_host.framework.pre_filtering import pre_filter
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
-from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -42,8 +39,11 @@ class Framework:
         plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]],
         waiting_pods: WaitingPods,
         pre_bind: binding.PreBindRunner | None = None,
+        answers: Answers | None = None,
     ) -> None:
+        """`answers`: how plugins come to answer; None: every one is asked."""
         self.profile = profile
+        self._answers = AskEveryone() if answers is None else answers
         self.waiting_pods = waiting_pods
         self._pre_bind = pre_bind
         self._asked = Asked(plugins)
@@ -55,7 +55,6 @@ class Framework:
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
         # A plugin in the host holds nothing for a cycle but its state, which goes with the cycle.
         self._remote = [client for client in self.clients if client.is_remote]
-        self.equal_pods = EqualPods(self.clients)
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
         """The plugins of one point, in order."""
@@ -86,35 +85,15 @@ class Framework:
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """All PreFilter plugins over all nodes; Skip takes the plugin out of this cycle's Filter."""
         clients = self._asked.about(cycle.pod, ExtensionPoint.PRE_FILTER)
-        return await pre_filter(clients, cycle, self.equal_pods)
+        return await self._answers.pre_filter(clients, cycle)
 
     async def run_filter(
         self, cycle: Cycle, statuses: NodeStatuses, rows: Rows, nominated: NominatedPods
     ) -> Rows:
         """The rows (positions in `statuses.table`) that all Filter plugins pass."""
+        pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         clients = self.filters_of(cycle)
-        known, several = cycle.known, len(rows) > 1
-        shared, others = self.equal_pods.split(clients) if known is not None else ((), clients)
-        if nominated:
-            if known is not None and several:
-                rows = await known.crowded.first_pass(
-                    shared, cycle, statuses, rows, nominated, known.verdicts
-                )
-            rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
-        judges: tuple[PluginClient, ...] = ()
-        if known is not None:
-            if len(rows) == len(statuses.table) or (nominated and several):
-                judges, clients = shared, others
-            elif not several and known.verdicts.has_asked(shared):
-                # The node that an equal pod's attempt, or this one's last, has judged already.
-                rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
-                clients = others
-        if several and any(client.is_remote for client in clients):
-            pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
-            return await filter_meanwhile(judges, clients, pre_score, cycle, statuses, rows)
-        if judges and known is not None:
-            rows = await known.verdicts.ask(judges, cycle, statuses, rows)
-        return await filter_rows(clients, cycle, statuses, rows) if clients else rows
+        return await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """The Filter plugins that judge the cycle's pod, in order."""
@@ -165,7 +144,7 @@ class Framework:
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
-        return await score_nodes(pre_score, score, cycle, nodes, self.equal_pods.by_row)
+        return await self._answers.score(pre_score, score, cycle, nodes)
 
     # --- Reserve, Permit -----------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework import binding
+from berth_host.framework.answers import Answers
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework
@@ -41,8 +42,9 @@ class MeasuredFramework(Framework):
         waiting_pods: WaitingPods,
         pre_bind: binding.PreBindRunner | None,
         metrics: SchedulerMetrics,
+        answers: Answers | None = None,
     ) -> None:
-        super().__init__(profile, plugins, waiting_pods, pre_bind)
+        super().__init__(profile, plugins, waiting_pods, pre_bind, answers)
         self._times = metrics.points(profile)
         self._permit_waits = metrics.permit_waits
         self._work = metrics.plugin_work

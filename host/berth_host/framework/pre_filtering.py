@@ -1,6 +1,6 @@
 """PreFilter of all plugins over all nodes: who skips Filter, who narrows the nodes down, who says no at once.
 
-Called by `Framework`. Where every answer is kept for equal pods, so is what all of them came to.
+Called by `answers`.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins), v1.36.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from berth_sdk.results import PreFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.equal_pods import EqualPods
 from berth_host.rpc.client import PluginClient
 
 
@@ -37,52 +38,54 @@ class PreFilterOutcome:
 
 
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
-_PASSED = PreFilterOutcome(SUCCESS)
+PASSED: Final = PreFilterOutcome(SUCCESS)
 
 
-async def pre_filter(
-    clients: tuple[PluginClient, ...], cycle: Cycle, equal_pods: EqualPods
-) -> PreFilterOutcome:
-    """Ask them in order; Skip takes a plugin out of this cycle's Filter."""
-    known = cycle.known = equal_pods.of(cycle)
-    if known is not None and known.pre_filtered is not None and known.pre_filtered[0] is clients:
-        _, cycle.skip_filter, cycle.skip = known.pre_filtered
-        return _PASSED
-    all_kept = known is not None
-    skip_filter: set[str] = set()
-    eligible: frozenset[str] | None = None
-    restricting: list[str] = []
-    rejected = SUCCESS
-    for client in clients:
-        answer = None if known is None else known.pre_filters.get(client.name)
-        if answer is None:
-            answer = await client.pre_filter(cycle.context, cycle.nodes)
-            if known is None or not equal_pods.keep_pre_filter(known, client, cycle, answer):
-                all_kept = False
+class PreFiltering:
+    """One cycle's PreFilter: answers are taken in order until one ends it."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._skip_filter: set[str] = set()
+        self._skip: set[str] = set()
+        self._eligible: frozenset[str] | None = None
+        self._restricting: list[str] = []
+        self._rejected = SUCCESS
+
+    def take(
+        self, client: PluginClient, answer: PreFilterResult, *, lasting: bool
+    ) -> PreFilterOutcome | None:
+        """The answer of the next plugin; not None: it ends PreFilter. `lasting`: a Skip is for the cycle."""
         status = answer.status
         if status.code is Code.SKIP:
-            skip_filter.add(client.name)
-            cycle.skip_filter = frozenset(skip_filter)
-            cycle.skip = cycle.skip_filter & equal_pods.lasting
+            self._skip_filter.add(client.name)
+            if lasting:
+                self._skip.add(client.name)
         elif status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-            return PreFilterOutcome(status.with_plugin(client.name))
+            return self._ended(PreFilterOutcome(status.with_plugin(client.name)))
         elif status.code is Code.UNSCHEDULABLE:
             # The others run on: preemption needs the state that they make.
-            rejected = status.with_plugin(client.name)
+            self._rejected = status.with_plugin(client.name)
         elif not status.is_success:
             text = f'running PreFilter plugin "{client.name}": {status.message}'
-            return PreFilterOutcome(Status(Code.ERROR, (text,), client.name))
+            return self._ended(PreFilterOutcome(Status(Code.ERROR, (text,), client.name)))
         elif answer.eligible is not None:
-            restricting.append(client.name)
-            eligible = answer.eligible if eligible is None else eligible & answer.eligible
+            self._restricting.append(client.name)
+            eligible = answer.eligible if self._eligible is None else self._eligible & answer.eligible
+            self._eligible = eligible
             if not eligible:
-                return PreFilterOutcome(
-                    Status.unresolvable(_nobody_left(restricting)), eligible, tuple(restricting)
-                )
-    if known is not None and all_kept:
-        # Only SUCCESS and SKIP are kept, and nothing that narrows.
-        known.pre_filtered = clients, cycle.skip_filter, cycle.skip
-    return PreFilterOutcome(rejected, eligible, tuple(restricting))
+                nobody = Status.unresolvable(_nobody_left(self._restricting))
+                return self._ended(PreFilterOutcome(nobody, eligible, tuple(self._restricting)))
+        return None
+
+    def outcome(self) -> PreFilterOutcome:
+        """What all answers came to."""
+        return self._ended(PreFilterOutcome(self._rejected, self._eligible, tuple(self._restricting)))
+
+    def _ended(self, outcome: PreFilterOutcome) -> PreFilterOutcome:
+        self._cycle.skip_filter = frozenset(self._skip_filter)
+        self._cycle.skip = frozenset(self._skip)
+        return outcome
 
 
 def _nobody_left(restricting: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Who does what in the scoring of a pod. Called by `scoring`, kept for equal pods."""
+"""Who does what in the scoring of a pod. Called by `scoring`, kept for pods that are the same."""
 
 from __future__ import annotations
 

@@ -42,6 +42,11 @@ class ScoreTable:
     leaders: NDArray[np.intp] | None = None
     """What `best` answers, where it is known already."""
 
+    @classmethod
+    def empty(cls, nodes: NodeTable) -> ScoreTable:
+        """With a total that is yet to be filled in."""
+        return cls(nodes, np.zeros(0, dtype=np.int64))
+
     def best(self) -> NDArray[np.intp]:
         """The rows with the highest total, ascending: the tie set. Asked when `total` is complete."""
         if self.leaders is None:

@@ -1,6 +1,6 @@
 """PreScore, Score and NormalizeScore over the feasible nodes -> one total per node.
 
-Called by `Framework`. Remote plugins are asked at the same time, while in-process ones run one after the
+Called by `answers`. Remote plugins are asked at the same time, while in-process ones run one after the
 other; answers count in the configured order, and the first error in that order ends the cycle.
 Source: kube-scheduler `framework/runtime/framework.go` (RunScorePlugins), v1.36.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
@@ -30,46 +30,28 @@ async def score_nodes(
     score: tuple[WeightedPlugin, ...],
     cycle: Cycle,
     nodes: NodeTable,
-    by_row: frozenset[str] = frozenset(),
 ) -> ScoreTable | Status:
-    """Score all rows of `nodes`; a Status is an error that ends the cycle.
-
-    `by_row`: the plugins whose answers equal pods share (`EqualPods`).
-    """
-    failed = await _run_pre_score(pre_score, cycle, nodes, by_row)
+    """Score all rows of `nodes`, asking every plugin; a Status is an error that ends the cycle."""
+    for client, status in zip(pre_score, await pre_score_answers(pre_score, cycle, nodes), strict=False):
+        failed = note_pre_score(client, status, cycle)
+        if failed is not None:
+            cycle.pre_scored_s = time.perf_counter()
+            return failed
     cycle.pre_scored_s = time.perf_counter()
-    if failed is not None:
-        return failed
-    known = cycle.known
-    roles = None if known is None else known.roles
-    if roles is None or not roles.fit(score, cycle):
-        roles = ScoreRoles.of(score, cycle, by_row)
-        if known is not None:
-            known.roles = roles
-    shared: Sequence[PluginScores] = ()
-    table, rest = ScoreTable(nodes, _zeros(0)), roles.asked
-    if known is not None and roles.sharing:
-        scores = known.scores
-        # What fails there is asked again below, where every failure has its place and its policy.
-        if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
-            shared, table.total, table.leaders = scores.read()
-            rest = roles.others
-    if not shared:
-        table.total = np.zeros(len(nodes), dtype=np.int64)
-    outcomes: dict[str, ScoreOutcome] = {}
-    if rest:
-        table.leaders = None
-        outcomes = dict(zip((item.client.name for item in rest), await _ask(rest, cycle, nodes), strict=True))
-    return _put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+    roles = ScoreRoles.of(score, cycle, ())
+    answers = await ask_scores(roles.asked, cycle, nodes, lambda client: client.score(cycle.context, nodes))
+    table = ScoreTable(nodes, np.zeros(len(nodes), dtype=np.int64))
+    outcomes = {item.client.name: answer for item, answer in zip(roles.asked, answers, strict=True)}
+    return put_together(table, roles, {}, outcomes)
 
 
-def _put_together(
+def put_together(
     table: ScoreTable,
     roles: ScoreRoles,
     shared: Mapping[str, PluginScores],
     outcomes: Mapping[str, ScoreOutcome],
 ) -> ScoreTable | Status:
-    """All in the configured order; the first error in it ends the cycle."""
+    """All in the configured order; the first error in it ends the cycle. `shared`: in the total already."""
     for plugin in roles.score:
         name = plugin.client.name
         scores = shared.get(name)
@@ -99,35 +81,16 @@ def _zeros(count: int) -> Scores:
     return zeros
 
 
-async def _run_pre_score(
-    clients: tuple[PluginClient, ...], cycle: Cycle, nodes: NodeTable, by_row: Collection[str]
-) -> Status | None:
-    """Note who skips; a Status is an error that ends the cycle."""
-    known = cycle.known
-    unknown: Sequence[PluginClient] = clients
-    if known is not None:
-        if known.pre_scored is not None and known.pre_scored[0] is clients:
-            cycle.skip_score |= known.pre_scored[1]
-            return None
-        answers = known.pre_scores
-        skips = frozenset(name for name, status in answers.items() if status.code is Code.SKIP)
-        cycle.skip_score.update(client.name for client in clients if client.name in skips)
-        unknown = [client for client in clients if client.name not in answers]
-        if not unknown:
-            known.pre_scored = clients, frozenset(client.name for client in clients) & skips
-    if not unknown:
-        return None
-    for client, status in zip(unknown, await _pre_score(unknown, cycle, nodes), strict=False):
-        if known is not None:
-            known.keep_pre_score(client, cycle, status, by_row=client.name in by_row)
-        if status.code is Code.SKIP:
-            cycle.skip_score.add(client.name)
-        elif not status.is_success:
-            return Status.error(f'running PreScore plugin "{client.name}": {status.message}')
+def note_pre_score(client: PluginClient, status: Status, cycle: Cycle) -> Status | None:
+    """Note whether the plugin skips; a Status is an error that ends the cycle."""
+    if status.code is Code.SKIP:
+        cycle.skip_score.add(client.name)
+    elif not status.is_success:
+        return Status.error(f'running PreScore plugin "{client.name}": {status.message}')
     return None
 
 
-async def _pre_score(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> list[Status]:
+async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> list[Status]:
     """The statuses; those behind an error in process may be missing."""
     context = cycle.context
     early = {
@@ -155,15 +118,21 @@ async def _pre_score(clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeT
         ]
 
 
-async def _ask(plugins: Sequence[WeightedPlugin], cycle: Cycle, nodes: NodeTable) -> list[ScoreOutcome]:
+async def ask_scores(
+    plugins: Sequence[WeightedPlugin],
+    cycle: Cycle,
+    nodes: NodeTable,
+    ask: Callable[[PluginClient], Awaitable[ScoreOutcome]],
+) -> list[ScoreOutcome]:
+    """The scores of each, in order. `ask`: how one in the host comes to answer."""
     context = cycle.context
     clients = [plugin.client for plugin in plugins]
     early = {client.name for client in clients if client.asks_elsewhere(context, nodes)}
     if not early:
-        return [await client.score(context, nodes) for client in clients]
+        return [await ask(client) for client in clients]
     async with _Early[ScoreOutcome]() as tasks:
         await tasks.send((c.name, c.score(context, nodes)) for c in clients if c.name in early)
-        here = {c.name: await c.score(context, nodes) for c in clients if c.name not in early}
+        here = {c.name: await ask(c) for c in clients if c.name not in early}
         return [
             await tasks.answer(client.name) if client.name in early else here[client.name]
             for client in clients

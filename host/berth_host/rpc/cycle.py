@@ -7,7 +7,7 @@ every call; lives until PostBind or the end of Unreserve.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -99,6 +99,7 @@ class CycleContext:
         "rounds",
         "sampler",
         "shared",
+        "signatures",
         "skip_score",
         "timings_s",
         "unknown_outcome",
@@ -154,6 +155,8 @@ class CycleContext:
         """What the instances were told of this cycle, by attachment; the transports' own."""
         self.inherited: Mapping[str, CycleState] = {}
         """What plugins wrote for an equal pod, and would write for this one."""
+        self.signatures: Mapping[str, Hashable] = {}
+        """What plugins in the host have signed of the pod already."""
         self._states: dict[str, CycleState] = {}
         self._open_calls = 0
         self._opened_s = 0.0
@@ -164,6 +167,7 @@ class CycleContext:
         state = self._states.get(plugin)
         if state is None:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
+            state.signature = self.signatures.get(plugin)
             known = self.inherited.get(plugin)
             if known is not None:
                 state.inherit(known)

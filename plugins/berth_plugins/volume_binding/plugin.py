@@ -5,17 +5,25 @@ Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go`, v1.36
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodNeed,
+    PodSensitivity,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.needs import StateNeed
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PatchResult, PreBindResult, PreFlightResult
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -61,9 +69,7 @@ class VolumeBinding(Plugin):
     pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
     pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     equal_in_queue: ClassVar[bool] = True
-    ignores_nomination: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    skip_is_lasting: ClassVar[bool] = True
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 600.0}
     state_needs: ClassVar[Sequence[StateNeed]] = (
@@ -108,6 +114,10 @@ class VolumeBinding(Plugin):
         self._binder = Binder(handle, self._claims, self._volumes, min(float(timeout_s), _LONGEST_WAIT_S))
 
     # --- the scheduling cycle ----------------------------------------------------------------------
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Without claims there is nothing to bind."""
+        return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP without claims; unresolvable where one is missing, lost, going, somebody else's, or should

@@ -127,6 +127,21 @@ class NodeTable:
         """The rows of the nodes in some slots, which must be among the candidates; these must ascend."""
         return slots if self._all else self.rows.searchsorted(slots)
 
+    def known_positions(self, slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """(rows, slots) of those slots, which ascend, whose nodes are among the candidates."""
+        count = len(self.rows)
+        if self._all:
+            here = slots if not len(slots) or slots.item(-1) < count else slots[slots < count]
+            return here, here
+        if self._ascending():
+            rows = self.rows.searchsorted(slots)
+            found = (rows < count) & (self.rows.take(rows, mode="clip") == slots) if count else slots < 0
+            return rows[found], slots[found]
+        at = [(row, slot) for slot in slots.tolist() if (row := self.position_of_slot(slot)) is not None]
+        pairs = np.array(at, dtype=np.intp).reshape(-1, 2)
+        pairs = pairs[pairs[:, 0].argsort()]
+        return pairs[:, 0], pairs[:, 1]
+
     @property
     def is_ascending(self) -> bool:
         """Whether the rows are in the order of their slots, as everywhere on the wire."""

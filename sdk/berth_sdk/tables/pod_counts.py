@@ -51,7 +51,7 @@ REMEMBERED: Final = 1024
 class Tally(Hashable, Protocol):
     """Which pods count, and how much each: any reading of a pod that follows from its record alone.
 
-    `of` and `over` must say the same.
+    `of` and `over` must say the same. See `ManyTally` for one that is asked about many pods.
     """
 
     def of(self, pod: Pod) -> int:
@@ -60,6 +60,15 @@ class Tally(Hashable, Protocol):
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """int64[number of pods]: the same for every row."""
+        ...
+
+
+@runtime_checkable
+class ManyTally(Tally, Protocol):
+    """A tally that looks at several pods at once faster than at one after the other."""
+
+    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
+        """`of`, of each."""
         ...
 
 
@@ -239,8 +248,10 @@ class PodCounts:
         ]
         if len(column.counts) < self._nodes.capacity:
             column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
-        for slot, pod, sign in changes:
-            weight = tally.of(pod)
+        each = getattr(tally, "of_each", None)
+        pods = [pod for _, pod, _ in changes]
+        weights = [tally.of(pod) for pod in pods] if each is None else each(pods)
+        for (slot, _, sign), weight in zip(changes, weights, strict=True):
             if weight:
                 column.counts[slot] += sign * weight
                 for codes, among, sums in by_label:

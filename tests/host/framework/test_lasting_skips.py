@@ -9,7 +9,7 @@ import numpy as np
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
@@ -30,9 +30,9 @@ class CountsAtScore(Plugin):
         """Never."""
         return Status.skip()
 
-    def skip_version(self, pod: Pod, nodes: NodeTable) -> Hashable | None:
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """It stays so."""
-        return ()
+        return NoConcern.FILTER
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Not called."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from berth_host.framework.leaders import Leaders
+from berth_host.framework.recall.leaders import Leaders
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from berth_host.framework import shared_verdicts
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
+from berth_host.framework.recall import shared_verdicts
+from berth_host.framework.recall.shared_scores import SharedScores
+from berth_host.framework.recall.shared_verdicts import SharedVerdicts
 from berth_host.framework.score_table import WeightedPlugin
-from berth_host.framework.shared_scores import SharedScores
-from berth_host.framework.shared_verdicts import SharedVerdicts
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.client import ClientSettings
@@ -53,6 +53,10 @@ class ByPods(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     asked: ClassVar[list[list[str]]] = []
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same to it."""
+        return ()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """One for each pod."""
@@ -155,13 +159,13 @@ async def with_a_filter_elsewhere(
     served = ScriptedPlugin(descriptor("Elsewhere", "FILTER"))
     path = tmp_path / "p.sock"
     async with served.serving(path), attached_host(at_socket(path, "Elsewhere"), points=POINTS) as host:
-        yield (
-            framework_of(
-                [plugin({}, NO_HANDLE), host.clients["Elsewhere"]], settings=ClientSettings(points=POINTS)
-            ),
-            host,
-            served,
+        framework = framework_of(
+            [plugin({}, NO_HANDLE), host.clients["Elsewhere"]], settings=ClientSettings(points=POINTS)
         )
+        # The first of several pods that are the same leaves nothing behind.
+        await attempt(framework, host)
+        ByPods.asked.clear()
+        yield framework, host, served
 
 
 async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
@@ -234,6 +238,10 @@ class Slow(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same to it."""
+        return ()
+
     async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """The same in the end."""
         ByPods.asked.append(list(nodes.names))
@@ -295,6 +303,10 @@ class Empty(Plugin):
     """Only nodes without a pod; notes which rows it was asked about."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same to it."""
+        return ()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Full with one pod."""

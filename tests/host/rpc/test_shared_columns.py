@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.framework import equal_pods, shared_scores, shared_verdicts
-from berth_host.framework.leaders import Leaders
+from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts
+from berth_host.framework.recall.leaders import Leaders
+from berth_plugins.node_name import NodeName
 from berth_sdk import _known_slots, _shared_columns, signature
+from berth_sdk.extension_points import NoConcern
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.slot_log import SlotLog
 from hypothesis import HealthCheck, settings
-from support.shared_columns import NODES, PLACED, WAITING, SharedColumnsMachine
+from support.shared_columns import NODES, PLACED, WAITING, Heights, Licences, SharedColumnsMachine
 
 TestSharedColumns = SharedColumnsMachine.TestCase
 TestSharedColumns.settings = settings(
@@ -60,9 +62,9 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A copy was synchronised from nothing: its slots belong to other nodes."""
     original = _shared_columns.RowColumns.column
 
-    def column(self: Any, pod: Pod, nodes: Any) -> Any:
+    def column(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table = nodes._columns
-        return original(self, pod, nodes)
+        return original(self, state, pod, nodes)
 
     patch.setattr(_shared_columns.RowColumns, "column", column)
 
@@ -71,9 +73,9 @@ def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Anything moved in the tables, for a plugin that looks at all of it."""
     original = _shared_columns.TableAnswers.find
 
-    def find(self: Any, pod: Pod, nodes: Any) -> Any:
+    def find(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table, self._version = nodes._columns, (nodes._columns.version, self._versions())
-        return original(self, pod, nodes)
+        return original(self, state, pod, nodes)
 
     patch.setattr(_shared_columns.TableAnswers, "find", find)
 
@@ -90,23 +92,22 @@ def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(_shared_columns, "signature", _without("labels", {}))
+    patch.setattr(_shared_columns, "wishes", _without("labels", {}))
 
 
-def annotations_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
+def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(_shared_columns, "signature", _without("annotations", {}))
+    patch.setattr(Heights, "sign", lambda self, pod, nodes: ())
 
 
-def the_required_node_is_missing_in_the_key(patch: pytest.MonkeyPatch) -> None:
+def the_required_node_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(_shared_columns, "pod_key", signature.signature)
-    patch.setattr(equal_pods, "pod_key", signature.signature)
+    patch.setattr(NodeName, "sign", lambda self, pod, nodes: ())
 
 
 def the_host_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """The host takes over what was said about rows that have moved since."""
-    patch.setattr(equal_pods.KnownPods, "catch_up", lambda self, columns: None)
+    patch.setattr(known_pods.KnownPods, "catch_up", lambda self, columns: None)
 
 
 def the_host_forgets_no_verdict(patch: pytest.MonkeyPatch) -> None:
@@ -140,12 +141,13 @@ def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
 
 def skips_hold_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A SKIP is taken over although what it followed from has changed."""
-    compare = equal_pods.KnownPods.compare_skips
+    patch.setattr(Licences, "sign", lambda self, pod, nodes: NoConcern.CYCLE)
 
-    def compare_skips(self: Any, versions: Any, pod: Pod, nodes: Any) -> None:
-        compare(self, {name: lambda pod, nodes: "same" for name in versions}, pod, nodes)
 
-    patch.setattr(equal_pods.KnownPods, "compare_skips", compare_skips)
+def a_skip_is_recalled_that_was_not_signed(patch: pytest.MonkeyPatch) -> None:
+    """A plugin that looks further skipped once; nobody asks whether it would again."""
+    patch.setattr(Licences, "sign", lambda self, pod, nodes: pod.priority)
+    patch.setattr(recall.Recalled, "skips", lambda self, plugin, *points: True)
 
 
 def counts_of_images_are_not_copied_anew(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,24 @@ def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal in the host."""
-    patch.setattr(equal_pods, "pod_key", lambda pod: b"")
+    patch.setattr(recall, "sign_all", lambda signers, pod, nodes: ({one.name: () for one in signers}, ()))
+
+
+def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
+    """What one plugin said of rows that have moved since is taken over."""
+    catch_up = _shared_columns.RowColumn.catch_up
+
+    def never(self: Any, columns: Any, by: Any) -> None:
+        if self._position < 0:
+            catch_up(self, columns, by)
+
+    patch.setattr(_shared_columns.RowColumn, "catch_up", never)
+
+
+def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What PreFilter and PreScore answered is taken over although a Node object has changed."""
+    patch.setattr(said.Said, "catch_up", lambda self, nodes_version: None)
+    patch.setattr(known_pods.KnownPods, "catch_up", lambda self, columns: None)
 
 
 def _without(field: str, value: Any) -> Callable[[Pod], bytes]:
@@ -178,7 +197,7 @@ _CORDONED = NODES[3]
 
 
 def _cycle(number: int) -> Step:
-    return "cycle", {"pod": WAITING[number], "mask": 0, "lagging": False}
+    return "cycles", {"pod": WAITING[number]}
 
 
 def _node(node: Node, number: int) -> Step:
@@ -208,8 +227,8 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     objects_are_ignored: (_cycle(0), ("object_comes_changes_or_goes", {"name": "s", "zone": "a"}), _cycle(0)),
     candidates_are_ignored: (_node(_CORDONED, 1), _cycle(0)),
     labels_are_missing_in_the_signature: (_placed(0, "a"), _cycle(0), _cycle(1)),
-    annotations_are_missing_in_the_signature: (_cycle(4), _cycle(5)),
-    the_required_node_is_missing_in_the_key: (_cycle(0), _cycle(3)),
+    an_annotation_is_missing_in_the_signature: (_cycle(4), _cycle(5)),
+    the_required_node_is_missing_in_the_signature: (_cycle(0), _cycle(3)),
     the_host_does_not_catch_up: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
     the_host_forgets_no_verdict: (_cycle(2), _placed(1, "a"), _cycle(2)),
     the_host_forgets_no_score: (_cycle(0), _placed(0, "a"), _cycle(0)),
@@ -233,9 +252,13 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
     the_host_keeps_its_sums: (_cycle(0), _placed(0, "a"), _cycle(0)),
     the_host_keeps_the_best: (_cycle(5), _placed(2, "a"), _cycle(5)),
     the_host_mixes_up_pods: (_cycle(0), _cycle(4)),
+    a_skip_is_recalled_that_was_not_signed: (_cycle(0), _service("s"), _service("t"), _cycle(0)),
+    a_column_does_not_catch_up: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    what_was_said_is_not_forgotten: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
 }
 
 
+@pytest.mark.recall_mutants
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_broken_invalidation_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,9 @@ _OPTIONS: Final = (
         help="json prints one line per workload and nothing else.",
     ),
     verbose_option,
+    click.option(
+        "--no-recall", is_flag=True, help="Ask every plugin about every pod and node, to see what that costs."
+    ),
     click.option("--costs", is_flag=True, help="Say on standard error what each plugin took per call."),
     click.option(
         "--dump-placements",
@@ -199,6 +202,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         profile=_absolute(options.get("profile")),
         placements=_absolute(options.get("placements")),
         verbose=bool(options.get("verbose")),
+        recall=not options.get("no_recall"),
         plugins=own_plugins(),
     )
 

@@ -40,7 +40,7 @@ class Settings:
     """What the command was given, for every workload. Paths are "" where they were not.
 
     `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
-    leave the process; `plugins`: the program's own classes.
+    leave the process; `plugins`: the program's own classes. `recall` False: plugins are asked everything.
     """
 
     config: str = ""
@@ -50,6 +50,7 @@ class Settings:
     profile: str = ""
     placements: str = ""
     verbose: bool = False
+    recall: bool = True
     plugins: Mapping[str, type] = field(default_factory=dict)
 
 
@@ -93,6 +94,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
         chooser=SeededChooser(settings.seed),
         plugins=settings.plugins,
         on_attempt=meter.attempt_ended,
+        recall=settings.recall,
     )
     host = simulation.embedded_host(config, server, options)
     meter.stats = host.plugin_stats

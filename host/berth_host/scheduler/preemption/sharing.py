@@ -16,9 +16,9 @@ from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.equal_pods import KnownPods
 from berth_host.framework.framework import Framework
-from berth_host.framework.shared_verdicts import within
+from berth_host.framework.recall.known_pods import KnownPods
+from berth_host.framework.recall.shared_verdicts import within
 from berth_host.rpc.client import PluginClient
 from berth_host.scheduler.preemption.budgets import Budget
 from berth_host.scheduler.preemption.outcomes import Outcomes
@@ -34,13 +34,15 @@ class SharedOutcomes:
         """The outcomes that hold for the cycle's pod: of equal ones before, or none yet."""
         capacity = cycle.nodes.slot_count
         clients = tuple(framework.filters_of(cycle))
-        shares = framework.equal_pods.by_row.issuperset([client.name for client in clients])
-        marks = cycle.nominated.marks
-        if cycle.known is None or not shares or marks is None or any(one.is_failing for one in clients):
+        recalled, marks = cycle.recalled, cycle.nominated.marks
+        known = None if recalled is None else recalled.known
+        if recalled is None or known is None or marks is None or any(one.is_failing for one in clients):
             return Outcomes(capacity)
-        kept = self._kept.get(cycle.known)
+        if not recalled.merged.issuperset([client.name for client in clients]):
+            return Outcomes(capacity)
+        kept = self._kept.get(known)
         if kept is None:
-            kept = self._kept[cycle.known] = _Kept(cycle, clients, budgets)
+            kept = self._kept[known] = _Kept(cycle, clients, budgets)
         kept.catch_up(cycle, clients, budgets, marks)
         return kept.outcomes
 

@@ -2,7 +2,7 @@
 
 Nearly all of it is known from equal pods; left are the rows that moved. So a plugin elsewhere need not wait
 for their verdicts: it is asked about these rows as well, and what it says of one that is rejected here
-counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `Framework`.
+counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from berth_sdk.status import Verdicts
 
 from berth_host.framework.cycle import Cycle
-from berth_host.framework.equal_pods import KnownPods
 from berth_host.framework.filtering import Rows, candidates, filter_rows
+from berth_host.framework.recall.known_pods import KnownPods
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -26,6 +26,7 @@ async def filter_meanwhile(
     judges: Clients,
     clients: Clients,
     pre_score: tuple[PluginClient, ...],
+    known: KnownPods,
     cycle: Cycle,
     statuses: NodeStatuses,
     rows: Rows,
@@ -36,11 +37,10 @@ async def filter_meanwhile(
     others, some of them elsewhere. `pre_score`: who may have a say in who scores. Rejections and errors are
     left in `statuses`.
     """
-    known = cycle.known
-    scorers = () if known is None else _scorers(known, clients, pre_score, cycle)
+    scorers = _scorers(known, clients, pre_score, cycle)
     expected = rows
     elsewhere = statuses
-    if judges and known is not None:
+    if judges:
         likely = None
         whole = len(rows) == len(statuses.table) and statuses.is_empty
         if whole and all(client.is_remote for client in clients):
@@ -51,7 +51,7 @@ async def filter_meanwhile(
         else:
             expected = likely
             elsewhere = NodeStatuses(statuses.table)
-    if known is None or not (judges or scorers):
+    if not (judges or scorers):
         return await filter_rows(clients, cycle, statuses, rows)
     # It starts when the calls below wait for the first time.
     here = asyncio.ensure_future(_here(known, judges, scorers, cycle, statuses, rows))
@@ -104,7 +104,8 @@ def _scorers(
         roles is None
         or roles.skip != cycle.skip
         or known.pre_scored is None
-        or known.pre_scored[0] is not pre_score
+        or known.pre_scored.clients is not pre_score
+        or known.pre_scored.rest
         or any(plugin.client in clients for plugin in roles.sharing)
     ):
         return ()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.shared_verdicts import SharedVerdicts
+from berth_host.framework.recall.shared_verdicts import SharedVerdicts
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 

@@ -1,0 +1,99 @@
+"""`Answers`: how the plugins of a profile come to answer the four points that look at nodes.
+
+    AskEveryone   the plain story: every plugin is asked about every pod
+    Recall        what was said of pods that are the same is not asked again while it holds (`recall`)
+
+`app` chooses; `Framework` and the scheduler know neither. The same verdicts, reasons and scores come of both.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from berth_sdk.extension_points import NoConcern
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
+from berth_host.framework.nominated import NominatedPods
+from berth_host.framework.pre_filtering import PreFiltering, PreFilterOutcome
+from berth_host.framework.score_table import ScoreTable, WeightedPlugin
+from berth_host.framework.scoring import score_nodes
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient
+
+Clients = tuple[PluginClient, ...]
+
+
+class Answers(Protocol):
+    """Of one profile. `clients`, `pre_score`, `score`: who is to answer, in configured order."""
+
+    async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
+        """PreFilter over all nodes; Skip takes a plugin out of this cycle's Filter."""
+        ...
+
+    async def filter(
+        self,
+        clients: Clients,
+        pre_score: Clients,
+        cycle: Cycle,
+        statuses: NodeStatuses,
+        rows: Rows,
+        nominated: NominatedPods,
+    ) -> Rows:
+        """The rows of `rows` (positions in `statuses.table`) that all pass; `statuses`: why others do not.
+
+        `pre_score`: who has a say in who scores, for those who would score ahead.
+        """
+        ...
+
+    async def score(
+        self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreTable | Status:
+        """PreScore, Score and NormalizeScore over the rows of `nodes`; a Status is an error."""
+        ...
+
+
+class AskEveryone:
+    """Every plugin, about every pod and node."""
+
+    async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
+        """See Answers."""
+        running = PreFiltering(cycle)
+        for client in clients:
+            answer = await client.pre_filter(cycle.context, cycle.nodes)
+            outcome = running.take(client, answer, lasting=_is_lasting(client, cycle))
+            if outcome is not None:
+                return outcome
+        return running.outcome()
+
+    async def filter(
+        self,
+        clients: Clients,
+        pre_score: Clients,
+        cycle: Cycle,
+        statuses: NodeStatuses,
+        rows: Rows,
+        nominated: NominatedPods,
+    ) -> Rows:
+        """See Answers."""
+        rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+        return await filter_rows(clients, cycle, statuses, rows)
+
+    async def score(
+        self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreTable | Status:
+        """See Answers."""
+        return await score_nodes(pre_score, score, cycle, nodes)
+
+
+def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:
+    """Whether a plugin in the host signs that the pod is none of its business."""
+    sign = None if client.local is None or client.settings.scope is not None else client.local.sign
+    if sign is None:
+        return False
+    try:
+        return sign(cycle.pod, cycle.nodes) is NoConcern.CYCLE
+    except Exception:  # noqa: BLE001 (the plugin fails where it is asked, and where that counts)
+        return False

@@ -1,0 +1,85 @@
+"""What all plugins that judge node by node said, put together, of pods that are the same to each of them.
+
+Verdicts are kept merged (`SharedVerdicts`), scores summed up (`SharedScores`); the next such pod costs one
+question to each plugin about the rows that moved. Made when a second pod asks. Called by `recall`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns
+
+from berth_host.framework.recall.shared_nominated import SharedNominated
+from berth_host.framework.recall.shared_scores import SharedScores
+from berth_host.framework.recall.shared_verdicts import SharedVerdicts
+from berth_host.framework.score_roles import ScoreRoles
+from berth_host.rpc.client import PluginClient
+
+Clients: TypeAlias = tuple[PluginClient, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skips:
+    """Of these `clients` the answers are recalled, but for those of `rest`: who skips the point, and who the
+    whole cycle.
+    """
+
+    clients: Clients
+    rest: Clients
+    point: frozenset[str]
+    cycle: frozenset[str] = frozenset()
+
+
+class KnownPods:
+    """What is known, as of the snapshot that the current cycle looks at."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.pre_filtered: Skips | None = None
+        self.pre_scored: Skips | None = None
+        self.states: dict[str, CycleState] = {}
+        """What those wrote whose answers are recalled."""
+        self.roles: ScoreRoles | None = None
+        self.verdicts = SharedVerdicts()
+        self.scores = SharedScores()
+        self._crowded: SharedNominated | None = None
+        columns = nodes._columns
+        self._moved = columns.moved.position
+        self._node_moved = columns.node_moved.position
+        self._nodes_version = columns.nodes_version
+
+    @property
+    def crowded(self) -> SharedNominated:
+        """The verdicts on nodes with the pods that are nominated to them; seldom are there any."""
+        if self._crowded is None:
+            self._crowded = SharedNominated()
+        return self._crowded
+
+    def catch_up(self, columns: NodeColumns) -> None:
+        """Forget the rows that moved since the last time."""
+        moved = columns.moved.since(self._moved)
+        node_moved = columns.node_moved.since(self._node_moved)
+        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        shared: Sequence[SharedVerdicts | SharedScores] = (
+            (self.verdicts, self.scores)
+            if self._crowded is None
+            else (self.verdicts, self._crowded, self.scores)
+        )
+        if moved is None or node_moved is None:
+            for one in shared:
+                one.clear()
+        elif moved or node_moved:
+            slots, node_slots = set(moved), set(node_moved)
+            for one in shared:
+                one.forget(slots, node_slots)
+        if self._nodes_version != columns.nodes_version:
+            self._nodes_version = columns.nodes_version
+            for one in shared:
+                one.forget_about_all_nodes()
+            # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
+            self.pre_filtered = self.pre_scored = None
+            self.states = {}

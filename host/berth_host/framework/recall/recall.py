@@ -1,0 +1,413 @@
+"""`Recall`: answers what was said before, where it still holds, and asks about the rest.
+
+    a pod that comes for the first time    per plugin what pods with the same signature got (`said`)
+    the next one that is the same to all   merged verdicts and summed-up scores as well (`known_pods`)
+
+Nothing is kept by time: what holds is told by what moved in the tables. Recalled is what plugins in the host
+said; one in a process of its own keeps its answers there (`berth_sdk._shared_columns`). Made by `app`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint, NoConcern
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns
+
+from berth_host.framework.answers import AskEveryone
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
+from berth_host.framework.nominated import NominatedPods
+from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOutcome
+from berth_host.framework.recall.known_pods import KnownPods, Skips
+from berth_host.framework.recall.meanwhile import filter_meanwhile
+from berth_host.framework.recall.said import Memory, Said
+from berth_host.framework.recall.signing import concern, sign_all, signers, versions_of
+from berth_host.framework.score_roles import ScoreRoles
+from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
+from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.rpc.client import PluginClient, ScoreOutcome
+
+Clients: TypeAlias = tuple[PluginClient, ...]
+MOST_SEEN: Final = 4096
+LEAST_KNOWN: Final = 64
+MOST_KNOWN: Final = 512
+_BYTES_KNOWN: Final = 128 << 20
+_BYTES_PER_NODE: Final = 110
+"""About what is kept per node of pods that are the same to all."""
+
+
+class Recalled:
+    """What is recalled for one cycle's pod. `signatures`: by plugin. `merged`: the plugins whose answers are
+    put together in `known`, which is None for the first such pod. `states`: what plugins wrote before.
+    """
+
+    __slots__ = ("_memories", "_nodes", "_said", "known", "merged", "signatures", "states")
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Hashable],
+        memories: Mapping[str, Memory],
+        nodes: NodeTable,
+        merged: frozenset[str],
+        known: KnownPods | None,
+    ) -> None:
+        self.signatures = signatures
+        self.merged = merged
+        self.known = known
+        self.states: dict[str, CycleState] = {}
+        self._memories = memories
+        self._nodes = nodes
+        self._said: dict[str, Said] = {}
+
+    def memory(self, plugin: str) -> Memory | None:
+        """Where the answers of a plugin that judges node by node are kept."""
+        memory = self._memories.get(plugin)
+        return memory if memory is not None and memory.signer.by_row else None
+
+    def said(self, plugin: str) -> Said | None:
+        """What the plugin said of pods that are the same to it; None: nothing of it is kept."""
+        said = self._said.get(plugin)
+        if said is None and (memory := self._memories.get(plugin)) is not None:
+            said = self._said[plugin] = memory.of(self.signatures[plugin], self._nodes)
+        return said
+
+    def skips(self, plugin: str, *points: NoConcern) -> bool:
+        """Whether the plugin signed that these are none of its business."""
+        return concern(self.signatures.get(plugin)) in points
+
+
+class Recall:
+    """Of one profile, for one table of nodes at a time. `by_row`: the plugins whose answers are put together.
+
+    A cycle for which nothing can be kept is left to `AskEveryone`.
+    """
+
+    def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
+        """`plugins`: those of the profile, by extension point."""
+        clients = {item.client.name: item.client for items in plugins.values() for item in items}
+        self._everyone = AskEveryone()
+        self._signers = signers(clients.values())
+        self.by_row = frozenset(signer.name for signer in self._signers if signer.merges)
+        self._memories = {signer.name: Memory(signer) for signer in self._signers}
+        self._readers = versions_of(self._signers)
+        self._split: tuple[Clients, Clients, Clients] = ((), (), ())
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._known: OrderedDict[Hashable, KnownPods] = OrderedDict()
+        self._table: NodeColumns | None = None
+        self._versions: tuple[Hashable, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    # --- whose pod it is ---------------------------------------------------------------------------
+
+    def begin(self, cycle: Cycle) -> Recalled | None:
+        """What is recalled for the cycle's pod; None: nothing can be kept for such a cycle."""
+        nodes = cycle.nodes
+        if not self._signers or not nodes.is_whole or not nodes.is_snapshot:
+            return None
+        columns = nodes._columns
+        versions = tuple([read() for read in self._readers])
+        if self._table is not columns or self._versions != versions:
+            # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
+            self._forget_all()
+            self._table, self._versions = columns, versions
+        signatures, key = sign_all(self._signers, cycle.pod, nodes)
+        cycle.context.signatures = signatures
+        known = self._known_for(key, nodes)
+        return Recalled(signatures, self._memories, nodes, self.by_row, known)
+
+    def _known_for(self, key: Hashable, nodes: NodeTable) -> KnownPods | None:
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            known.catch_up(nodes._columns)
+            return known
+        if key not in self._seen:
+            self._seen[key] = None
+            if len(self._seen) > MOST_SEEN:
+                self._seen.popitem(last=False)
+            return None
+        known = self._known[key] = KnownPods(nodes)
+        most = _BYTES_KNOWN // (_BYTES_PER_NODE * max(1, nodes.slot_count))
+        if len(self._known) > min(max(most, LEAST_KNOWN), MOST_KNOWN):
+            self._known.popitem(last=False)
+        return known
+
+    def _forget_all(self) -> None:
+        self._known.clear()
+        self._seen.clear()
+        for memory in self._memories.values():
+            memory.clear()
+
+    def split(self, clients: Clients) -> tuple[Clients, Clients]:
+        """(those in front whose verdicts are put together, the rest). Behind one whose are not, none are: it
+        must not reject what another one rejects.
+        """
+        if self._split[0] is not clients:
+            count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
+            self._split = clients, clients[:count], clients[count:]
+        return self._split[1], self._split[2]
+
+    # --- PreFilter ---------------------------------------------------------------------------------
+
+    async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
+        """See Answers."""
+        recalled = cycle.recalled = self.begin(cycle)
+        if recalled is None:
+            return await self._everyone.pre_filter(clients, cycle)
+        known = recalled.known
+        asked: dict[str, PreFilterResult] = {}
+        if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
+            cycle.context.inherited = recalled.states = known.states
+            if await self._ask_rest(known.pre_filtered, asked, recalled, cycle):
+                return PASSED
+        else:
+            cycle.context.inherited = recalled.states
+        rest: list[PluginClient] = []
+        running = PreFiltering(cycle)
+        for client in clients:
+            name = client.name
+            said = recalled.said(name)
+            if said is not None and said.state is not None:
+                recalled.states[name] = said.state
+            answer = asked.get(name) if said is None or said.pre_filter is None else said.pre_filter
+            if answer is None:
+                answer = await self._ask_pre_filter(client, said, recalled, cycle)
+            if (name not in self.by_row and not recalled.skips(name, *_NOT_FILTERED)) or (
+                said is None or said.pre_filter is None
+            ):
+                rest.append(client)
+            outcome = running.take(client, answer, lasting=recalled.skips(name, NoConcern.CYCLE))
+            if outcome is not None:
+                return outcome
+        outcome = running.outcome()
+        if known is not None:
+            left_out = frozenset([client.name for client in rest])
+            known.pre_filtered = Skips(
+                clients, tuple(rest), cycle.skip_filter - left_out, cycle.skip - left_out
+            )
+            known.states = recalled.states
+        return outcome
+
+    async def _ask_rest(
+        self, skips: Skips, asked: dict[str, PreFilterResult], recalled: Recalled, cycle: Cycle
+    ) -> bool:
+        """Ask those whose answers are not recalled, and note them in `asked`. True: all of them pass or skip,
+        and PreFilter is over; False: one does not, and no other was asked behind it.
+        """
+        point, whole = skips.point, skips.cycle
+        for client in skips.rest:
+            name = client.name
+            said = recalled.said(name)
+            answer = None if said is None else said.pre_filter
+            if answer is None:
+                answer = asked[name] = await self._ask_pre_filter(client, said, recalled, cycle)
+            elif said is not None and said.state is not None:
+                recalled.states[name] = said.state
+            if answer.status.code is Code.SKIP:
+                point |= {name}
+                if recalled.skips(name, NoConcern.CYCLE):
+                    whole |= {name}
+            elif answer.status.code is not Code.SUCCESS or answer.eligible is not None:
+                return False
+        cycle.skip_filter, cycle.skip = point, whole
+        return True
+
+    async def _ask_pre_filter(
+        self, client: PluginClient, said: Said | None, recalled: Recalled, cycle: Cycle
+    ) -> PreFilterResult:
+        answer = await client.pre_filter(cycle.context, cycle.nodes)
+        holds = said is not None and not client.is_failing and _holds(recalled, client.name, answer)
+        if said is not None and holds and _keep_state(said, cycle, client.name):
+            said.pre_filter = answer
+        return answer
+
+    # --- Filter ------------------------------------------------------------------------------------
+
+    async def filter(
+        self,
+        clients: Clients,
+        pre_score: Clients,
+        cycle: Cycle,
+        statuses: NodeStatuses,
+        rows: Rows,
+        nominated: NominatedPods,
+    ) -> Rows:
+        """See Answers."""
+        recalled = cycle.recalled
+        if recalled is None:
+            return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
+        known, several = recalled.known, len(rows) > 1
+        if known is None:
+            rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
+            return await self._filter_rows(clients, cycle, statuses, rows, several=several)
+        shared, others = self.split(clients)
+        if nominated:
+            if several:
+                rows = await known.crowded.first_pass(
+                    shared, cycle, statuses, rows, nominated, known.verdicts
+                )
+            rows = await nominated_pass(others if several else clients, cycle, statuses, rows, nominated)
+        judges: Clients = ()
+        if len(rows) == len(statuses.table) or (nominated and several):
+            judges, clients = shared, others
+        elif not several and known.verdicts.has_asked(shared):
+            # The node that an equal pod's attempt, or this one's last, has judged already.
+            rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
+            clients = others
+        if several and any(client.is_remote for client in clients):
+            return await filter_meanwhile(judges, clients, pre_score, known, cycle, statuses, rows)
+        if judges:
+            rows = await known.verdicts.ask(judges, cycle, statuses, rows)
+        return await self._filter_rows(clients, cycle, statuses, rows, several=several) if clients else rows
+
+    async def _filter_rows(
+        self, clients: Clients, cycle: Cycle, statuses: NodeStatuses, rows: Rows, *, several: bool
+    ) -> Rows:
+        """As `filter_rows`, where each plugin is asked about what is not recalled of it."""
+        recalled = cycle.recalled
+        if recalled is None or not several:
+            return await filter_rows(clients, cycle, statuses, rows)
+
+        def ask(client: PluginClient, left: Rows) -> Awaitable[Verdicts]:
+            memory, said = recalled.memory(client.name), recalled.said(client.name)
+            if memory is None or said is None:
+                return client.filter(cycle.context, candidates(statuses, left))
+            return memory.filter(said, cycle, candidates(statuses, left))
+
+        return await ask_in_order(clients, statuses, rows, ask)
+
+    # --- Score -------------------------------------------------------------------------------------
+
+    async def score(
+        self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
+    ) -> ScoreTable | Status:
+        """See Answers."""
+        recalled = cycle.recalled
+        if recalled is None:
+            return await self._everyone.score(pre_score, score, cycle, nodes)
+        failed = await self._pre_score(pre_score, recalled, cycle, nodes)
+        cycle.pre_scored_s = time.perf_counter()
+        if failed is not None:
+            return failed
+        known = recalled.known
+        roles = None if known is None else known.roles
+        if roles is None or not roles.fit(score, cycle):
+            roles = ScoreRoles.of(score, cycle, self.by_row)
+            if known is not None:
+                known.roles = roles
+        shared: Sequence[PluginScores] = ()
+        table, rest = ScoreTable.empty(nodes), roles.asked
+        if known is not None and roles.sharing:
+            scores = known.scores
+            # What fails there is asked again below, where every failure has its place and its policy.
+            if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
+                shared, table.total, table.leaders = scores.read()
+                rest = roles.others
+        if not shared:
+            table.total = np.zeros(len(nodes), dtype=np.int64)
+        outcomes: dict[str, ScoreOutcome] = {}
+        if rest:
+            table.leaders = None
+            answers = await ask_scores(rest, cycle, nodes, lambda one: self._ask_score(one, cycle, nodes))
+            outcomes = {item.client.name: answer for item, answer in zip(rest, answers, strict=True)}
+        return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
+
+    def _ask_score(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Awaitable[ScoreOutcome]:
+        recalled = cycle.recalled
+        if recalled is not None:
+            memory, said = recalled.memory(client.name), recalled.said(client.name)
+            if memory is not None and said is not None:
+                return memory.score(said, cycle, nodes)
+        return client.score(cycle.context, nodes)
+
+    async def _pre_score(
+        self, clients: Clients, recalled: Recalled, cycle: Cycle, nodes: NodeTable
+    ) -> Status | None:
+        """Note who skips; a Status is an error that ends the cycle."""
+        known = recalled.known
+        unknown: Sequence[PluginClient]
+        if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
+            cycle.skip_score |= known.pre_scored.point
+            if not known.pre_scored.rest:
+                return None
+            unknown = self._not_recalled(known.pre_scored.rest, recalled, cycle)
+        else:
+            unknown = self._not_recalled(clients, recalled, cycle)
+            rest = tuple(
+                client
+                for client in clients
+                if client.name not in self.by_row and not recalled.skips(client.name, *_NOT_SCORED)
+            )
+            if known is not None and all(client in rest for client in unknown):
+                skipping = frozenset([client.name for client in clients if client not in rest])
+                known.pre_scored = Skips(clients, rest, skipping & cycle.skip_score)
+        if not unknown:
+            return None
+        for client, status in zip(unknown, await pre_score_answers(unknown, cycle, nodes), strict=False):
+            if not client.is_failing:
+                self._keep_pre_score(recalled, client.name, cycle, status)
+            failed = note_pre_score(client, status, cycle)
+            if failed is not None:
+                return failed
+        return None
+
+    def _not_recalled(self, clients: Clients, recalled: Recalled, cycle: Cycle) -> list[PluginClient]:
+        """Those who are to be asked at PreScore; of the others it is noted whether they skip."""
+        unknown: list[PluginClient] = []
+        for client in clients:
+            said = recalled.said(client.name)
+            if said is not None and said.state is not None:
+                recalled.states[client.name] = said.state
+            if said is None or said.pre_score is None:
+                unknown.append(client)
+            elif said.pre_score.code is Code.SKIP:
+                cycle.skip_score.add(client.name)
+        return unknown
+
+    def _keep_pre_score(self, recalled: Recalled, plugin: str, cycle: Cycle, status: Status) -> None:
+        """What the plugin answered, if it holds for the next pod."""
+        said = recalled.said(plugin)
+        if said is None or status.code not in (Code.SUCCESS, Code.SKIP):
+            return
+        if recalled.memory(plugin) is None:
+            if status.code is Code.SKIP and recalled.skips(plugin, *_NOT_SCORED):
+                said.pre_score = status
+        elif _keep_state(said, cycle, plugin):
+            said.pre_score = status
+
+
+_NOT_SCORED: Final = (NoConcern.SCORE, NoConcern.CYCLE)
+_NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
+
+
+def _holds(recalled: Recalled, plugin: str, answer: PreFilterResult) -> bool:
+    """Whether PreFilter says the same of the next pod that is the same to the plugin."""
+    if answer.eligible is not None or answer.eager_filter is not None:
+        return False
+    code = answer.status.code
+    if recalled.memory(plugin) is not None:
+        return code is Code.SUCCESS or code is Code.SKIP
+    return code is Code.SKIP and recalled.skips(plugin, *_NOT_FILTERED)
+
+
+def _keep_state(said: Said, cycle: Cycle, plugin: str) -> bool:
+    """Keep what the plugin wrote. False: it told others, or the host, of this very pod."""
+    state = cycle.context.state(plugin)
+    if not state.is_private:
+        return False
+    # As it is now: what the plugin writes at later points follows from more than its signature.
+    kept = said.state = CycleState(state.cycle_id, plugin=plugin)
+    kept.inherit(state)
+    return True

@@ -1,0 +1,156 @@
+"""What one plugin said of the pods with one signature: its columns, and what PreFilter and PreScore came to.
+
+A column is made when a second pod asks: one that comes once pays nothing for being remembered. Called by
+`recall`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+import numpy as np
+from berth_sdk._shared_columns import RowColumn
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.framework.cycle import Cycle
+from berth_host.framework.recall.signing import Signer
+from berth_host.rpc.client import ScoreOutcome
+from berth_host.rpc.normalize import normalize
+from berth_host.rpc.validate import in_range
+
+MAX_SIGNATURES: Final = 1024
+MAX_COLUMNS: Final = 64
+_MAX_STATUSES: Final = 4096
+
+
+class Said:
+    """`pre_filter`, `pre_score` and `state`, what it wrote meanwhile, hold until a Node object changes."""
+
+    __slots__ = (
+        "_final",
+        "filtered",
+        "nodes_version",
+        "pre_filter",
+        "pre_score",
+        "scored",
+        "scores",
+        "state",
+        "verdicts",
+    )
+
+    def __init__(self) -> None:
+        self.nodes_version = -1
+        self.pre_filter: PreFilterResult | None = None
+        self.pre_score: Status | None = None
+        self.state: CycleState | None = None
+        self.filtered = self.scored = False
+        self.verdicts: RowColumn | None = None
+        self.scores: RowColumn | None = None
+        self._final: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def catch_up(self, nodes_version: int) -> None:
+        """Forget what a Node object that changed since may have changed."""
+        if self.nodes_version != nodes_version:
+            self.nodes_version = nodes_version
+            self.pre_filter = self.pre_score = self.state = None
+
+    def normalized(self, signer: Signer, raw: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The final scores of `raw`, the very array of last time if that is the same; None: not in range."""
+        if self._final is None or self._final[0] is not raw:
+            final = normalize(signer.client.descriptor.normalization, raw)
+            if not in_range(final):
+                return None
+            self._final = raw, final
+        return self._final[1]
+
+
+class Memory:
+    """One plugin's, by signature; what was used least recently is dropped."""
+
+    def __init__(self, signer: Signer) -> None:
+        self.signer = signer
+        self._said: OrderedDict[Hashable, Said] = OrderedDict()
+        self._with_columns: OrderedDict[int, Said] = OrderedDict()
+
+    def clear(self) -> None:
+        """Nothing holds any more."""
+        self._said.clear()
+        self._with_columns.clear()
+
+    def of(self, signature: Hashable, nodes: NodeTable) -> Said:
+        """What was said of such pods."""
+        said = self._said.get(signature)
+        if said is None:
+            said = self._said[signature] = Said()
+            if len(self._said) > MAX_SIGNATURES:
+                _, dropped = self._said.popitem(last=False)
+                self._with_columns.pop(id(dropped), None)
+        else:
+            self._said.move_to_end(signature)
+        said.catch_up(nodes._columns.nodes_version)
+        return said
+
+    async def filter(self, said: Said, cycle: Cycle, nodes: NodeTable) -> Verdicts:
+        """The verdicts on `nodes`, some rows of the snapshot: asked is about rows that are not known."""
+        client = self.signer.client
+        column = said.verdicts
+        if column is None or len(column.codes) > _MAX_STATUSES:
+            if not said.filtered:
+                said.filtered = True
+                return await client.filter(cycle.context, nodes)
+            column = said.verdicts = RowColumn(np.int32)
+            self._has_column(said)
+        column.catch_up(nodes._columns, client.descriptor.depends_on)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return column.verdicts(nodes)
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        found = await client.filter(cycle.context, asked)
+        column.keep_verdicts(nodes, missing, found)
+        verdicts = column.verdicts(nodes)
+        if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
+            # An error, or what a policy put in its place, is no answer about the row.
+            column.forget(asked.rows)
+        return verdicts
+
+    async def score(self, said: Said, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:
+        """The scores of `nodes`; likewise."""
+        client = self.signer.client
+        column = said.scores
+        if column is None:
+            if not said.scored:
+                said.scored = True
+                return await client.score(cycle.context, nodes)
+            column = said.scores = RowColumn(np.int64)
+            self._has_column(said)
+        column.catch_up(nodes._columns, client.descriptor.depends_on)
+        missing = column.missing(nodes)
+        if len(missing):
+            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+            outcome = await client.score(cycle.context, asked, raw_only=True)
+            if not outcome.status.is_success or outcome.skipped or client.is_failing:
+                return await client.score(cycle.context, nodes)
+            column.keep(nodes, missing, outcome.raw)
+        raw = column.read(nodes)
+        final = said.normalized(self.signer, raw)
+        if final is None:
+            return await client.score(
+                cycle.context, nodes
+            )  # where every failure has its words and its policy
+        return ScoreOutcome(_SUCCESS, raw, final)
+
+    def _has_column(self, said: Said) -> None:
+        self._with_columns[id(said)] = said
+        if len(self._with_columns) > MAX_COLUMNS:
+            _, dropped = self._with_columns.popitem(last=False)
+            dropped.verdicts = dropped.scores = None
+            dropped.filtered = dropped.scored = False
+
+
+_SUCCESS: Final = Status.success()
