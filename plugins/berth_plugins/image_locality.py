@@ -38,7 +38,7 @@ class ImageLocality(Plugin):
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The images, and how many containers there are."""
         return pod.images, _container_count(spec_of(pod))
 

@@ -64,7 +64,7 @@ class NodeAffinity(Plugin):
         if added is not None:
             self._read_added(added)
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """Node selector and node affinity as they are written; what is configured is the same for all."""
         spec = spec_of(pod)
         selector, stanza = spec.get("nodeSelector"), spec.get("affinity")

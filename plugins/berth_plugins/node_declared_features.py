@@ -38,7 +38,7 @@ class NodeDeclaredFeatures(Plugin):
         EventInterest("Node", ("update.taints",)),
     )
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The features."""
         return required_features(spec_of(pod)) or NoConcern.CYCLE
 

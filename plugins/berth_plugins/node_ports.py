@@ -40,7 +40,7 @@ class NodePorts(Plugin):
         EventInterest("Node", ("add", "update.taints")),
     )
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The ports, and the priority: a what-if tells by it who might give them back."""
         return (pod.host_ports, pod.priority) if pod.host_ports else NoConcern.CYCLE
 

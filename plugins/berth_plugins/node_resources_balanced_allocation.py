@@ -50,7 +50,7 @@ class NodeResourcesBalancedAllocation(Plugin):
         findings.check()
         self._names = tuple(names)
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The amounts."""
         return tuple(pod.requests.items())
 

@@ -157,7 +157,7 @@ class NodeResourcesFit(Plugin):
         findings.check()
         self._classes = DeviceClasses(lambda: handle.objects(CLASSES))
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The amounts, as Filter and as Score read them."""
         return tuple(pod.requests.items()), tuple(pod.score_requests.items())
 

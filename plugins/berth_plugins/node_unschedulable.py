@@ -36,7 +36,7 @@ class NodeUnschedulable(Plugin):
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
     )
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """Whether it may go where nobody else may."""
         return bool(pod.tolerations) and any_tolerates(pod.tolerations, _TAINT)
 

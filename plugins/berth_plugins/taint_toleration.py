@@ -51,7 +51,7 @@ class TaintToleration(Plugin):
         super().__init__(args, handle)
         self._compare = is_on(args, COMPARISON_GATE, default=False)
 
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+    def sign_spec(self, pod: Pod) -> Hashable:
         """The tolerations."""
         return pod.tolerations
 

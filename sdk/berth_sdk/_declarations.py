@@ -39,6 +39,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "score": ("state", "pod", "node"),
     "score_nodes": ("state", "pod", "nodes"),
     "sign": ("pod", "nodes"),
+    "sign_spec": ("pod",),
     "normalize": ("state", "pod", "scores", "nodes"),
     "reserve": ("state", "pod", "node_name"),
     "unreserve": ("state", "pod", "node_name"),
@@ -51,12 +52,14 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What each method of a plugin is called with, by position."""
 
+_SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score")
 # Methods that mean nothing without another one.
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "normalize": ("score_nodes", "score"),
     "filter_scenarios": ("filter_nodes", "filter"),
     "add_pod": ("filter_nodes", "filter"),
-    "sign": ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score"),
+    "sign": _SIGNED,
+    "sign_spec": _SIGNED,
     "pre_bind_pre_flight": ("pre_bind",),
     "unreserve": ("reserve",),
     "reconcile": ("reserve", "permit"),
@@ -124,6 +127,10 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title} has `{method}` without {' or '.join(f'`{partner}`' for partner in partners)},"
                 " so it would never be called: add the one or remove the other"
             )
+    if _has(cls, "sign") and _has(cls, "sign_spec"):
+        raise PluginDefinitionError(
+            f"{title} has both `sign` and `sign_spec`: keep `sign_spec` where the pod's spec says it all"
+        )
     if _has(cls, "add_pod") != _has(cls, "remove_pod"):
         raise PluginDefinitionError(f"{title} has only one of `add_pod` and `remove_pod`: write both")
 

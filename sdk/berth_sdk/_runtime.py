@@ -65,7 +65,13 @@ class PluginRuntime:
         self._methods: dict[str, Callable[..., Any]] = {
             method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
         }
-        self._shared = SharedAnswers(self.descriptor, handle, self._methods.get("sign"), rows=shares_rows)
+        self.sign_spec: Callable[[Pod], Hashable] | None = self._methods.get("sign_spec")
+        """As `sign`, of a plugin that goes by the pod's spec alone."""
+        self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
+        """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
+        if self.sign_spec is not None:
+            self.sign = _by_spec(self.sign_spec)
+        self._shared = SharedAnswers(self.descriptor, handle, self.sign, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -106,11 +112,6 @@ class PluginRuntime:
         return self._ask(
             "pre_filter", lambda answer: self._read.pre_filter(answer, len(nodes)), state, pod, nodes
         )
-
-    @property
-    def sign(self) -> Callable[[Pod, NodeTable], Hashable] | None:
-        """Which pods are the same to it (`SigningPlugin`): the plugin's own method, None if it has none."""
-        return self._methods.get("sign")
 
     def filter(
         self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True
@@ -434,3 +435,10 @@ def _grouped(statuses: Sequence[Status]) -> Verdicts:
 
 def _nothing(_answer: Any) -> None:
     return None
+
+
+def _by_spec(sign_spec: Callable[[Pod], Hashable]) -> Callable[[Pod, NodeTable], Hashable]:
+    def sign(pod: Pod, nodes: NodeTable) -> Hashable:
+        return sign_spec(pod)
+
+    return sign

@@ -293,7 +293,18 @@ class SigningPlugin(Protocol):
         pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold the
         pod.
 
-        Without this method all of the pod's wishes count (`berth_sdk.signature.wishes`).
+        Without this method and `sign_spec` all of the pod's wishes count (`berth_sdk.signature.wishes`).
+        """
+        ...
+
+
+class SpecSigningPlugin(Protocol):
+    """In place of `sign`, for a class that goes by the pod's spec alone."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """As `sign`, and cheaper: asked once for all pods with the same spec. Its answer follows from the
+        plugin's arguments and the pod's spec alone, never from the pod's metadata, status or node, nor from
+        anything that changes.
         """
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -49,7 +49,8 @@ class HostPort:
 @dataclass(slots=True, eq=False)
 class PodSpec:
     """Fields as in `Pod`. `wishes`: what `berth_sdk.signature` writes of the spec, once asked. `summary`:
-    the spec's part of a `PodSummary`, serialised, once one was made.
+    the spec's part of a `PodSummary`, serialised, once one was made. `signed`: for whom it was signed,
+    and the signatures.
     """
 
     priority: int
@@ -63,6 +64,7 @@ class PodSpec:
     never_preempts: bool
     wishes: str | None = None
     summary: bytes | None = None
+    signed: tuple[object, tuple[Hashable, ...]] | None = None
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:

@@ -186,6 +186,11 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         ),
         pytest.param({"normalize": nothing}, "without `score_nodes` or `score`", id="normalize alone"),
         pytest.param({"add_pod": nothing}, "only one of", id="add without remove"),
+        pytest.param(
+            {"filter": nothing, "sign": nothing, "sign_spec": nothing},
+            "has both `sign` and `sign_spec`",
+            id="two signs",
+        ),
         pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
         pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
         pytest.param(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts
+from berth_host.framework.recall import known_pods, said, shared_scores, shared_verdicts
+from berth_host.framework.recall.signing import Signers
 from berth_plugins.inter_pod_affinity import InterPodAffinity
 from berth_plugins.node_resources_fit import NodeResourcesFit
 from berth_plugins.pod_topology_spread import PodTopologySpread
@@ -53,12 +54,12 @@ def a_column_is_not_brought_up_to_date(patch: pytest.MonkeyPatch) -> None:
 
 def amounts_are_not_signed(patch: pytest.MonkeyPatch) -> None:
     """Pods that ask for other amounts count as the same."""
-    patch.setattr(NodeResourcesFit, "sign", lambda self, pod, nodes: ())
+    patch.setattr(NodeResourcesFit, "sign_spec", lambda self, pod: ())
 
 
 def tolerations_are_not_signed(patch: pytest.MonkeyPatch) -> None:
     """Pods with other tolerations count as the same."""
-    patch.setattr(TaintToleration, "sign", lambda self, pod, nodes: ())
+    patch.setattr(TaintToleration, "sign_spec", lambda self, pod: ())
 
 
 def constraints_are_nobodys_business(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def terms_of_others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 
 def all_pods_are_the_same(patch: pytest.MonkeyPatch) -> None:
     """Nothing tells pods apart."""
-    patch.setattr(recall, "sign_all", lambda signers, pod, nodes: ({one.name: () for one in signers}, ()))
+    patch.setattr(Signers, "sign", lambda self, pod, nodes: ({one.name: () for one in self.all}, ()))
 
 
 def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:

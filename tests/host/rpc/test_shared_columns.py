@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts
 from berth_host.framework.recall.leaders import Leaders
+from berth_host.framework.recall.signing import Signers
 from berth_plugins.node_name import NodeName
 from berth_sdk import _known_slots, _shared_columns, signature
 from berth_sdk.extension_points import NoConcern
@@ -168,7 +169,7 @@ def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal in the host."""
-    patch.setattr(recall, "sign_all", lambda signers, pod, nodes: ({one.name: () for one in signers}, ()))
+    patch.setattr(Signers, "sign", lambda self, pod, nodes: ({one.name: () for one in self.all}, ()))
 
 
 def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:

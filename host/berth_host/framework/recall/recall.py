@@ -30,7 +30,7 @@ from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOu
 from berth_host.framework.recall.known_pods import KnownPods, Skips
 from berth_host.framework.recall.meanwhile import filter_meanwhile
 from berth_host.framework.recall.said import Memory, Said
-from berth_host.framework.recall.signing import concern, sign_all, signers, versions_of
+from berth_host.framework.recall.signing import Signers, concern, versions_of
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
@@ -96,10 +96,10 @@ class Recall:
         """`plugins`: those of the profile, by extension point."""
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
         self._everyone = AskEveryone()
-        self._signers = signers(clients.values())
-        self.by_row = frozenset(signer.name for signer in self._signers if signer.merges)
-        self._memories = {signer.name: Memory(signer) for signer in self._signers}
-        self._readers = versions_of(self._signers)
+        self._signers = Signers(clients.values())
+        self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
+        self._memories = {signer.name: Memory(signer) for signer in self._signers.all}
+        self._readers = versions_of(self._signers.all)
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._known: OrderedDict[Hashable, KnownPods] = OrderedDict()
@@ -114,7 +114,7 @@ class Recall:
     def begin(self, cycle: Cycle) -> Recalled | None:
         """What is recalled for the cycle's pod; None: nothing can be kept for such a cycle."""
         nodes = cycle.nodes
-        if not self._signers or not nodes.is_whole or not nodes.is_snapshot:
+        if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
             return None
         columns = nodes._columns
         versions = tuple([read() for read in self._readers])
@@ -122,7 +122,7 @@ class Recall:
             # Another table's slots are other nodes; an object that changed does not tell whom it concerns.
             self._forget_all()
             self._table, self._versions = columns, versions
-        signatures, key = sign_all(self._signers, cycle.pod, nodes)
+        signatures, key = self._signers.sign(cycle.pod, nodes)
         cycle.context.signatures = signatures
         known = self._known_for(key, nodes)
         return Recalled(signatures, self._memories, nodes, self.by_row, known)

@@ -5,9 +5,10 @@ A plugin in the host that signs, or judges node by node, takes part (`Signer`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from berth_sdk._runtime import PluginRuntime
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
@@ -17,6 +18,8 @@ from berth_sdk.tables import NodeTable
 from berth_host.rpc.client import PluginClient
 
 Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
+_HOST: Final = 2
+"""How many entries of a key are the host's own."""
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 _SHARED_POINTS: Final = frozenset(
     {
@@ -56,40 +59,71 @@ def concern(signature: Hashable) -> NoConcern | None:
 
 class Signer:
     """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
-    others; those of one that does not sign would keep them from being shared.
+    others; those of one that does not sign would keep them from being shared. `of_spec`: the pod's spec says
+    its signature.
     """
 
-    __slots__ = ("by_row", "client", "merges", "name", "sign")
+    __slots__ = ("by_row", "client", "merges", "name", "of_spec", "sign")
 
-    def __init__(self, client: PluginClient, own: Sign | None, *, by_row: bool) -> None:
+    def __init__(self, client: PluginClient, local: PluginRuntime) -> None:
         self.client = client
         self.name = client.name
-        self.sign: Sign = own or _all_wishes
-        self.by_row = by_row
-        self.merges = by_row and own is not None
+        self.sign: Sign = local.sign or _all_wishes
+        self.by_row = shares_by_row(client)
+        self.of_spec = local.sign_spec is not None
+        self.merges = self.by_row and local.sign is not None
 
 
 def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
     return wishes(pod)
 
 
-def sign_all(signers: Iterable[Signer], pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
-    """The pod's signature by plugin, and that of all whose answers are put together."""
-    signatures: dict[str, Hashable] = {}
-    # What the host itself goes by; others say what is none of their business.
-    key: list[Hashable] = [pod.priority, pod.node_name]
-    for signer in signers:
+class Signers:
+    """Those of a profile whose answers can be recalled at all, and the signatures of a cycle's pod."""
+
+    def __init__(self, clients: Iterable[PluginClient]) -> None:
+        # In the order in which `sign` asks: first those whose signatures are known with the spec.
+        self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
+        self._names = tuple([one.name for one in self.all])
+        self._of_spec = tuple([one.sign for one in self.all if one.of_spec])
+        self._others = tuple([one.sign for one in self.all if not one.of_spec])
+        # By position: the plugins of which the key of what is put together has their concern alone.
+        self._apart = tuple([at for at, one in enumerate(self.all, _HOST) if not one.merges])
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
+        """The pod's signature by plugin, and that of all whose answers are put together."""
+        # What the host itself goes by; plugins say themselves what is none of their business.
+        key: list[Hashable] = [pod.priority, pod.node_name]
         try:
-            signature = signer.sign(pod, nodes)
+            key += self._signed_by_spec(pod, nodes)
+            key += [sign(pod, nodes) for sign in self._others]
         except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
-            signature = object()  # equal to no other one
-        signatures[signer.name] = signature
-        key.append(signature if signer.merges else concern(signature))
-    try:
-        hash(together := tuple(key))
-    except TypeError:
+            key[_HOST:] = [_sign_or_none(one.sign, pod, nodes) for one in self.all]
+        signatures = dict(zip(self._names, key[_HOST:], strict=True))
+        for at in self._apart:
+            key[at] = concern(key[at])
+        together = tuple(key)
+        if all(map(_is_hashable, (together, *[signatures[self._names[at - _HOST]] for at in self._apart]))):
+            return signatures, together
         return {name: one if _is_hashable(one) else object() for name, one in signatures.items()}, object()
-    return signatures, together
+
+    def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> tuple[Hashable, ...]:
+        """Made once for all pods with the same spec, which most pods of a controller have."""
+        spec = pod._read
+        if spec is None:
+            return tuple([sign(pod, nodes) for sign in self._of_spec])
+        known = spec.signed
+        if known is None or known[0] is not self:
+            known = spec.signed = self, tuple([sign(pod, nodes) for sign in self._of_spec])
+        return known[1]
+
+
+def _sign_or_none(sign: Sign, pod: Pod, nodes: NodeTable) -> Hashable:
+    """The signature; of a plugin that fails, one that is equal to no other."""
+    try:
+        return sign(pod, nodes)
+    except Exception:  # noqa: BLE001 (see Signers.sign)
+        return object()
 
 
 def _is_hashable(signature: object) -> bool:
@@ -100,16 +134,13 @@ def _is_hashable(signature: object) -> bool:
     return True
 
 
-def signers(clients: Iterable[PluginClient]) -> tuple[Signer, ...]:
-    """Those whose answers can be recalled at all."""
-    found = []
+def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
     for client in clients:
-        if client.local is None or client.settings.scope is not None:
+        local = client.local
+        if local is None or client.settings.scope is not None:
             continue
-        by_row = shares_by_row(client)
-        if by_row or client.local.sign is not None:
-            found.append(Signer(client, client.local.sign, by_row=by_row))
-    return tuple(found)
+        if local.sign is not None or shares_by_row(client):
+            yield Signer(client, local)
 
 
 def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]:

@@ -1,0 +1,113 @@
+"""Which pods are the same to whom: signatures by the spec are made once, the others in every cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+from berth_host.framework.recall.signing import Signers
+from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable, NodeView
+from berth_sdk.testing import make_pod
+from support.asking import NO_HANDLE
+from support.frameworks import local_client, table_of
+
+NODES = table_of("a", "b")
+
+
+class Signing(Plugin):
+    """Counts how often it was asked."""
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+
+    def filter(self, state: object, pod: Pod, node: NodeView) -> Status | None:
+        """Everything fits."""
+        return None
+
+
+class BySpec(Signing):
+    """Goes by the tolerations."""
+
+    asked = 0
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The tolerations."""
+        self.asked += 1
+        return pod.tolerations, self.args.get("mode")
+
+
+class ByLabel(Signing):
+    """Goes by a label."""
+
+    asked = 0
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The label."""
+        self.asked += 1
+        return pod.labels.get("app")
+
+
+class Broken(Signing):
+    """Cannot sign."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Fails."""
+        raise ValueError("no")
+
+
+class Unhashable(Signing):
+    """Signs what cannot be compared."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """A list."""
+        return []  # type: ignore[return-value]  # the fault that is looked for
+
+
+def signers_of(*plugins: Plugin) -> Signers:
+    return Signers([local_client(plugin) for plugin in plugins])
+
+
+def test_a_spec_is_signed_once_and_a_label_every_time() -> None:
+    by_label, by_spec = ByLabel({}, NO_HANDLE), BySpec({}, NO_HANDLE)
+    signers = signers_of(by_label, by_spec)
+    web, keys = make_pod("web", cpu="1", labels={"app": "web"}), []
+    for name, app in (("one", "web"), ("two", "web"), ("three", "db")):
+        pod = make_pod(name, cpu="1", labels={"app": app})
+        assert pod._read is web._read
+        signatures, key = signers.sign(pod, NODES)
+        assert signatures == {"BySpec": ((), None), "ByLabel": app}
+        keys.append(key)
+    assert keys[0] == keys[1] != keys[2]
+    assert (by_spec.asked, by_label.asked) == (1, 3)
+    other = make_pod("four", cpu="1", tolerations=["dedicated"])
+    assert signers.sign(other, NODES)[0]["BySpec"] == (other.tolerations, None)
+    assert by_spec.asked == 2
+
+
+def test_a_plugin_with_other_arguments_signs_the_same_spec_for_itself() -> None:
+    first = signers_of(BySpec({"mode": "first"}, NO_HANDLE))
+    second = signers_of(BySpec({"mode": "second"}, NO_HANDLE))
+    pod = make_pod("web", cpu="7")
+    for _ in range(2):
+        assert first.sign(pod, NODES)[0] == {"BySpec": ((), "first")}
+        assert second.sign(pod, NODES)[0] == {"BySpec": ((), "second")}
+
+
+def test_a_summary_without_its_object_is_signed_every_time() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers = signers_of(by_spec)
+    for _ in range(2):
+        assert signers.sign(Pod(name="web"), NODES)[0] == {"BySpec": ((), None)}
+    assert by_spec.asked == 2
+
+
+def test_a_plugin_that_cannot_sign_makes_the_pod_equal_to_no_other() -> None:
+    for broken in (Broken, Unhashable):
+        signers = signers_of(broken({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
+        pod = make_pod("web", labels={"app": "web"})
+        (one, first), (two, second) = signers.sign(pod, NODES), signers.sign(pod, NODES)
+        assert one["ByLabel"] == two["ByLabel"] == "web"
+        assert one[broken.__name__] != two[broken.__name__]
+        assert first != second
