@@ -29,7 +29,7 @@ class Gang(Plugin):
 
     version = "1.0.0"
     pod_sensitivity = PodSensitivity.NONE
-    state_needs = ()
+    needs = ()
     # A gang that was sent back tries again when one more member comes, or a node that it may fit on.
     events = (EventInterest("Pod", ("add",), label_selector=NAME), EventInterest("Node", ("add",)))
 
