@@ -87,6 +87,67 @@ def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: t
     assert describe(made(**attributes)).needs == want
 
 
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({"depends_on": DependsOn.NODE}, PodSensitivity.NONE, id="node"),
+        pytest.param({"depends_on": DependsOn.NODES}, PodSensitivity.NONE, id="nodes"),
+        pytest.param({"depends_on": DependsOn.ROW}, PodSensitivity.NODE, id="row"),
+        pytest.param({"depends_on": DependsOn.TABLE}, PodSensitivity.CLUSTER, id="table"),
+        pytest.param({}, PodSensitivity.CLUSTER, id="nothing said"),
+        pytest.param({"reserve": nothing}, PodSensitivity.CLUSTER, id="a memory"),
+        pytest.param({"filter": None, "score": nothing}, PodSensitivity.NONE, id="no filter"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "pod_sensitivity": PodSensitivity.NODE},
+            PodSensitivity.NODE,
+            id="said otherwise",
+        ),
+    ],
+)
+def test_sensitivity_follows_from_what_the_answer_depends_on(
+    attributes: dict[str, Any], want: PodSensitivity
+) -> None:
+    assert describe(made(**attributes)).pod_sensitivity is want
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, NodeMode.SNAPSHOT, id="filter"),
+        pytest.param({"filter": None, "permit": nothing}, NodeMode.NAMES, id="permit"),
+        pytest.param({"filter": None, "pre_enqueue": nothing}, NodeMode.NAMES, id="queue"),
+        pytest.param(
+            {"filter": None, "permit": nothing, "pre_filter": nothing}, NodeMode.SNAPSHOT, id="both"
+        ),
+        pytest.param({"node_mode": NodeMode.NAMES}, NodeMode.NAMES, id="said otherwise"),
+    ],
+)
+def test_node_mode_follows_from_the_methods(attributes: dict[str, Any], want: NodeMode) -> None:
+    got = describe(made(**attributes))
+    assert got.node_mode is want
+    assert got.keeps_state is (want is NodeMode.SNAPSHOT)
+
+
+def test_the_whole_pod_is_no_state() -> None:
+    got = describe(made(filter=None, permit=nothing, needs=(Need.whole_pod(),)))
+    assert (got.wants_whole_pod, got.keeps_state) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, False, id="nothing said"),
+        pytest.param({"depends_on": DependsOn.NODE}, True, id="all wishes"),
+        pytest.param({"depends_on": DependsOn.OTHER}, False, id="a memory"),
+        pytest.param(
+            {"pre_enqueue": nothing, "sign_queue": nothing, "depends_on": DependsOn.OTHER}, True, id="signed"
+        ),
+    ],
+)
+def test_waiting_pods_are_alike_where_the_class_says_by_what(attributes: dict[str, Any], want: bool) -> None:
+    assert describe(made(**attributes)).signs_queue is want
+
+
 def test_a_given_name_wins() -> None:
     assert describe(made(name="Example"), "Other").name == "Other"
 
@@ -184,6 +245,9 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         ),
         pytest.param({"normalize": nothing}, "without `score_nodes` or `score`", id="normalize alone"),
         pytest.param({"add_pod": nothing}, "only one of", id="add without remove"),
+        pytest.param(
+            {"sign_queue": nothing}, "without `pre_enqueue` or `queueing_hint`", id="signs no queue"
+        ),
         pytest.param(
             {"filter": nothing, "sign": nothing, "sign_spec": nothing},
             "has both `sign` and `sign_spec`",

@@ -116,7 +116,7 @@ def test_a_descriptor_travels_whole() -> None:
     assert got.node_mode == identity_pb2.NODE_MODE_SNAPSHOT
     assert got.pod_sensitivity == identity_pb2.POD_SENSITIVITY_NONE
     assert got.normalization == identity_pb2.SCORE_NORMALIZATION_HOST_MIN_MAX
-    assert [need.resource for need in got.needs] == ["", "persistentvolumeclaims"]
+    assert [need.resource for need in got.needs] == ["", "", "persistentvolumeclaims"]
     assert got.deadlines["preBind"].nanos == 500_000_000
     assert got.events == [
         identity_pb2.EventInterest(
