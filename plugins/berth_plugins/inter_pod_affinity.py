@@ -112,8 +112,8 @@ class InterPodAffinity(Plugin):
         if not (filters or scores):
             return NoConcern.CYCLE
         welcome = bool(wishes.required) and wishes.welcome(pod)
-        # A stanza is the very same for all pods of a namespace that carry it.
-        signed = (stanza, self._namespaces.version, welcome, existing, voices)
+        # With the stanza, which lives on while somebody recalls it: the next pod that carries it finds it.
+        signed = (stanza, wishes, welcome, existing, voices)
         if not filters:
             return NoConcern.FILTER, signed
         return signed if scores else (NoConcern.SCORE, signed)
@@ -128,6 +128,7 @@ class InterPodAffinity(Plugin):
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
         """As Filter, with the counts of each node's domains changed by its pods that leave and come."""
         nodes = scenarios.nodes
+        self._carried.take_in(scenarios.added)
         neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
         return neighbours.judge(nodes, neighbours.changes(scenarios))
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from berth_sdk import _wire
-from berth_sdk._wire_stream import FEATURE
+from berth_sdk._frames import FEATURE as FRAMED
+from berth_sdk._wire_stream import FEATURE as STREAMED
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
@@ -31,8 +32,8 @@ from berth_host.model.known_resources import misspelt
 
 OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
-FEATURES: Final = frozenset({FEATURE})
-"""Additive behaviour that the host can do beyond the contract's minor."""
+FEATURES: Final = frozenset({FRAMED, STREAMED})
+"""Additive behaviour that the host knows beyond the contract's minor."""
 E = TypeVar("E")
 
 
@@ -57,8 +58,10 @@ class Introduction:
     warnings: tuple[str, ...]
 
 
-def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Introduction:
-    """Check and read. Raises RefusedError."""
+def read_handshake(
+    reply: identity_pb2.HandshakeResponse, place: Place, offered: frozenset[str] = FEATURES
+) -> Introduction:
+    """Check and read. `offered`: the features that the instance was told. Raises RefusedError."""
     contract = _negotiated(reply)
     if not reply.instance_id:
         raise RefusedError("the handshake names no instance_id")
@@ -82,7 +85,7 @@ def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Intro
         instance_id=reply.instance_id,
         started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
         contract=contract,
-        features=tuple(sorted(FEATURES.intersection(reply.features))),
+        features=tuple(sorted(offered.intersection(reply.features))),
         plugins=served,
         missing=tuple(sorted(wanted.difference(names))),
         warnings=tuple(warnings.texts),

@@ -15,7 +15,6 @@ import pytest
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.cycle import Outcome
-from berth_sdk._wire_stream import FEATURE
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
 from berth_sdk.results import NodeRejections, QueuedPod
@@ -24,6 +23,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.scripted_plugin import (
+    WAYS,
     WHOLE_POD,
     ScriptedPlugin,
     decided,
@@ -36,11 +36,10 @@ from support.scripted_plugin import (
 ALL = ("PRE_FILTER", "FILTER", "POST_FILTER", "PRE_SCORE", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
 
 
-@pytest.fixture(autouse=True, params=["calls", "stream"])
+@pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the scheduling cycle as calls of their own, and on a stream."""
-    if request.param == "stream":
-        monkeypatch.setattr(ScriptedPlugin, "features", (FEATURE,))
+    """Calls of the scheduling cycle as calls of their own, on a stream, and in frames."""
+    monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 
 @asynccontextmanager
