@@ -221,7 +221,7 @@ class SharedAnswers:
         self, descriptor: Descriptor, handle: Handle | None, sign: Sign | None, *, rows: bool = True
     ) -> None:
         self._handle = handle
-        self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
+        self._resources = [need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
         self.verdicts: RowColumns | TableAnswers[FilterResult] | None = None
         self.scores: RowColumns | TableAnswers[NDArray[np.int64]] | None = None
