@@ -102,14 +102,18 @@ class CannotSign(Plugin):
 def test_who_cannot_sign_is_asked_in_full_and_named_once(
     how: str, depends_on: DependsOn, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cls = type("CannotSign", (CannotSign,), {"depends_on": depends_on, "normalization": NONE})
+    class Anyway(CannotSign):
+        asked = 0
+        normalization = NONE
+
+    Anyway.depends_on = depends_on
     table, pod = make_table([make_node("a"), make_node("b")]), make_pod("p", labels={"sign": how})
-    runtime = PluginRuntime(cls({}, RecordingHandle(lambda: table, {})))
+    runtime = PluginRuntime(Anyway({}, RecordingHandle(lambda: table, {})))
     for _ in range(3):
         state = CycleState("c")
         assert cast("FilterResult", runtime.filter(state, pod, table)).verdicts.all_passed
         assert list(cast("NDArray[np.int64]", runtime.score(state, pod, table))) == [7, 7]
-    assert cls.asked == 3
+    assert Anyway.asked == 3
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 1
-    assert texts[0].startswith("CannotSign cannot sign pod default/p")
+    assert texts[0].startswith("Anyway cannot sign pod default/p")

@@ -50,10 +50,10 @@ _BYTES_PER_NODE: Final = 110
 class Recalled:
     """What is recalled for one cycle's pod. `signatures`: by plugin. `merged`: the plugins whose answers are
     put together in `known`, which is None for the first such pod. `states`: what plugins wrote before, of
-    those whose answers are recalled. `asked`: who was asked at PreFilter, and has a state of this cycle.
+    those whose answers are recalled.
     """
 
-    __slots__ = ("_memories", "_nodes", "_said", "asked", "known", "merged", "signatures", "states")
+    __slots__ = ("_memories", "_nodes", "_said", "known", "merged", "signatures", "states")
 
     def __init__(
         self,
@@ -67,7 +67,6 @@ class Recalled:
         self.merged = merged
         self.known = known
         self.states: dict[str, CycleState] = {}
-        self.asked: list[str] = []
         self._memories = memories
         self._nodes = nodes
         self._said: dict[str, Said] = {}
@@ -243,7 +242,6 @@ class Recall:
     async def _ask_pre_filter(
         self, client: PluginClient, said: Said | None, recalled: Recalled, cycle: Cycle
     ) -> PreFilterResult:
-        recalled.asked.append(client.name)
         answer = await client.pre_filter(cycle.context, cycle.nodes)
         holds = said is not None and not client.is_failing and _holds(recalled, client.name, answer)
         if said is not None and holds and _keep_state(said, cycle, client.name):
@@ -357,9 +355,7 @@ class Recall:
         unknown: Sequence[PluginClient]
         if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
             cycle.skip_score |= known.pre_scored.point
-            for name in recalled.asked:
-                if name in known.states:
-                    cycle.context.state(name).inherit(known.states[name])
+            cycle.context.take_over(known.states)
             if not known.pre_scored.rest:
                 return None
             unknown = self._not_recalled(known.pre_scored.rest, recalled, cycle)
@@ -394,8 +390,7 @@ class Recall:
                 continue
             if said.state is not None:
                 recalled.states[client.name] = said.state
-                if client.name in recalled.asked:
-                    cycle.context.state(client.name).inherit(said.state)
+                cycle.context.take_over({client.name: said.state})
             if said.pre_score.code is Code.SKIP:
                 cycle.skip_score.add(client.name)
         return unknown
