@@ -126,6 +126,12 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title} has `{method}` without {' or '.join(f'`{partner}`' for partner in partners)},"
                 " so it would never be called: add the one or remove the other"
             )
+    for method in ("sign", "sign_spec"):
+        if inspect.iscoroutinefunction(getattr(cls, method, None)):
+            raise PluginDefinitionError(
+                f"{title}.{method} is `async def`: a signature is made in every cycle and is waited for by"
+                " nobody; write it as a plain method"
+            )
     if _has(cls, "sign") and _has(cls, "sign_spec"):
         raise PluginDefinitionError(
             f"{title} has both `sign` and `sign_spec`: keep `sign_spec` where the pod's spec says it all"

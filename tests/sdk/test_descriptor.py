@@ -23,6 +23,9 @@ from berth_sdk.needs import Need
 def nothing(self: Any, *args: Any) -> None: ...
 
 
+async def waits(self: Any, *args: Any) -> None: ...
+
+
 def made(**attributes: Any) -> type:
     """A plugin class with these attributes; `filter` is there unless it is given."""
     return type("Made", (Plugin,), {"filter": nothing} | attributes)
@@ -253,6 +256,7 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
             "has both `sign` and `sign_spec`",
             id="two signs",
         ),
+        pytest.param({"filter": nothing, "sign": waits}, "write it as a plain method", id="async sign"),
         pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
         pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
         pytest.param(

@@ -52,6 +52,7 @@ EVENTS: Final = frozenset(
         "outbox.superseded",
         "plugin.call_failed",
         "plugin.call_recovered",
+        "plugin.cannot_sign",
         "plugin.log_dropped",
         "plugin.logged",
         "plugin.lost",

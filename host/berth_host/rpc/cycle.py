@@ -173,6 +173,12 @@ class CycleContext:
                 state.inherit(known)
         return state
 
+    def take_over(self, written: Mapping[str, CycleState]) -> None:
+        """What plugins wrote for an equal pod at a later point goes to the stores that are in use by now."""
+        for plugin, state in self._states.items():
+            if plugin in written:
+                state.inherit(written[plugin])
+
     # --- the budget of remote time -------------------------------------------------------------------
 
     def remote_begins(self) -> None:
