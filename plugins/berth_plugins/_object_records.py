@@ -61,14 +61,14 @@ class Follower:
     """Hears which objects changed since it asked last."""
 
     def __init__(self, reader: ObjectReader) -> None:
-        self._reader = reader
+        self.reader = reader
         self._version = -1
 
     def moved(self) -> list[Key] | None:
         """(namespace, name) of what changed, repeats left out; None: everything, also the first time."""
-        version = self._reader.version
+        version = self.reader.version
         if version == self._version:
             return []
-        moved = self._reader.moved_since(self._version)
+        moved = self.reader.moved_since(self._version)
         self._version = version
         return None if moved is None else list(dict.fromkeys(moved))

@@ -6,15 +6,16 @@ pod that carries it. Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selectors import Operator
-from berth_sdk.tables import Dictionary, PodTable
+from berth_sdk.tables import Dictionary, PodChanges, PodTable
 
 from berth_plugins.affinity_tallies import (
     READING,
@@ -28,17 +29,22 @@ from berth_plugins.affinity_tallies import (
 T = TypeVar("T")
 _ANY: Final = ""
 _MAX_FOUND: Final = 1024
+_MANY: Final = 64
+"""New terms beyond which they are looked up like all others."""
 _NUMBERS: Final = count(1)
-"""Of terms; none is given out twice, so that a signature never means something else."""
+_NUMBER_OF: Final[WeakKeyDictionary[PodAffinityTerm, int]] = WeakKeyDictionary()
+"""Of terms; a term keeps its own, and none is given out twice: a signature never means something else."""
+_Place: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meaning(Generic[T]):
-    """The terms that mean a pod. `ids`: the same for all pods that the same terms mean, ascending; `tallies`:
-    what is counted of them, by topology key.
+    """The terms that mean a pod, by their `ids`, ascending: the same for all pods that the same terms mean.
+    `tallies`: what is counted of them, by topology key.
     """
 
     ids: tuple[int, ...]
+    terms: tuple[PodAffinityTerm, ...]
     tallies: Mapping[str, T]
 
 
@@ -46,14 +52,16 @@ class TermIndex(Generic[T]):
     """Terms by the namespace and the label that a pod must have for them to mean it, where there is one.
 
     A pod looks up its own labels, so that the terms of other applications cost it nothing. What was found is
-    kept for the next pod with the same labels, until another term appears.
+    kept for the next pod with the same labels; a term that appears later is matched alone, and added.
     """
 
     def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
         """`tally`: what is counted of the terms found for one topology key."""
         self._tally = tally
-        self._terms: dict[tuple[str, str, str], dict[PodAffinityTerm, int]] = {}
-        self._found: dict[Hashable, Meaning[T]] = {}
+        self._terms: dict[_Place, dict[PodAffinityTerm, int]] = {}
+        self._in_order: list[PodAffinityTerm] = []
+        # With how many terms it was found among.
+        self._found: dict[Hashable, tuple[Meaning[T], int]] = {}
         self._meanings: dict[tuple[int, ...], Meaning[T]] = {}
 
     def __bool__(self) -> bool:
@@ -75,45 +83,62 @@ class TermIndex(Generic[T]):
                 break
         here = self._terms.setdefault(place, {})
         if term not in here:
-            here[term] = next(_NUMBERS)
-            self._found.clear()
+            here[term] = _number_of(term)
+            self._in_order.append(term)
 
     def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Meaning[T]:
         """The terms that mean `pod`. `namespace_labels`: those of its namespace."""
         asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
-        known = self._found.get(asked)
-        if known is None:
-            if len(self._found) >= _MAX_FOUND:
-                self._found.clear()
-            known = self._found[asked] = self._meaning(self._look_up(pod, namespace_labels))
+        known, count = self._found.get(asked, (None, 0))
+        if count == len(self._in_order) and known is not None:
+            return known
+        if known is None or count + _MANY < len(self._in_order):
+            known = self._meaning(self._look_up(pod, namespace_labels))
+        else:
+            more = [
+                term
+                for term in self._in_order[count:]
+                if term.matches(pod.namespace, pod.labels, namespace_labels)
+            ]
+            if more:
+                known = self._meaning([*known.terms, *more])
+        if len(self._found) >= _MAX_FOUND and asked not in self._found:
+            del self._found[next(iter(self._found))]
+        self._found[asked] = known, len(self._in_order)
         return known
 
-    def _meaning(self, found: dict[int, PodAffinityTerm]) -> Meaning[T]:
+    def _meaning(self, found: Iterable[PodAffinityTerm]) -> Meaning[T]:
         """The same for all pods that the same terms mean, whatever their labels are."""
-        ids = tuple(sorted(found))
+        terms = tuple(sorted(found, key=_number_of))
+        ids = tuple(map(_number_of, terms))
         known = self._meanings.get(ids)
         if known is None:
             by_key: dict[str, list[PodAffinityTerm]] = {}
-            for number in ids:
-                by_key.setdefault(found[number].topology_key, []).append(found[number])
+            for term in terms:
+                by_key.setdefault(term.topology_key, []).append(term)
             if len(self._meanings) >= _MAX_FOUND:
                 self._meanings.clear()
             known = self._meanings[ids] = Meaning(
-                ids, {key: self._tally(frozenset(terms)) for key, terms in by_key.items()}
+                ids, terms, {key: self._tally(frozenset(theirs)) for key, theirs in by_key.items()}
             )
         return known
 
-    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[int, PodAffinityTerm]:
-        found: dict[int, PodAffinityTerm] = {}
+    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[PodAffinityTerm]:
         for label in ((_ANY, _ANY), *pod.labels.items()):
             for namespace in (_ANY, pod.namespace):
-                for term, number in self._terms.get((namespace, *label), _NO_TERMS).items():
+                for term in self._terms.get((namespace, *label), _NO_TERMS):
                     if term.matches(pod.namespace, pod.labels, namespace_labels):
-                        found[number] = term
-        return found
+                        yield term
 
 
-_NO_TERMS: Final[Mapping[PodAffinityTerm, int]] = {}
+_NO_TERMS: Final[Set[PodAffinityTerm]] = frozenset()
+
+
+def _number_of(term: PodAffinityTerm) -> int:
+    number = _NUMBER_OF.get(term)
+    if number is None:
+        number = _NUMBER_OF[term] = next(_NUMBERS)
+    return number
 
 
 class CarriedTerms:
@@ -127,10 +152,12 @@ class CarriedTerms:
         """`hard_weight`: what a required affinity term is worth in scores; 0: it has no say."""
         self._hard_weight = hard_weight
         self._values: Dictionary[PodAffinity] | None = None
+        self._promised: Dictionary[PodAffinity] | None = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._known = 1
+        self._promised_known = 1
         self._stanzas: dict[PodAffinityTerm, set[int]] = {}
         self.anti: TermIndex[Carriers] = TermIndex(lambda terms: anti_terms(terms, self))
         self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self, self._hard_weight))
@@ -138,6 +165,20 @@ class CarriedTerms:
     def catch_up(self, pods: PodTable) -> None:
         """Take in the stanzas that have appeared in the table since the last time."""
         self._follow(pods.readings(READING, terms_of))
+
+    def take_in(self, coming: PodChanges) -> None:
+        """Take in the terms of pods that are to come, such as those that are nominated: their terms mean the
+        same pods once they are there.
+        """
+        if not len(coming):
+            return
+        values = coming.table.readings(READING, terms_of)
+        if values is not self._promised:
+            self._promised, self._promised_known = values, 1
+        for carried in values.values[self._promised_known :]:
+            if carried is not None:
+                self._add(carried)
+        self._promised_known = len(values)
 
     def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
         """The codes of the stanzas that have one of `terms`; all codes of a table that is not followed."""
@@ -154,10 +195,12 @@ class CarriedTerms:
         while self._known < len(values):
             carried = values.values[self._known]
             if carried is not None:
-                self._add(carried, self._known)
+                self._add(carried)
+                for term in carried.terms:
+                    self._stanzas.setdefault(term, set()).add(self._known)
             self._known += 1
 
-    def _add(self, carried: PodAffinity, code: int) -> None:
+    def _add(self, carried: PodAffinity) -> None:
         said = [term for term, _ in (*carried.preferred, *carried.preferred_anti)]
         if self._hard_weight:
             said.extend(carried.required)
@@ -165,5 +208,3 @@ class CarriedTerms:
             self.anti.add(term)
         for term in said:
             self.scored.add(term)
-        for term in (*carried.required_anti, *said):
-            self._stanzas.setdefault(term, set()).add(code)

@@ -11,12 +11,14 @@ from functools import cached_property
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from berth_sdk.handle import Handle, ObjectReader
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.tables import Tally
 
+from berth_plugins._object_records import Follower
 from berth_plugins.affinity_tallies import InAll, selected
 
 RESOURCE: Final = "namespaces"
@@ -32,10 +34,11 @@ class Wish:
     weight: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wishes:
     """All terms of a pod. `anti` and `preferred` in the pod's order; preferred anti-affinity weighs less
-    than nothing.
+    than nothing. The very same for all pods with the same stanza, as long as its selectors of namespaces
+    come to the same.
     """
 
     required: tuple[Wish, ...]
@@ -76,16 +79,9 @@ class Namespaces:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._reader: ObjectReader | None = None
-        self._version = -1
+        self._follower: Follower | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
         self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
-
-    @property
-    def version(self) -> int:
-        """Moves whenever a namespace does, and with it what terms resolve to."""
-        self._catch_up()
-        return self._version
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of one; none for a namespace that is not there."""
@@ -119,12 +115,36 @@ class Namespaces:
         return Wish(term.topology_key, selected(term, self._labels), weight)
 
     def _catch_up(self) -> None:
-        if self._reader is None:
-            self._reader = self._handle.objects(RESOURCE)
-        version = self._reader.version
-        if version != self._version:
-            self._labels = {
-                item.ref.name: item.get("metadata.labels", _NO_LABELS) for item in self._reader.list()
-            }
+        if self._follower is None:
+            self._follower = Follower(self._handle.objects(RESOURCE))
+        moved = self._follower.moved()
+        if moved is None:
+            self._labels = {item.ref.name: _labels_of(item) for item in self._follower.reader.list()}
             self._wishes.clear()
-            self._version = version
+            return
+        for _, name in moved:
+            item = self._follower.reader.get(name)
+            before, now = self._labels.pop(name, None), None if item is None else _labels_of(item)
+            if now is not None:
+                self._labels[name] = now
+            if before != now:
+                self._forget(before, now)
+
+    def _forget(self, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
+        """The labels of a namespace changed (None: it is not there): whose terms select it, or did, has to
+        be read anew.
+        """
+        for stanza in [*self._wishes]:
+            if any(_selects(term, before) is not _selects(term, now) for term in stanza.terms):
+                del self._wishes[stanza]
+
+
+def _labels_of(item: KubeObject) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item.get("metadata.labels", _NO_LABELS)
+    return labels
+
+
+def _selects(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
+    """Whether a term selects a namespace with these labels. One that means all of them never changes."""
+    selector = term.namespace_selector
+    return labels is not None and not selector.matches({}) and selector.matches(labels)

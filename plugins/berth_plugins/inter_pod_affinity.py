@@ -18,12 +18,10 @@ from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
     Plugin,
-    PodNeed,
-    PodSensitivity,
     ScoreNormalization,
 )
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node_selectors import joined
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
@@ -49,16 +47,14 @@ class InterPodAffinity(Plugin):
     those of the pods that run already.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pods(),
-        StateNeed.pod_objects(*_DROPPED),
-        StateNeed.objects(RESOURCE),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pods(),
+        Need.pod_objects(*_DROPPED),
+        Need.objects(RESOURCE),
     )
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MIN_MAX
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
@@ -116,8 +112,8 @@ class InterPodAffinity(Plugin):
         if not (filters or scores):
             return NoConcern.CYCLE
         welcome = bool(wishes.required) and wishes.welcome(pod)
-        # A stanza is the very same for all pods of a namespace that carry it.
-        signed = (stanza, self._namespaces.version, welcome, existing, voices)
+        # With the stanza, which lives on while somebody recalls it: the next pod that carries it finds it.
+        signed = (stanza, wishes, welcome, existing, voices)
         if not filters:
             return NoConcern.FILTER, signed
         return signed if scores else (NoConcern.SCORE, signed)
@@ -132,6 +128,7 @@ class InterPodAffinity(Plugin):
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
         """As Filter, with the counts of each node's domains changed by its pods that leave and come."""
         nodes = scenarios.nodes
+        self._carried.take_in(scenarios.added)
         neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
         return neighbours.judge(nodes, neighbours.changes(scenarios))
 

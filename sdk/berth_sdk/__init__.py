@@ -25,13 +25,12 @@ from berth_sdk.extension_points import (
     NoConcern,
     NodeMode,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
@@ -85,6 +84,7 @@ __all__ = [
     "HostPort",
     "KubeObject",
     "LiveReservation",
+    "Need",
     "NoConcern",
     "Node",
     "NodeImage",
@@ -115,7 +115,6 @@ __all__ = [
     "PodAffinityTerm",
     "PodChanges",
     "PodCounts",
-    "PodNeed",
     "PodSensitivity",
     "PodTable",
     "PodsWith",
@@ -132,7 +131,6 @@ __all__ = [
     "SelectedPods",
     "SelectorError",
     "StaleStateError",
-    "StateNeed",
     "StateNotFoundError",
     "Status",
     "Taint",

@@ -20,7 +20,6 @@ from berth_sdk._wire_requests import decode_status
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
-from berth_sdk.extension_points import PodNeed
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
@@ -94,10 +93,10 @@ class HandleClient:
 
     def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
         self._plugin = descriptor.name
-        self._with_objects = descriptor.pod_need is PodNeed.OBJECT
+        self._with_objects = descriptor.wants_whole_pod
         self._has_snapshot = descriptor.keeps_state
         self._resources = frozenset(
-            need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT
+            need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT
         )
         self._connection = connection
         self._copy = copy
@@ -132,8 +131,7 @@ class HandleClient:
         """The objects of a declared resource. Raises HandleError for others."""
         if resource not in self._resources:
             raise HandleError(
-                f"{self._plugin} has not declared {resource!r}: add StateNeed.objects({resource!r})"
-                " to `state_needs`"
+                f"{self._plugin} has not declared {resource!r}: add Need.objects({resource!r}) to `needs`"
             )
         return self._copy.objects(resource)
 
@@ -141,7 +139,7 @@ class HandleClient:
         """Every node as the current cycle sees it. Raises HandleError where there is no snapshot."""
         if not self._has_snapshot:
             raise HandleError(
-                f"{self._plugin} is in NAMES mode, declared no state_needs and has no snapshot:"
+                f"{self._plugin} is in NAMES mode, declared no state in `needs` and has no snapshot:"
                 " use NodeMode.SNAPSHOT, or declare what it reads"
             )
         return self._copy.nodes()

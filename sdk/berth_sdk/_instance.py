@@ -20,6 +20,7 @@ import grpc
 
 from berth_sdk._calls import LOG, CallRefusedError, InFlight
 from berth_sdk._cycles import CycleBook
+from berth_sdk._frames import FEATURE as FRAMED
 from berth_sdk._handle_client import HandleClient, HandleConnection
 from berth_sdk._lanes import EventLoopThread
 from berth_sdk._local_copy import LocalCopy
@@ -50,12 +51,12 @@ class Instance:
         """
         self.instance_id = uuid.uuid4().hex
         self.started_at_s = time.time()
+        self.framed = False
+        """Whether calls are taken in frames, on a socket beside gRPC's."""
         self.classes = dict(classes)
         self.descriptors = {name: _servable(cls, name) for name, cls in classes.items()}
         self.cycles = CycleBook()
-        self.copy = LocalCopy(
-            need for descriptor in self.descriptors.values() for need in descriptor.state_needs
-        )
+        self.copy = LocalCopy(need for descriptor in self.descriptors.values() for need in descriptor.needs)
         self.loop = EventLoopThread()
         self.in_flight = InFlight()
         self.connection = HandleConnection()
@@ -89,7 +90,7 @@ class Instance:
                 self._introduced.append(request.attachment_id)
         return identity_pb2.HandshakeResponse(
             supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
-            features=[FEATURE],
+            features=[FEATURE, FRAMED] if self.framed else [FEATURE],
             plugins=[encode_descriptor(descriptor) for descriptor in self.descriptors.values()],
             instance_id=self.instance_id,
             started_at=encode_time(self.started_at_s),

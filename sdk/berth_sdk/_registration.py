@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from berth_sdk._calls import CallRefusedError
+from berth_sdk._carriers import Answer
 from berth_sdk._instance import Instance
 from berth_sdk._lanes import CallCancelledError, LaneFullError
-from berth_sdk._stream_servicer import Answer
 from berth_sdk._wire_stream import NUMBERS
 
 
@@ -42,7 +42,7 @@ def handlers_of(service: Any, servicer: Servicer) -> grpc.GenericRpcHandler:
 
 
 def stream_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
-    """The calls of a servicer that a stream may carry, by their numbers there."""
+    """The calls of a servicer that a stream or framed connection may carry, by their numbers there."""
     return {
         NUMBERS[method.name]: _on_stream(method, servicer)
         for method in service.methods

@@ -42,6 +42,7 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -71,6 +72,10 @@ class PluginRuntime:
         """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
         if self.sign_spec is not None:
             self.sign = _by_spec(self.sign_spec)
+        self.sign_queue: Callable[[Pod], Hashable] | None = None
+        """What its gate and its hint tell pods apart by; None: each pod is asked about."""
+        if self.descriptor.signs_queue:
+            self.sign_queue = self._methods.get("sign_queue", wishes)
         self._shared = SharedAnswers(self.descriptor, handle, self.sign, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------

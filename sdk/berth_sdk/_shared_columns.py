@@ -32,7 +32,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.signature import wishes
 from berth_sdk.status import Verdicts
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.read_only import extended
 
@@ -44,39 +44,38 @@ _MAX_STATUSES: Final = 4096
 
 
 class RowColumn:
-    """One number per slot for one pod signature: a score, or the code of a status (0: success)."""
+    """One number per slot for one pod signature: a score, or the code of a status (0: success).
+
+    `by`: what of a row it follows from, NODE, ROW or NODES.
+    """
 
     __slots__ = (
+        "_by",
+        "_follower",
         "_known",
-        "_nodes_version",
         "_numbers",
-        "_position",
         "_read",
         "_read_rows",
         "codes",
     )
 
-    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+    def __init__(self, dtype: type[np.signedinteger[Any]], by: DependsOn) -> None:
+        self._by = by
+        self._follower = SlotFollower(Moved.ROW if by is DependsOn.ROW else Moved.NODE)
         self._known = KnownSlots()
         self._numbers: NDArray[Any] = np.zeros(0, dtype=dtype)
-        self._position = -1
-        self._nodes_version = -1
         self._read: NDArray[Any] | None = None
         self._read_rows: Rows | None = None
         self.codes = StatusCodes()
 
-    def catch_up(self, columns: NodeColumns, by: DependsOn) -> None:
+    def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows that moved since the last time; with NODES all of them when a Node did."""
-        log = columns.moved if by is DependsOn.ROW else columns.node_moved
         if len(self._known) < columns.capacity:
             self._read = None
             self._known.grow(columns.capacity)
             self._numbers = extended(self._numbers, columns.capacity - len(self._numbers))
-        moved = log.since(self._position) if self._position >= 0 else None
-        if by is DependsOn.NODES and self._nodes_version != columns.nodes_version:
-            moved = None
-        self._position, self._nodes_version = log.position, columns.nodes_version
-        if moved is None:
+        moved = self._follower.moved_in(columns)
+        if moved is None or (moved and self._by is DependsOn.NODES):
             self._known.clear()
         elif moved:
             self._known.forget(moved)
@@ -124,7 +123,7 @@ class RowColumn:
 
 
 class RowColumns:
-    """Columns by pod, for one table of nodes at a time. `by`: NODE, ROW or NODES. `versions`: those of the
+    """Columns by pod. `by`: NODE, ROW or NODES. `versions`: those of the
     objects that the plugin reads beside the nodes.
     """
 
@@ -144,29 +143,26 @@ class RowColumns:
         self._version: Hashable = None
         self._max = max_signatures
         self._columns: OrderedDict[Hashable, RowColumn] = OrderedDict()
-        self._table: NodeColumns | None = None
 
     def __len__(self) -> int:
         return len(self._columns)
 
     def column(self, state: CycleState, pod: Pod, nodes: NodeTable) -> RowColumn:
         """What is known for such pods on the table that `nodes` is part of, as of now."""
-        table = nodes._columns
         version = self._versions()
-        if self._table is not table or self._version != version:
-            # Another table, such as a copy built anew: its slots belong to other nodes. Other objects: what
-            # follows from them is not known row by row.
+        if self._version != version:
+            # What follows from other objects is not known row by row.
             self._columns.clear()
-            self._table, self._version = table, version
+            self._version = version
         key = _signature(state, pod, nodes, self._sign)
         column = self._columns.get(key)
         if column is None or len(column.codes) > _MAX_STATUSES:
-            column = self._columns[key] = RowColumn(self._dtype)
+            column = self._columns[key] = RowColumn(self._dtype, self._by)
             if len(self._columns) > self._max:
                 self._columns.popitem(last=False)
         else:
             self._columns.move_to_end(key)
-        column.catch_up(table, self._by)
+        column.catch_up(nodes._columns)
         return column
 
 
@@ -225,7 +221,7 @@ class SharedAnswers:
         self, descriptor: Descriptor, handle: Handle | None, sign: Sign | None, *, rows: bool = True
     ) -> None:
         self._handle = handle
-        self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
+        self._resources = [need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
         self.verdicts: RowColumns | TableAnswers[FilterResult] | None = None
         self.scores: RowColumns | TableAnswers[NDArray[np.int64]] | None = None

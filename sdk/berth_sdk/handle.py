@@ -72,7 +72,7 @@ class Handle(Protocol):
         ...
 
     def objects(self, resource: str) -> ObjectReader:
-        """The objects of a resource declared with StateNeed.objects. Raises HandleError for others."""
+        """The objects of a resource declared with Need.objects. Raises HandleError for others."""
         ...
 
     def snapshot(self) -> NodeTable:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
@@ -23,6 +24,9 @@ from typing import Final, Self
 
 import grpc
 
+from berth_sdk._carriers import Carriers
+from berth_sdk._framed_server import FramedServer
+from berth_sdk._frames import framed_path
 from berth_sdk._instance import Instance
 from berth_sdk._optional_services import (
     IDENTITY,
@@ -36,7 +40,7 @@ from berth_sdk._optional_services import (
 from berth_sdk._registration import register, stream_calls
 from berth_sdk._scheduling_servicer import SchedulingServicer
 from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk._stream_servicer import OpenStreams, StreamServicer
+from berth_sdk._stream_servicer import StreamServicer
 from berth_sdk.errors import BerthError
 
 LOG: Final = logging.getLogger("berth_sdk.server")
@@ -47,6 +51,7 @@ plugin has one more, for its stream.
 """
 _RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007
+_UNIX: Final = "unix://"
 
 
 class ListenError(BerthError):
@@ -71,8 +76,9 @@ class PluginServer:
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self._streams = OpenStreams()
+        self._streams = Carriers()
         streamed = stream_calls(SCHEDULING, scheduling)
+        self._framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
         register(self._server, SCHEDULING, scheduling)
         register(self._server, STREAM, StreamServicer(self.instance, streamed, self._streams))
         register(self._server, STATE, StateServicer(self.instance))
@@ -95,6 +101,9 @@ class PluginServer:
         old_umask = os.umask(_SOCKET_UMASK)
         try:
             port = self._server.add_insecure_port(address)
+            if address.startswith(_UNIX):
+                path = Path(address.removeprefix(_UNIX))
+                self.instance.framed = self._framed.listen(framed_path(path))
         except RuntimeError as err:
             raise ListenError(
                 f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
@@ -102,7 +111,7 @@ class PluginServer:
         finally:
             os.umask(old_umask)
         self._server.start()
-        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        return address if address.startswith(_UNIX) else f"{address.rpartition(':')[0]}:{port}"
 
     def wait(self) -> None:
         """Until the server has stopped."""
@@ -115,7 +124,10 @@ class PluginServer:
                 self._begin_stop()
                 stopped = self._server.stop(grace_s)
                 self._streams.stop()  # now that no new one can come
+                ends_s = time.monotonic() + grace_s
+                self._framed.stop()
                 stopped.wait()
+                self._framed.wait(max(ends_s - time.monotonic(), 0.0))
                 self.instance.stop()
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped.set()
@@ -136,7 +148,7 @@ def _checked(endpoint: str) -> str:
         path = endpoint.removeprefix("unix:").removeprefix("//")
         if not path:
             raise ListenError(f"{endpoint!r} names no socket: write unix:PATH")
-        return f"unix://{Path(path).absolute()}"
+        return f"{_UNIX}{Path(path).absolute()}"
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdigit():
         raise ListenError(f"{endpoint!r} is no address: write unix:PATH or HOST:PORT, such as 127.0.0.1:7001")

@@ -5,7 +5,7 @@
 Reads every `*.jsonl` and `*.jsonl.gz` of the folder. Prints one JSON line for each category, with its first
 difference, then the total; exits 0 only if all are identical. A record that cannot be run is not
 identical. `--actual` writes what the host did, one line `{"name", "results"}` for each record. With
-`--remote` all default plugins run in another process, which the host reaches through gRPC.
+`--remote` all default plugins run in another process, which the host reaches as it does any.
 
 Two steps that do not know each other: `decision_host` turns a record without its `expected` into the
 host's inputs and writes down its answers; `decision_records` compares.

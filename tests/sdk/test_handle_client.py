@@ -16,6 +16,7 @@ from berth_sdk import (
     Decision,
     Handle,
     HandleError,
+    Need,
     NodeMode,
     NodeScores,
     NominatedPod,
@@ -23,7 +24,6 @@ from berth_sdk import (
     Plugin,
     Pod,
     PostFilterResult,
-    StateNeed,
     Status,
     WaitingPod,
     _wire,
@@ -124,7 +124,7 @@ def way_back(tmp_path: Path) -> Iterator[tuple[Host, identity_pb2.HandleEndpoint
 class Asker(Plugin):
     """Keeps its handle where the test finds it."""
 
-    state_needs: ClassVar[tuple[StateNeed, ...]] = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
+    needs: ClassVar[tuple[Need, ...]] = (Need.nodes(), Need.objects(CLAIMS))
     handles: ClassVar[list[Handle]] = []
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -358,7 +358,7 @@ def test_the_snapshot_and_declared_objects_are_read_from_the_copy(attached: Atta
 
 def test_undeclared_objects_and_a_missing_snapshot_are_errors_with_the_cure(attached: Attached) -> None:
     _, handle, _ = attached
-    with pytest.raises(HandleError, match=r"add StateNeed\.objects"):
+    with pytest.raises(HandleError, match=r"add Need\.objects"):
         handle.objects("secrets")
     with pytest.raises(HandleError, match="not sent the snapshot yet"):
         handle.snapshot()
@@ -367,7 +367,7 @@ def test_undeclared_objects_and_a_missing_snapshot_are_errors_with_the_cure(atta
 def test_names_mode_has_no_snapshot(serve: Serve) -> None:
     class Named(Asker):
         node_mode = NodeMode.NAMES
-        state_needs = ()
+        needs = ()
 
     serve(Named).host.attach()
     with pytest.raises(HandleError, match="NAMES mode"):

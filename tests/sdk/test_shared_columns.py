@@ -11,7 +11,7 @@ from berth_sdk._shared_columns import RowColumns
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.status import Status
@@ -45,7 +45,7 @@ class OnlyWithClass(Plugin):
     """Passes the nodes while there is a device class; counts how often it is asked."""
 
     depends_on = DependsOn.NODE
-    state_needs = (StateNeed.nodes(), StateNeed.objects("deviceclasses"))
+    needs = (Need.nodes(), Need.objects("deviceclasses"))
     asked = 0
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:

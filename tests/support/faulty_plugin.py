@@ -18,19 +18,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import grpc
 import numpy as np
+from berth_sdk import server
 from berth_sdk.__main__ import main
-from berth_sdk._wire_stream import NUMBERS, unwrap_answer, unwrap_request, wrap
+from berth_sdk._registration import stream_calls
+from berth_sdk._wire_stream import NUMBERS
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
@@ -57,7 +59,7 @@ _LOCK = threading.Lock()
 class Faulty(Plugin):
     """An honest plugin: its pods' labels say what it does. The faults are the process's."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.RPC
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),
@@ -227,8 +229,6 @@ class Faults(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = continuation(details)
         rpc = details.method.rpartition("/")[2]
-        if handler is not None and rpc == "StreamCalls":
-            return grpc.stream_stream_rpc_method_handler(functools.partial(_calls, handler.stream_stream))
         if handler is None or rpc not in LIES:
             return handler
         make, inner = (
@@ -262,24 +262,16 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
     return reply
 
 
-def _calls(inner: Any, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-    """The same for each call on a stream."""
-    honest: list[bytes] = []
+def _carried(service: Any, servicer: Any) -> dict[int, Any]:
+    """The same for the calls on a stream and in frames."""
+    return {
+        number: functools.partial(_honest_or_not, *STREAMED[number], answer)
+        for number, answer in stream_calls(service, servicer).items()
+    }
 
-    def next_one() -> Iterator[bytes]:
-        while honest:
-            yield honest.pop()
 
-    answers = inner(next_one(), context)
-    for raw in requests:
-        number, request = unwrap_request(raw)
-        rpc, request_type = STREAMED[number]
-
-        def put(_request: Any, _context: Any, raw: bytes = raw) -> Any:
-            honest.append(raw)
-            return unwrap_answer(next(answers))[1]
-
-        yield wrap(number, _call(rpc, put, request_type.FromString(request), context))
+def _honest_or_not(rpc: str, request_type: Any, answer: Any, raw: bytes, context: Any) -> Any:
+    return _call(rpc, lambda _, context: answer(raw, context), request_type.FromString(raw), context)
 
 
 def _fires(rpc: str) -> str:
@@ -319,6 +311,7 @@ def serve(arguments: Sequence[str]) -> int:
         return plain(*args, **more)
 
     grpc.server = with_faults
+    server.stream_calls = _carried  # type: ignore[attr-defined]  # imported there, and asked by that name
     return main(["serve", "support.faulty_plugin:Faulty", *arguments])
 
 

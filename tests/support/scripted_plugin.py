@@ -11,19 +11,23 @@ that was asked about, unless the script names one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import grpc
+from berth_sdk._frames import FEATURE as FRAMED
 from berth_sdk._reservations import whole_list
+from berth_sdk._wire_stream import FEATURE as STREAMED
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
 from google.protobuf.message_factory import GetMessageClass
+from support.scripted_frames import ScriptedFrames
 
 SERVICES = (
     identity_pb2.DESCRIPTOR.services_by_name["IdentityService"],
@@ -33,6 +37,8 @@ SERVICES = (
 )
 STREAM: Any = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
 ANSWERS: Any = stream_pb2.StreamCallsResponse.DESCRIPTOR.fields_by_name
+WAYS: dict[str, tuple[str, ...]] = {"unary": (), STREAMED: (STREAMED,), FRAMED: (FRAMED, STREAMED)}
+"""How calls of scheduling cycles travel to an instance that names these features."""
 SUCCESS = pb.Status(code=pb.Status.CODE_SUCCESS)
 _instances = itertools.count(1)
 
@@ -47,9 +53,12 @@ def descriptor(
         node_mode=identity_pb2.NODE_MODE_SNAPSHOT if snapshot else identity_pb2.NODE_MODE_NAMES,
         **fields,
     )
-    if snapshot and "state_needs" not in fields:
-        message.state_needs.add(kind=identity_pb2.StateNeed.KIND_NODE_SUMMARY)
+    if snapshot and "needs" not in fields:
+        message.needs.add(kind=identity_pb2.DeclaredNeed.KIND_NODE_SUMMARY)
     return message
+
+
+WHOLE_POD: Final = identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_WHOLE_POD)
 
 
 class ScriptedError(Exception):
@@ -63,8 +72,9 @@ class ScriptedError(Exception):
 
 class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims),
-    streamed (how many calls came on a stream), pages (how many each Reconcile had; `asked` has them as one),
-    echoes (False: answers name no cycle by themselves).
+    streamed (how many calls came on a stream or in frames), opened and ended (streams), frames (what comes
+    in them), pages (how many each Reconcile had; `asked` has them as one), echoes (False: answers name no
+    cycle by themselves).
     `features`: what it names in the handshake.
     """
 
@@ -75,7 +85,8 @@ class ScriptedPlugin:
         self.instance_id = f"instance-{next(_instances)}"
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
-        self.streamed = 0
+        self.streamed = self.opened = self.ended = 0
+        self.frames = ScriptedFrames(self._carried)
         self.echoes = True
         self.pages: list[int] = []
         self._server: grpc.aio.Server | None = None
@@ -100,12 +111,14 @@ class ScriptedPlugin:
         self._server = server = self.server(f"unix://{path}")
         await server.start()
         try:
-            yield self
+            async with self.frames.listening(path) if FRAMED in self.features else contextlib.nullcontext():
+                yield self
         finally:
             await server.stop(0)
 
     async def stop(self) -> None:
         """End at once, as a crash would, with calls open."""
+        self.frames.cut_off()
         if self._server is not None:
             await self._server.stop(0)
 
@@ -142,16 +155,23 @@ class ScriptedPlugin:
         yield grpc.method_handlers_generic_handler(STREAM.full_name, {"StreamCalls": streaming})
 
     async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        self.opened += 1
         async for request in requests:
-            self.streamed += 1
-            name = request.WhichOneof("call")
-            answer_type: Any = GetMessageClass(ANSWERS[name].message_type)
-            rpc = ANSWERS[name].message_type.name.removesuffix("Response")
-            reply = await self._unary(rpc, answer_type)(getattr(request, name), context)
-            answer = stream_pb2.StreamCallsResponse()
-            getattr(answer, name).CopyFrom(reply)
-            getattr(answer, name).SetInParent()
-            yield answer
+            yield await self._carried(request, context)
+        self.ended += 1
+
+    async def _carried(
+        self, request: stream_pb2.StreamCallsRequest, context: Any
+    ) -> stream_pb2.StreamCallsResponse:
+        self.streamed += 1
+        name: Any = request.WhichOneof("call")
+        answer_type: Any = GetMessageClass(ANSWERS[name].message_type)
+        rpc = ANSWERS[name].message_type.name.removesuffix("Response")
+        reply = await self._unary(rpc, answer_type)(getattr(request, name), context)
+        answer = stream_pb2.StreamCallsResponse()
+        getattr(answer, name).CopyFrom(reply)
+        getattr(answer, name).SetInParent()
+        return answer
 
     def _unary(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: Any) -> Any:

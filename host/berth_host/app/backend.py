@@ -57,13 +57,11 @@ class Backend:
         for clients in self._host.clients.by_profile.values():
             client = clients.get(plugin)
             if client is not None and any(
-                need.kind is NeedKind.OBJECT and need.resource == resource
-                for need in client.descriptor.state_needs
+                need.kind is NeedKind.OBJECT and need.resource == resource for need in client.descriptor.needs
             ):
                 return self._host.objects.of_resource(resource)
         raise HandleError(
-            f'plugin {plugin} did not declare {resource}: add StateNeed.objects("{resource}")'
-            " to its state_needs"
+            f'plugin {plugin} did not declare {resource}: add Need.objects("{resource}") to its needs'
         )
 
     def snapshot(self) -> NodeTable:

@@ -22,17 +22,17 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc
 from berth_sdk._credential import CredentialError, read_credential
-from berth_sdk._wire_stream import FEATURE
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from google.protobuf.duration_pb2 import Duration
 
 from berth_host.attach.backoff import HEALTHY_S, Backoff
+from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
 from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
-from berth_host.attach.handshake import FEATURES, OFFERED, Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.reconciling import RECONCILE_S, LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
@@ -132,6 +132,7 @@ class Attachment:
         self._task: asyncio.Task[None] | None = None
         self._transports: dict[str, dict[str, GrpcTransport]] = {}
         self._introduction: Introduction | None = None
+        self._features: frozenset[str] = frozenset()
 
     # --- life ------------------------------------------------------------------------------------------
 
@@ -183,6 +184,7 @@ class Attachment:
         if self.place.command:
             self._child = await Child.launch(self.place.command, self.place.title)
             endpoint, expected_instance = self._child.address, self._child.instance_id
+        self._features = offered(self.place, endpoint)
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
@@ -233,7 +235,7 @@ class Attachment:
                 raise RefusedError(
                     f"the process said that it is {expected}, and {reply.instance_id} answers at its socket"
                 )
-            return read_handshake(reply, self.place)
+            return read_handshake(reply, self.place, self._features)
         except RefusedError as err:
             self._refused = (reply.instance_id, err.reason)
             await self._tell_refusal(stub, attachment_id, err.reason)
@@ -247,7 +249,7 @@ class Attachment:
             host_epoch=self._seams.state.version.epoch,
             attachment_id=attachment_id,
             offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
-            features=sorted(FEATURES),
+            features=sorted(self._features),
             credential=self._credential(),
         )
         try:
@@ -329,11 +331,15 @@ class Attachment:
             f"plugin {name} is not served by the instance at {self.place.title}"
             for name in introduction.missing
         )
-        self.warnings = (*introduction.warnings, *missing, *reply.warnings)
-        for warning in self.warnings:
-            _LOG.warning("plugin.warned", place=self.place.title, warning=warning)
+        self.warnings = ()
+        self._warn(*introduction.warnings, *missing, *reply.warnings)
         for name in introduction.missing:
             self._plugins[name].absence = f"is not served by the instance at {self.place.title}"
+
+    def _warn(self, *warnings: str) -> None:
+        self.warnings = (*self.warnings, *warnings)
+        for warning in warnings:
+            _LOG.warning("plugin.warned", place=self.place.title, warning=warning)
 
     def _make_link(
         self, channel: grpc.aio.Channel, attachment_id: str, endpoint: str, introduction: Introduction
@@ -347,16 +353,19 @@ class Attachment:
         in_step = [item for item in introduction.plugins if item.keeps_state]
         feed = None
         if in_step:
-            needs = (need for item in in_step for need in item.state_needs)
+            needs = (need for item in in_step for need in item.needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
+        lines, warning = lines_to(endpoint, introduction, channel)
+        if warning:
+            self._warn(warning)
         return InstanceLink(
             channel,
             identity,
             feed,
             self._trouble.set,
             self._seams.traffic,
-            streams=FEATURE in introduction.features,
+            lines=lines,
         )
 
     async def _synchronise(self, link: InstanceLink, ends_s: float) -> None:

@@ -20,7 +20,9 @@ FIRST_TRY_S: Final = 45.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One place as it stands. `plugins`: those expected there; `since_s`: seconds in this state."""
+    """One place as it stands. `plugins`: those expected there; `since_s`: seconds in this state; `carrier`:
+    how calls of scheduling cycles travel to its instance, empty without one.
+    """
 
     place: str
     state: State
@@ -30,6 +32,7 @@ class Condition:
     warnings: tuple[str, ...]
     since_s: float
     synced_bytes: int
+    carrier: str
 
 
 class Attachments:
@@ -126,6 +129,7 @@ class Attachments:
                 warnings=attachment.warnings,
                 since_s=now_s - attachment.since_s,
                 synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
+                carrier="" if attachment.link is None else attachment.link.carrier,
             )
             for attachment in self.places
         ]

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from berth_sdk import _wire
-from berth_sdk._wire_stream import FEATURE
+from berth_sdk._frames import FEATURE as FRAMED
+from berth_sdk._wire_stream import FEATURE as STREAMED
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.selectors import LabelSelector
 
@@ -32,8 +32,8 @@ from berth_host.model.known_resources import misspelt
 
 OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
-FEATURES: Final = frozenset({FEATURE})
-"""Additive behaviour that the host can do beyond the contract's minor."""
+FEATURES: Final = frozenset({FRAMED, STREAMED})
+"""Additive behaviour that the host knows beyond the contract's minor."""
 E = TypeVar("E")
 
 
@@ -58,8 +58,10 @@ class Introduction:
     warnings: tuple[str, ...]
 
 
-def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Introduction:
-    """Check and read. Raises RefusedError."""
+def read_handshake(
+    reply: identity_pb2.HandshakeResponse, place: Place, offered: frozenset[str] = FEATURES
+) -> Introduction:
+    """Check and read. `offered`: the features that the instance was told. Raises RefusedError."""
     contract = _negotiated(reply)
     if not reply.instance_id:
         raise RefusedError("the handshake names no instance_id")
@@ -83,7 +85,7 @@ def read_handshake(reply: identity_pb2.HandshakeResponse, place: Place) -> Intro
         instance_id=reply.instance_id,
         started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
         contract=contract,
-        features=tuple(sorted(FEATURES.intersection(reply.features))),
+        features=tuple(sorted(offered.intersection(reply.features))),
         plugins=served,
         missing=tuple(sorted(wanted.difference(names))),
         warnings=tuple(warnings.texts),
@@ -121,16 +123,15 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
     if not points:
         raise RefusedError(f"plugin {name} declares no extension point that this host knows")
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
-    needs = tuple(_need(name, need) for need in message.state_needs)
-    has_state = mode is NodeMode.SNAPSHOT or needs
+    needs = tuple(_need(name, need) for need in message.needs)
+    has_state = mode is NodeMode.SNAPSHOT or any(need.is_state for need in needs)
     unset_sensitivity = PodSensitivity.CLUSTER if has_state else PodSensitivity.NONE
     return Descriptor(
         name=name,
         version=message.version,
         points=tuple(sorted(set(points))),
         node_mode=mode,
-        pod_need=read.enum(PodNeed, message.pod_need, PodNeed.SUMMARY, "pod_need"),
-        state_needs=needs,
+        needs=needs,
         pod_sensitivity=read.enum(
             PodSensitivity, message.pod_sensitivity, unset_sensitivity, "pod_sensitivity"
         ),
@@ -147,7 +148,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
     )
 
 
-def _need(plugin: str, message: identity_pb2.StateNeed) -> StateNeed:
+def _need(plugin: str, message: identity_pb2.DeclaredNeed) -> Need:
     try:
         kind = NeedKind(message.kind)
     except ValueError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from berth_host.config.berth.configuration import BerthPlugin, TlsFiles
+from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.source.node import Json
 from berth_host.rpc.calls import PointPolicy
@@ -46,6 +46,7 @@ class Place:
     command: tuple[str, ...] = ()
     tls: TlsFiles | None = None
     credential_file: str = ""
+    transport: Transport = Transport.FRAMED
     plugins: tuple[WantedPlugin, ...]
 
     @property
@@ -81,6 +82,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
             command=plugin.command or (),
             tls=plugin.tls,
             credential_file=plugin.credential_file,
+            transport=plugin.transport,
             plugins=tuple(members),
         )
         for plugin, members in places

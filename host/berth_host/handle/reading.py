@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from berth_sdk import _wire
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2
 
@@ -25,7 +25,7 @@ from berth_host.rpc.state_codec import StateEncoder
 class StateReader:
     """One read of the snapshot as it was when this was made. `version`: what is read."""
 
-    def __init__(self, state: HostState, needs: Iterable[StateNeed], nodes: pb.NodeSet | None) -> None:
+    def __init__(self, state: HostState, needs: Iterable[Need], nodes: pb.NodeSet | None) -> None:
         """`nodes` None: all. Raises UnknownNodesError."""
         selection = StateSelection.of(needs)
         changes = state.changes_since(None, selection)

@@ -18,7 +18,7 @@ import grpc
 from berth_sdk import _wire
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
 from berth_sdk.results import Decision, WaitingPod
 from berth_sdk.scenarios import Scenario
@@ -162,11 +162,11 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         except (ValueError, UnknownNodesError) as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
 
-    def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[StateNeed]:
+    def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[Need]:
         if request.needs:
             return [_wire.decode_need(need) for need in request.needs]
         descriptor = self._seams.descriptor_of(request.plugin)
-        return () if descriptor is None else descriptor.state_needs
+        return () if descriptor is None else descriptor.needs
 
     # --- from an open call -------------------------------------------------------------------------
 

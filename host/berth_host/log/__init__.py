@@ -35,6 +35,7 @@ EVENTS: Final = frozenset(
         "endpoints.trust_unknown",
         "event.dropped",
         "event.written_before",
+        "framed.unreachable",
         "host.drained",
         "host.failed",
         "host.reloaded",

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.pod import Pod
 from berth_sdk.tables.read_only import extended, read_only
+from berth_sdk.tables.slot_follower import Moved, SlotFollower
 from berth_sdk.tables.slot_log import RecentLog
 
 if TYPE_CHECKING:
@@ -114,20 +115,20 @@ def _total(tally: Tally, changes: PodChanges) -> NDArray[np.int64]:
 class _Domains:
     """The counts of one tally by the values of one label: among which nodes, of which labels of theirs."""
 
-    __slots__ = ("among", "labels_position", "sums", "values")
+    __slots__ = ("among", "nodes_version", "sums", "values")
 
     def __init__(
         self,
         sums: NDArray[np.int64],
         among: NDArray[np.bool_] | None,
         values: Dictionary[str],
-        labels_position: int,
+        nodes_version: int,
     ) -> None:
         self.sums = sums
         # Held, so that no other array can have its identity meanwhile.
         self.among = among
         self.values = values
-        self.labels_position = labels_position
+        self.nodes_version = nodes_version
 
 
 _DomainsKey = tuple[str, int | None]
@@ -148,7 +149,7 @@ class PodCounts:
     """The counts over the pods of one `NodeColumns`, always those of its present version.
 
     Slots without a node count 0. Raises ValueError where the pods are not known: a served plugin declares
-    `StateNeed.pods()`.
+    `Need.pods()`.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class PodCounts:
         self._tallies: OrderedDict[Tally, _Column] = OrderedDict()
         # The pods of each slot as `_log` has them: PodTable's own lists, which are never changed.
         self._seen: list[Sequence[Pod]] = []
-        self._position = -1
+        self._rows = SlotFollower(Moved.ROW)
         self._log: RecentLog[tuple[int, Pod, int]] = RecentLog(remembered)
 
     def __len__(self) -> int:
@@ -198,7 +199,7 @@ class PodCounts:
             _, values = self._nodes.label(topology_key)
             if len(column.domains) >= _MAX_DOMAINS:
                 column.domains.clear()
-            domains = _Domains(sums, among, values, self._nodes.node_moved.position)
+            domains = _Domains(sums, among, values, self._nodes.nodes_version)
             column.domains[key] = domains
         return read_only(domains.sums)
 
@@ -232,7 +233,7 @@ class PodCounts:
     def _still_holds(self, topology_key: str, domains: _Domains) -> bool:
         """Whether no node came, went or changed since, and the label's column is the same."""
         _, values = self._nodes.label(topology_key)
-        return domains.labels_position == self._nodes.node_moved.position and domains.values is values
+        return domains.nodes_version == self._nodes.nodes_version and domains.values is values
 
     def _bring_up_to_date(self, column: _Column, tally: Tally) -> None:
         position, column.position = column.position, self._log.position
@@ -260,19 +261,15 @@ class PodCounts:
 
     def _catch_up(self) -> None:
         """Log the pods that came and left on the slots that moved."""
-        log = self._nodes.moved
-        if self._position == log.position:
-            return
         pods = self._pods()
-        moved = log.since(self._position) if self._position >= 0 else None
-        self._position = log.position
+        moved = self._rows.moved_in(self._nodes)
         if moved is None:
             self._seen = [pods.pods_of(slot) for slot in range(self._nodes.capacity)]
             self._log.forget()
             return
         if len(self._seen) < self._nodes.capacity:
             self._seen.extend([()] * (self._nodes.capacity - len(self._seen)))
-        for slot in dict.fromkeys(moved):
+        for slot in moved:
             before, now = self._seen[slot], pods.pods_of(slot)
             if before is now:
                 continue

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from berth_sdk.pod import Pod
+from berth_sdk.tables.slot_follower import Moved, SlotFollower
 from berth_sdk.tables.slot_log import SlotLog
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 class PodVolumes:
     """By slot (`NodeTable.rows`). Needs the pods' objects: a served plugin declares
-    `StateNeed.pod_objects()`. Raises ValueError where the pods are not known.
+    `Need.pod_objects()`. Raises ValueError where the pods are not known.
     """
 
     def __init__(self, columns: NodeColumns) -> None:
@@ -26,7 +27,7 @@ class PodVolumes:
         self._on_slot: dict[int, tuple[Pod, ...]] = {}
         # PodTable's own lists, which are never changed: the same list holds the same pods.
         self._seen: dict[int, Sequence[Pod]] = {}
-        self._position = -1
+        self._rows = SlotFollower(Moved.ROW)
         self._moved = SlotLog()
 
     def on_slot(self, slot: int) -> tuple[Pod, ...]:
@@ -51,14 +52,10 @@ class PodVolumes:
         return self._moved.since(position)
 
     def _catch_up(self) -> None:
-        log = self._nodes.moved
-        if self._position == log.position:
-            return
         pods = self._nodes.pods
         if pods is None:
             raise ValueError("these nodes were built without pods; declare KIND_POD_OBJECT")
-        moved = log.since(self._position) if self._position >= 0 else None
-        self._position = log.position
+        moved = self._rows.moved_in(self._nodes)
         if moved is None:
             self._moved.forget()
             self._on_slot.clear()
@@ -68,7 +65,7 @@ class PodVolumes:
                 if found:
                     self._on_slot[slot] = found
             return
-        for slot in dict.fromkeys(moved):
+        for slot in moved:
             here = pods.pods_of(slot)
             if self._seen.get(slot) is here:
                 continue

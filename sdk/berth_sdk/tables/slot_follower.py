@@ -1,7 +1,9 @@
-"""`SlotFollower`: which rows of the snapshot changed since a plugin looked last.
+"""`SlotFollower`: which rows of the snapshot changed since somebody looked last. READ THIS FIRST of all that
+is kept from cycle to cycle.
 
-For data that a plugin keeps by slot (`NodeTable.rows`) from one cycle to the next: it does again what moved,
-and everything where that is not known.
+For data by slot (`NodeTable.rows`): who keeps it does again what moved, and everything where that is not
+known. Nobody else reads the logs of `NodeColumns`. Used by plugins, by what the host and the SDK recall, and
+by the counts of the tables themselves.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from berth_sdk.tables.slot_log import SlotLog
+
 if TYPE_CHECKING:
     from berth_sdk.tables.node_columns import NodeColumns
     from berth_sdk.tables.node_table import NodeTable
+    from berth_sdk.tables.pod_volumes import PodVolumes
 
 
 class Moved(Enum):
@@ -21,26 +26,40 @@ class Moved(Enum):
     """The Node object; nodes that come and go."""
     VOLUMES = 2
     """The pods with storage (`NodeTable.pod_volumes`)."""
+    ROW = 3
+    """Anything: the Node object, and the pods there."""
 
 
 class SlotFollower:
-    """One reader with a place of its own."""
+    """One reader with a place of its own. `columns`: the reader has just looked at these."""
 
-    def __init__(self, what: Moved) -> None:
+    __slots__ = ("_identity", "_position", "_what")
+
+    def __init__(self, what: Moved, columns: NodeColumns | None = None) -> None:
         self._what = what
-        self._columns: NodeColumns | None = None
-        self._position = -1
+        # Not the columns: a table that was built anew must not keep the old one alive.
+        self._identity = None if columns is None else columns.identity
+        self._position = -1 if columns is None else self._log(columns).position
 
     def moved(self, nodes: NodeTable) -> list[int] | None:
         """The slots that moved since the last call, each once; None: everything may have, as at first,
         after too long a time, or in another table.
         """
-        columns = nodes._columns
-        log = columns.node_moved if self._what is Moved.NODE else columns.pod_volumes
+        return self.moved_in(nodes._columns)
+
+    def moved_in(self, columns: NodeColumns) -> list[int] | None:
+        """As `moved`, of the columns behind a table."""
+        log = self._log(columns)
         position = log.position
-        known = self._columns is columns
+        known = self._identity is columns.identity
         if known and self._position == position:
             return []
         slots = log.since(self._position) if known else None
-        self._columns, self._position = columns, position
-        return None if slots is None else list(dict.fromkeys(slots))
+        self._identity, self._position = columns.identity, position
+        return slots if slots is None or len(slots) < 2 else list(dict.fromkeys(slots))
+
+    def _log(self, columns: NodeColumns) -> SlotLog | PodVolumes:
+        what = self._what
+        if what is Moved.ROW:
+            return columns.moved
+        return columns.node_moved if what is Moved.NODE else columns.pod_volumes

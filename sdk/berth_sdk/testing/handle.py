@@ -97,7 +97,7 @@ class RecordingHandle:
         """The objects of a declared resource. Raises HandleError for others."""
         store = self._objects.get(resource)
         if store is None:
-            raise HandleError(f"{self.plugin} has not declared {resource!r} in `state_needs`")
+            raise HandleError(f"{self.plugin} has not declared {resource!r} in `needs`")
         return store
 
     def snapshot(self) -> NodeTable:

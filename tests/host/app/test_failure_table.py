@@ -14,23 +14,21 @@ import grpc
 import pytest
 from berth_host.attach import backoff
 from berth_host.errors.cluster import UnavailableError
-from berth_sdk._wire_stream import FEATURE
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, queue_pb2, scheduling_pb2
 from berth_sdk.results import PermitResult
 from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
-from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
+from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, lacking
 
 Result = handle_pb2.DecideWaitingPodsResponse
 
 
-@pytest.fixture(autouse=True, params=["calls", "stream"])
+@pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the scheduling cycle as calls of their own, and on a stream."""
-    if request.param == "stream":
-        monkeypatch.setattr(ScriptedPlugin, "features", (FEATURE,))
+    """Calls of the scheduling cycle as calls of their own, on a stream, and in frames."""
+    monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
 
 
 @pytest.fixture(autouse=True)

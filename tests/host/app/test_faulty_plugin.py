@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, backoff, handshake, keeper, reconciling
+from berth_host.attach import attachment, backoff, keeper, reconciling
 from berth_host.attach.attachment import State
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.remote.outbox import IDLE_END_S
-from berth_sdk._wire_stream import FEATURE
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from support.faulty_plugin import LIES
@@ -41,7 +40,7 @@ NODES = 4
 PATIENCE_S = 180.0
 
 
-def configuration(endpoint: str) -> str:
+def configuration(endpoint: str, transport: str) -> str:
     """Faulty at every point, required, with short deadlines."""
     enabled = "".join(f"    {point}: {{enabled: [{{name: Faulty}}]}}\n" for point in (*POINTS, *BINDING))
     deadlines = "".join(f"    {point}: {{deadline: 1s}}\n" for point in (*POINTS, *BINDING, "bind"))
@@ -52,7 +51,8 @@ def configuration(endpoint: str) -> str:
         "    queueSort: {enabled: [{name: Faulty}], disabled: [{name: PrioritySort}]}\n"
         "    bind: {enabled: [{name: Faulty}, {name: DefaultBinder}], disabled: [{name: '*'}]}\n"
         "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 10s\n"
-        f"plugins:\n- name: Faulty\n  endpoint: {endpoint}\n  required: true\n  points:\n{deadlines}"
+        f"plugins:\n- name: Faulty\n  endpoint: {endpoint}\n  required: true\n  transport: {transport}\n"
+        f"  points:\n{deadlines}"
     )
 
 
@@ -253,13 +253,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def trial(folder: Path, pod_count: int) -> AsyncIterator[Trial]:
+async def trial(folder: Path, pod_count: int, transport: str = "framed") -> AsyncIterator[Trial]:
     process = FaultyProcess(folder)
     await process.start()
     held = [pod(f"h{i:03}", labels={"faulty": "held"}, cpu="1m") for i in range(pod_count)]
     objects = [*(node(f"n{i}", cpu="400", pods="2000") for i in range(NODES)), *held]
     try:
-        async with World(objects, configuration=configuration(process.endpoint)) as world:
+        async with World(objects, configuration=configuration(process.endpoint, transport)) as world:
             made = Trial(world, process, pod_count)
             await made.until(lambda: len(world.host.waiting_pods) == pod_count)
             yield made
@@ -280,16 +280,13 @@ def test_every_call_of_the_contract_goes_wrong_below() -> None:
     assert {rpc for rpc, _ in FAULTS} == set(LIES) - {"Drain"}
 
 
-@pytest.mark.parametrize(("pod_count", "features"), [(1, ()), (1, (FEATURE,)), (200, (FEATURE,))])
+@pytest.mark.parametrize(
+    ("pod_count", "transport"), [(1, "unary"), (1, "call-stream"), (1, "framed"), (200, "framed")]
+)
 async def test_host_survives_every_fault_at_every_call(
-    tmp_path: Path,
-    impatient: None,
-    monkeypatch: pytest.MonkeyPatch,
-    pod_count: int,
-    features: tuple[str, ...],
+    tmp_path: Path, impatient: None, pod_count: int, transport: str
 ) -> None:
-    monkeypatch.setattr(handshake, "FEATURES", frozenset(features))
-    async with trial(tmp_path, pod_count) as run:
+    async with trial(tmp_path, pod_count, transport) as run:
         for rpc, kind in FAULTS:
             await run.run(rpc, kind)
         assert run.process.fired == [f"{rpc} {kind}" for rpc, kind in FAULTS]

@@ -248,7 +248,7 @@ async def test_idle_copy_is_brought_up_to_date_in_the_background(tmp_path: Path,
         version = host.state.version
         await until(lambda: plugin.held is not None and plugin.held.generation == version.generation)
         assert not plugin.requests("SyncState")[-1][0].full
-        assert host.attachments.confirmed_generation() == version.generation
+        await until(lambda: host.attachments.confirmed_generation() == version.generation)
 
 
 async def test_instance_that_is_not_ready_any_more_gets_no_new_cycle(tmp_path: Path, quick: None) -> None:

@@ -45,9 +45,9 @@ def a_column_is_not_brought_up_to_date(patch: pytest.MonkeyPatch) -> None:
     """One plugin's column outlives its rows."""
     catch_up = RowColumn.catch_up
 
-    def once(self: Any, columns: Any, by: Any) -> None:
-        if self._position < 0:
-            catch_up(self, columns, by)
+    def once(self: Any, columns: Any) -> None:
+        if not len(self._known):
+            catch_up(self, columns)
 
     patch.setattr(RowColumn, "catch_up", once)
 

@@ -27,7 +27,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
@@ -55,7 +55,7 @@ WAITING = WaitingPod(
     deadline_s=1234.5,
 )
 DESCRIPTORS = {
-    "Demo": Descriptor(name="Demo", points=(ExtensionPoint.PERMIT,), state_needs=(StateNeed.nodes(),)),
+    "Demo": Descriptor(name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(),)),
     "Sorter": Descriptor(name="Sorter", points=(ExtensionPoint.QUEUE_SORT,)),
 }
 
@@ -558,7 +558,9 @@ async def test_a_node_with_many_pods_comes_in_one_piece() -> None:
         for i in range(400):
             host.state.put(make_pod(f"p{i}", uid=f"p{i}", annotations={"x/y": "z" * 300}), "n1")
         needs = [
-            identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_POD_SUMMARY, annotation_prefixes=["x/"])
+            identity_pb2.DeclaredNeed(
+                kind=identity_pb2.DeclaredNeed.KIND_POD_SUMMARY, annotation_prefixes=["x/"]
+            )
         ]
         chunks = await read(host, needs=needs)
         nodes = [node for chunk in chunks for node in chunk.nodes]
@@ -587,8 +589,8 @@ def contents(state: ClusterState) -> dict[str, tuple[int, list[str]]]:
 
 
 NODES_AND_PODS = [
-    identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_NODE_SUMMARY),
-    identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_POD_SUMMARY),
+    identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_NODE_SUMMARY),
+    identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_POD_SUMMARY),
 ]
 
 

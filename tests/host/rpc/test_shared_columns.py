@@ -15,6 +15,7 @@ from berth_sdk import _known_slots, _shared_columns, signature
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.tables import SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.slot_log import SlotLog
@@ -61,13 +62,13 @@ def pods_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A copy was synchronised from nothing: its slots belong to other nodes."""
-    original = _shared_columns.RowColumns.column
+    moved_in = SlotFollower.moved_in
 
-    def column(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
-        self._table = nodes._columns
-        return original(self, state, pod, nodes)
+    def of_any_table(self: Any, columns: NodeColumns) -> Any:
+        self._identity = None if self._identity is None else columns.identity
+        return moved_in(self, columns)
 
-    patch.setattr(_shared_columns.RowColumns, "column", column)
+    patch.setattr(SlotFollower, "moved_in", of_any_table)
 
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -176,9 +177,9 @@ def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """What one plugin said of rows that have moved since is taken over."""
     catch_up = _shared_columns.RowColumn.catch_up
 
-    def never(self: Any, columns: Any, by: Any) -> None:
-        if self._position < 0:
-            catch_up(self, columns, by)
+    def never(self: Any, columns: Any) -> None:
+        if not len(self._known):
+            catch_up(self, columns)
 
     patch.setattr(_shared_columns.RowColumn, "catch_up", never)
 

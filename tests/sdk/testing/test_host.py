@@ -19,6 +19,7 @@ from berth_sdk import (
     Handle,
     HandleError,
     Hint,
+    Need,
     ObjectPatch,
     ObjectRef,
     PatchOutcome,
@@ -33,7 +34,6 @@ from berth_sdk import (
     QueuedPod,
     ReserveResult,
     ScoreNormalization,
-    StateNeed,
     Status,
     WaitingPod,
     sort_keys,
@@ -56,7 +56,7 @@ class Example(Plugin):
     """A little of everything; `limit` pods per node."""
 
     normalization = ScoreNormalization.HOST_MAX
-    state_needs = (StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
+    needs = (Need.nodes(), Need.pods(), Need.objects(CLAIMS))
     events = (EventInterest("Node", ("add",), Hint.ASK_PLUGIN),)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

@@ -64,6 +64,7 @@ def _attachment(host: Host, condition: Condition) -> dict[str, Any]:
         "reason": condition.reason,
         "since": timestamp(host.clock.now_s() - condition.since_s),
         "instance": condition.instance_id,
+        "transport": condition.carrier,
         "syncedBytes": condition.synced_bytes,
         "warnings": list(condition.warnings),
     }

@@ -16,6 +16,7 @@ def running_plugins_text(answer: Mapping[str, Any]) -> str:
             item["name"],
             "in process" if item["attachment"] is None else item["attachment"]["place"],
             "" if item["attachment"] is None else item["attachment"]["state"],
+            "" if item["attachment"] is None else item["attachment"]["transport"],
             str(sum(call["calls"] for call in item["calls"])),
             _mean_ms(item),
             str(sum(sum(call["failures"].values()) for call in item["calls"]) or "-"),
@@ -23,8 +24,8 @@ def running_plugins_text(answer: Mapping[str, Any]) -> str:
         )
         for item in listed
     ]
-    header = ("NAME", "RUNS", "STATE", "CALLS", "MS/CALL", "FAILED", "POINTS")
-    parts = [columns(header, rows, right=(3, 4, 5))]
+    header = ("NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS")
+    parts = [columns(header, rows, right=(4, 5, 6))]
     problems = [line for item in listed for line in _problems(item)]
     if answer["missing"]:
         problems.append(f"not in this build: {', '.join(answer['missing'])}")

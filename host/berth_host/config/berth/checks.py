@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 
+from berth_host.config.berth.configuration import Transport
 from berth_host.config.berth.points import (
     MAX_CONCURRENCY,
     MAX_CYCLE_BUDGET_MS,
@@ -54,6 +55,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         findings.append(invalid("plugins", len(plugins), f"at most {MAX_PLUGINS} plugins"))
     seen: set[str] = set()
     credentials: dict[str, str] = {}
+    transports: dict[str, str | None] = {}
     for index, plugin in enumerate(plugins):
         path = f"plugins[{index}]"
         findings += _check_name(f"{path}.name", plugin.name)
@@ -61,6 +63,9 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
             findings.append(duplicate(f"{path}.name", plugin.name))
         seen.add(plugin.name)
         findings += _check_plugin(path, plugin)
+        if plugin.endpoint and transports.setdefault(plugin.endpoint, plugin.transport) != plugin.transport:
+            message = "plugins at one endpoint are one process, which is asked in one way"
+            findings.append(invalid(f"{path}.transport", plugin.transport or "", message))
         if plugin.endpoint and credentials.setdefault(plugin.endpoint, plugin.credential_file) != (
             plugin.credential_file
         ):
@@ -88,7 +93,17 @@ def _check_plugin(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
     if not 0 <= plugin.max_concurrency <= MAX_CONCURRENCY:
         message = f"not in valid range [0, {MAX_CONCURRENCY}]; 0 leaves it to the plugin"
         findings.append(invalid(f"{path}.maxConcurrency", plugin.max_concurrency, message))
+    findings += _check_transport(f"{path}.transport", plugin)
     return findings
+
+
+def _check_transport(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
+    if plugin.transport is None:
+        return []
+    if plugin.in_process is not None:
+        return [forbidden(path, "inProcess needs none: the plugin is called directly")]
+    known = [transport.value for transport in Transport]
+    return [] if plugin.transport in known else [not_supported(path, plugin.transport, known)]
 
 
 def _check_where(path: str, plugin: PluginV1Alpha1) -> list[Finding]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, POINT_RULES, FailurePolicy, PointPolicy
@@ -34,6 +35,16 @@ def default_point_settings() -> dict[str, PointSettings]:
         point: PointSettings(deadline_s=rules.deadline_ms / 1000, policy=rules.policy)
         for point, rules in POINT_RULES.items()
     }
+
+
+class Transport(StrEnum):
+    """The fastest way in which calls of scheduling cycles may travel to a plugin in another process. Each
+    falls back to the next where the plugin cannot do it.
+    """
+
+    FRAMED = "framed"
+    STREAM = "call-stream"
+    UNARY = "unary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +112,7 @@ class BerthPlugin:
     insecure: bool = False
     credential_file: str = ""
     max_concurrency: int = 0
+    transport: Transport = Transport.FRAMED
 
     def to_json(self) -> dict[str, Json]:
         """For `check-config`: the file's fields, with the points it names or all defaults filled in."""
@@ -121,6 +133,8 @@ class BerthPlugin:
         if self.credential_file:
             result["credentialFile"] = self.credential_file
         result["maxConcurrency"] = self.max_concurrency
+        if self.in_process is None:
+            result["transport"] = self.transport.value
         return result
 
 

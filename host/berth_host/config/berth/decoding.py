@@ -18,6 +18,7 @@ from berth_host.config.berth.configuration import (
     PluginScope,
     PointSettings,
     TlsFiles,
+    Transport,
     default_point_settings,
 )
 from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, FailurePolicy, PointPolicy
@@ -109,6 +110,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
         insecure=given.insecure,
         credential_file=given.credential_file,
         max_concurrency=given.max_concurrency,
+        transport=Transport(given.transport or Transport.FRAMED),
     )
 
 

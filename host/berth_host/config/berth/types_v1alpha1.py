@@ -89,6 +89,7 @@ class PluginV1Alpha1:
     insecure: bool = json_field("insecure", BOOL)
     credential_file: str = json_field("credentialFile", STRING)
     max_concurrency: int = json_field("maxConcurrency", INT32)
+    transport: str | None = json_field("transport", pointer_to(STRING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

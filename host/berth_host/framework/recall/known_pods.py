@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.tables import NodeTable
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.recall.shared_nominated import SharedNominated
@@ -48,8 +48,8 @@ class KnownPods:
         self.scores = SharedScores()
         self._crowded: SharedNominated | None = None
         columns = nodes._columns
-        self._moved = columns.moved.position
-        self._node_moved = columns.node_moved.position
+        self._rows = SlotFollower(Moved.ROW, columns)
+        self._nodes = SlotFollower(Moved.NODE, columns)
         self._nodes_version = columns.nodes_version
 
     @property
@@ -61,9 +61,7 @@ class KnownPods:
 
     def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows that moved since the last time."""
-        moved = columns.moved.since(self._moved)
-        node_moved = columns.node_moved.since(self._node_moved)
-        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        moved, node_moved = self._rows.moved_in(columns), self._nodes.moved_in(columns)
         shared: Sequence[SharedVerdicts | SharedScores] = (
             (self.verdicts, self.scores)
             if self._crowded is None
@@ -73,9 +71,8 @@ class KnownPods:
             for one in shared:
                 one.clear()
         elif moved or node_moved:
-            slots, node_slots = set(moved), set(node_moved)
             for one in shared:
-                one.forget(slots, node_slots)
+                one.forget(moved, node_moved)
         if self._nodes_version != columns.nodes_version:
             self._nodes_version = columns.nodes_version
             for one in shared:

@@ -104,9 +104,9 @@ class Memory:
             if not said.filtered:
                 said.filtered = True
                 return await client.filter(cycle.context, nodes)
-            column = said.verdicts = RowColumn(np.int32)
+            column = said.verdicts = RowColumn(np.int32, client.descriptor.depends_on)
             self._has_column(said)
-        column.catch_up(nodes._columns, client.descriptor.depends_on)
+        column.catch_up(nodes._columns)
         missing = column.missing(nodes)
         if not len(missing):
             return column.verdicts(nodes)
@@ -127,9 +127,9 @@ class Memory:
             if not said.scored:
                 said.scored = True
                 return await client.score(cycle.context, nodes)
-            column = said.scores = RowColumn(np.int64)
+            column = said.scores = RowColumn(np.int64, client.descriptor.depends_on)
             self._has_column(said)
-        column.catch_up(nodes._columns, client.descriptor.depends_on)
+        column.catch_up(nodes._columns)
         missing = column.missing(nodes)
         if len(missing):
             asked = nodes if len(missing) == len(nodes) else nodes.take(missing)

@@ -150,5 +150,5 @@ def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]
         for signer in signers
         if signer.by_row
         and signer.client.local is not None
-        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.state_needs)
+        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.needs)
     )

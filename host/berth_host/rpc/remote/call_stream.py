@@ -14,18 +14,14 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 from berth_sdk._answers import begun, settled
-from berth_sdk._wire_stream import FEATURE, unwrap_answer, wrap
+from berth_sdk._wire_stream import FEATURE, wrap
 from berth_sdk.plugin.v1 import stream_pb2
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.grpc_errors import rpc_error
+from berth_host.rpc.remote.lines import answer_to
 
-LARGEST_BYTES: Final = 1024 * 1024
-"""A larger request goes as a call of its own: with its envelope it could be over a limit that it keeps."""
-ENVELOPE_BYTES: Final = 16
-"""By so much an answer on a stream may be longer than one of its own, at most."""
 EOF: Final = grpc.aio.EOF
 _ENDED: Final = (grpc.aio.AioRpcError, asyncio.InvalidStateError)
 _END_S: Final = 0.5
@@ -65,12 +61,7 @@ class CallStream:
                     answer = await stream.read() if await _written(stream.write(message)) else EOF
             if answer is EOF:
                 return None
-            try:
-                answers, reply = unwrap_answer(answer)
-            except ValueError as err:
-                raise DecodeError(str(err)) from err
-            if answers != number:
-                raise DecodeError(f"an answer to call {answers} of the stream where {number} was asked")
+            reply = answer_to(number, answer)
             answered = True
             self._proven = stream
             return reply
@@ -142,6 +133,8 @@ async def _written(writing: Awaitable[None] | None) -> bool:
 
 class CallStreams:
     """The streams of one instance, by plugin, each opened when it is needed."""
+
+    name = FEATURE
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._open: _Open = channel.stream_stream(_PATH)

@@ -31,8 +31,8 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.pace import Pace
-from berth_host.rpc.remote.call_stream import ENVELOPE_BYTES, LARGEST_BYTES, CallStreams
 from berth_host.rpc.remote.grpc_errors import plugin_error
+from berth_host.rpc.remote.lines import ENVELOPE_BYTES, LARGEST_BYTES, Lines
 from berth_host.rpc.remote.methods import Method
 
 R = TypeVar("R")
@@ -41,6 +41,7 @@ _Send: TypeAlias = Callable[..., Awaitable[bytes]]
 Traffic = Callable[[str, str, int, int], None]
 """Told of every request: plugin, call, bytes sent, bytes received."""
 SYNC_STATE: Final = "SyncState"
+UNARY: Final = "unary"
 
 CATCH_UP_S: Final = 10.0
 """How long a synchronisation may take that a call found necessary; the call itself has its own deadline."""
@@ -103,10 +104,10 @@ class InstanceLink:
         on_trouble: Callable[[], None],
         traffic: Traffic = lambda plugin, call, sent, received: None,
         *,
-        streams: bool = False,
+        lines: Lines | None = None,
     ) -> None:
         """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
-        `streams`: the instance takes calls of the scheduling cycle on streams.
+        `lines`: what calls of the scheduling cycle travel on; None: each is a call of its own.
         """
         self.identity = identity
         self.feed = feed
@@ -122,7 +123,7 @@ class InstanceLink:
         self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
         self._channel = channel
         self._senders: dict[str, _Send] = {}
-        self._streams = CallStreams(channel) if streams else None
+        self._lines = lines
         self._on_trouble = on_trouble
         self._traffic = traffic
         self._syncing = asyncio.Lock()
@@ -133,18 +134,23 @@ class InstanceLink:
     def close(self) -> None:
         """No call will be answered any more."""
         self.is_open = False
-        if self._streams is not None:
-            self._streams.close()
+        if self._lines is not None:
+            self._lines.close()
         if self._catching_up is not None:
             self._catching_up.cancel()
 
     async def quiet(self, timeout_s: float) -> None:
-        """Wait until no call is open and the streams have ended, or for so long."""
+        """Wait until no call is open and the lines have ended, or for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._quiet.wait()
-                if self._streams is not None:
-                    await self._streams.end()
+                if self._lines is not None:
+                    await self._lines.end()
+
+    @property
+    def carrier(self) -> str:
+        """How calls of the scheduling cycle travel: `framed`, `call-stream`, or `unary`."""
+        return UNARY if self._lines is None else self._lines.name
 
     # --- calls ---------------------------------------------------------------------------------------
 
@@ -194,14 +200,14 @@ class InstanceLink:
     async def _send(
         self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float
     ) -> bytes:
-        """On the plugin's stream, if the call may travel there and the stream is free."""
+        """On the plugin's line, if the call may travel there and the line is free."""
         plugin, call = asked
         number = method.number
-        if self._streams is not None and number is not None and len(raw) <= LARGEST_BYTES:
-            stream = self._streams.free(plugin)
-            if stream is not None:
+        if self._lines is not None and number is not None and len(raw) <= LARGEST_BYTES:
+            line = self._lines.free(plugin)
+            if line is not None:
                 ends_s = time.monotonic() + deadline_s
-                answer = await stream.ask(number, raw, deadline_s)
+                answer = await line.ask(number, raw, deadline_s)
                 if answer is not None:
                     return answer
                 if not self.is_open:  # the attachment ended meanwhile, and the channel with it

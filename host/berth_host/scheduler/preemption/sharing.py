@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from berth_sdk.extension_points import DependsOn
+from berth_sdk.tables import Moved, SlotFollower
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
@@ -55,7 +56,7 @@ class _Kept:
         self.outcomes = Outcomes(cycle.nodes.slot_count)
         self._marks: NDArray[np.int64] = np.zeros(cycle.nodes.slot_count, dtype=np.int64)
         self._clients, self._budgets = clients, budgets
-        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        self._rows, self._nodes = SlotFollower(Moved.ROW, columns), SlotFollower(Moved.NODE, columns)
 
     def catch_up(
         self,
@@ -66,12 +67,10 @@ class _Kept:
     ) -> None:
         """Forget what does not hold any more. `marks`: int64 per row of the cycle's nodes."""
         nodes, outcomes = cycle.nodes, self.outcomes
-        columns = nodes._columns
         outcomes.grow(nodes.slot_count)
         self._marks = extended(self._marks, nodes.slot_count - len(self._marks))
         outcomes.begin()
-        moved, node_moved = columns.moved.since(self._moved), columns.node_moved.since(self._node_moved)
-        self._moved, self._node_moved = columns.moved.position, columns.node_moved.position
+        moved, node_moved = self._rows.moved(nodes), self._nodes.moved(nodes)
         by_nodes = any(client.descriptor.depends_on is DependsOn.NODES for client in clients)
         if (
             moved is None

@@ -405,8 +405,8 @@ class ReadStateRequest(_message.Message):
         """OPTIONAL: the nodes to read; unset: all."""
 
     @_builtins.property
-    def needs(self) -> _containers.RepeatedCompositeFieldContainer[_identity_pb2.StateNeed]:
-        """OPTIONAL: the parts to read; empty: those that the plugin declared."""
+    def needs(self) -> _containers.RepeatedCompositeFieldContainer[_identity_pb2.DeclaredNeed]:
+        """OPTIONAL: the parts to read; empty: those that the plugin declared. KIND_WHOLE_POD is no part."""
 
     def __init__(
         self,
@@ -414,7 +414,7 @@ class ReadStateRequest(_message.Message):
         plugin: _builtins.str = ...,
         at: _common_pb2.StateVersion | None = ...,
         nodes: _common_pb2.NodeSet | None = ...,
-        needs: _abc.Iterable[_identity_pb2.StateNeed] | None = ...,
+        needs: _abc.Iterable[_identity_pb2.DeclaredNeed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "nodes", b"nodes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 from berth_host.app import Host
 from berth_host.app.answers.plugins import plugins_answer
+from berth_host.cli.rendering.running_plugins import running_plugins_text
 from support.holding_world import holding_world
 from support.hosts import World, pod
 
@@ -35,7 +36,9 @@ async def test_attached_plugin_has_its_place_and_says_why_when_it_is_lost(tmp_pa
         assert (found["runs"], found["available"], found["required"]) == ("attached", True, True)
         place = found["attachment"]
         assert (place["place"], place["state"]) == (f"unix://{tmp_path}/p.sock", "Active")
-        assert place["instance"]
+        assert (place["transport"], bool(place["instance"])) == ("framed", True)
+        rows = running_plugins_text(plugins_answer(world.host)).splitlines()
+        assert rows[1].split()[:4] == ["Holding", place["place"], "Active", "framed"]
         assert found["policies"] == {"permit": {"deadlineMs": 10000.0, "policy": "Fail"}}
         calls = {item["call"]: item for item in found["calls"]}
         assert calls["Permit"]["calls"] == 2
@@ -54,3 +57,4 @@ async def test_plugin_that_never_came_says_so(tmp_path: Path) -> None:
         assert not found["available"]
         assert found["attachment"]["state"] in ("BackOff", "Connecting")
         assert found["attachment"]["reason"]
+        assert found["attachment"]["transport"] == ""

@@ -137,7 +137,7 @@ async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path)
     result = await ask("plugins")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert lines[0] == ["NAME", "RUNS", "STATE", "CALLS", "MS/CALL", "FAILED", "POINTS"]
+    assert lines[0] == ["NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS"]
     holding = next(line for line in lines if line and line[0] == "Holding")
     assert holding[1:3] == ["in", "process"]
     assert holding[-2:] == ["preEnqueue,", "permit"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, TlsFiles
+from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, TlsFiles, Transport
 from berth_host.config.berth.points import POINT_RULES, FailurePolicy
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import load_berth_configuration
@@ -71,6 +71,16 @@ def test_credential_of_an_endpoint_is_shared_by_its_plugins() -> None:
     error = error_of(f"plugins: [{{name: A, {SOCKET}, credentialFile: /run/a}}, {{name: B, {SOCKET}}}]")
     assert [finding.field for finding in error.errors] == ["plugins[1].credentialFile"]
     assert "expects one credential" in str(error)
+
+
+def test_transport_of_an_endpoint_is_shared_by_its_plugins() -> None:
+    assert plugin(SOCKET).transport is Transport.FRAMED
+    assert plugin(f"{SOCKET}, transport: call-stream").transport is Transport.STREAM
+    assert plugin("command: [x], transport: unary").to_json()["transport"] == "unary"
+    assert "transport" not in plugin("inProcess: 'a:B'").to_json()
+    error = error_of(f"plugins: [{{name: A, {SOCKET}, transport: unary}}, {{name: B, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == ["plugins[1].transport"]
+    assert "is asked in one way" in str(error)
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:1", "127.0.0.1:65535", "[::1]:80"])
@@ -154,6 +164,10 @@ TLS = "tls: {caFile: a, certFile: b, keyFile: c}"
             "command: [x], credentialFile: /c",
             ["Forbidden plugins[0].credentialFile"],
             id="child's credential",
+        ),
+        pytest.param(f"{SOCKET}, transport: http", ["NotSupported plugins[0].transport"], id="transport"),
+        pytest.param(
+            "inProcess: 'a:B', transport: unary", ["Forbidden plugins[0].transport"], id="no transport"
         ),
         pytest.param("command: []", ["Required plugins[0].command"], id="empty command"),
         pytest.param("command: ['']", ["Required plugins[0].command[0]"], id="empty program"),

@@ -16,6 +16,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.remote import methods
+from berth_host.rpc.remote.call_stream import CallStreams
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -201,8 +202,9 @@ class Ending(Answering):
 async def test_a_call_whose_stream_ends_with_the_attachment_is_not_made_again() -> None:
     channel = Ending(b"")
     identity = LinkIdentity(instance_id="i", attachment_id="a", endpoint="nowhere:")
+    grpc_channel = cast(grpc.aio.Channel, channel)
     link = channel.link = InstanceLink(
-        cast(grpc.aio.Channel, channel), identity, None, lambda: None, streams=True
+        grpc_channel, identity, None, lambda: None, lines=CallStreams(grpc_channel)
     )
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
         await link.ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)

@@ -1,0 +1,358 @@
+"""A framed connection against a peer that answers well, badly, in pieces, or goes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from berth_host.rpc.remote.busy_poll import BusyPoll
+from berth_host.rpc.remote.framed_line import FramedLine, FramedLines
+from berth_sdk._frames import Kind, failure, frame
+from berth_sdk._wire_stream import NUMBERS, unwrap_request, wrap
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+from structlog.testing import capture_logs
+from support.attached import PATIENCE_S, until
+
+FILTER = NUMBERS["Filter"]
+LIMIT = 1000
+HEADER = struct.Struct(">IB")
+GOOD = frame(Kind.CALL, wrap(FILTER, b"yes"))
+Talk = Callable[["Peer"], Awaitable[None]]
+
+
+class Peer:
+    """One connection, from the other end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def hear(self) -> bytes:
+        """The next request."""
+        length, kind = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+        assert kind == Kind.CALL
+        number, request = unwrap_request(await self.reader.readexactly(length))
+        assert number == FILTER
+        return request
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+
+class Counted(BusyPoll):
+    """Remembers how often the loop was told to stay awake, and how often that it may sleep."""
+
+    begun = ended = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        super().begin()
+
+    def end(self) -> None:
+        self.ended += 1
+        super().end()
+
+
+class Trial:
+    """A line to a peer that talks as it is told. `opened`: how many connections it has had."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.opened = self.ended = 0
+        self.poll = Counted(2)
+        self.line = FramedLine(path, LIMIT, self.poll)
+
+    @asynccontextmanager
+    async def peer(self, talk: Talk) -> AsyncIterator[None]:
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.opened += 1
+            talking.add(asyncio.current_task())
+            try:
+                await talk(Peer(reader, writer))
+            except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
+                pass
+            finally:
+                writer.transport.abort()
+                self.ended += 1
+
+        talking: set[asyncio.Task[None] | None] = set()
+        server = await asyncio.start_unix_server(connected, self.path)
+        try:
+            yield
+        finally:
+            server.close()
+            self.path.unlink()
+            for task in filter(None, talking):
+                task.cancel()
+            await asyncio.gather(*filter(None, talking))
+
+    async def ask(self, raw: bytes = b"", deadline_s: float = PATIENCE_S) -> bytes | None:
+        try:
+            return await self.line.ask(FILTER, raw, deadline_s)
+        finally:
+            assert not self.line.busy
+            assert self.poll.begun == self.poll.ended
+
+    async def failure(self, raw: bytes = b"", deadline_s: float = PATIENCE_S) -> tuple[StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.ask(raw, deadline_s)
+        return caught.value.code(), caught.value.details() or ""
+
+
+@pytest.fixture
+async def trial(tmp_path: Path) -> AsyncIterator[Trial]:
+    trial = Trial(tmp_path / "p.framed")
+    yield trial
+    trial.line.close()
+
+
+async def answering(peer: Peer) -> None:
+    """Every request."""
+    while True:
+        await peer.hear()
+        await peer.say(GOOD)
+
+
+def saying(data: bytes) -> Talk:
+    """This to the first request, and then listen."""
+
+    async def talk(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(data)
+        await peer.reader.read()
+
+    return talk
+
+
+async def test_many_calls_go_over_one_connection(trial: Trial) -> None:
+    async with trial.peer(answering):
+        for _ in range(100):
+            assert await trial.ask() == b"yes"
+    assert trial.opened == 1
+
+
+async def test_an_answer_may_come_byte_by_byte(trial: Trial) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.hear()
+        for byte in GOOD:
+            await peer.say(bytes([byte]))
+            await asyncio.sleep(0.001)  # so that no two bytes are read at once
+        await peer.hear()
+        await peer.say(GOOD)
+
+    async with trial.peer(talk):
+        assert await trial.ask() == b"yes"
+        assert await trial.ask() == b"yes"
+
+
+async def test_a_request_that_does_not_fit_into_the_socket_is_sent_as_it_is_taken(trial: Trial) -> None:
+    raw = bytes(range(256)) * 4000
+    heard = []
+
+    async def talk(peer: Peer) -> None:
+        await asyncio.sleep(0.01)  # the host has to wait for room meanwhile
+        for _ in range(2):
+            heard.append(await peer.hear())
+            await peer.say(GOOD)
+
+    async with trial.peer(talk):
+        assert await trial.ask(raw) == b"yes"
+        assert await trial.ask(b"short") == b"yes"
+    assert heard == [raw, b"short"]
+
+
+async def test_a_failure_has_its_code_and_text_and_leaves_the_connection(trial: Trial) -> None:
+    async def talk(peer: Peer) -> None:
+        for code in (StatusCode.FAILED_PRECONDITION.value[0], 99, StatusCode.OK.value[0]):
+            await peer.hear()
+            await peer.say(failure(code, "no dice"))
+        await answering(peer)
+
+    async with trial.peer(talk):
+        assert await trial.failure() == (StatusCode.FAILED_PRECONDITION, "no dice")
+        assert await trial.failure() == (StatusCode.UNKNOWN, "no dice")
+        assert await trial.failure() == (StatusCode.UNKNOWN, "no dice")
+        assert await trial.ask() == b"yes"
+    assert trial.opened == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of the kind", id="another protocol"),
+        pytest.param(HEADER.pack(3, 77), "a frame of the kind 77", id="kind"),
+        pytest.param(frame(Kind.CALL), None, id="empty"),
+        pytest.param(frame(Kind.CALL, b"\xff\xff\xff"), None, id="no envelope"),
+        pytest.param(
+            frame(Kind.CALL, wrap(NUMBERS["Permit"], b"")),
+            f"an answer to call {NUMBERS['Permit']} where {FILTER} was asked",
+            id="another call",
+        ),
+        pytest.param(frame(Kind.FAILURE, b"x"), "a failure without a code", id="no code"),
+    ],
+)
+async def test_what_is_no_answer_is_said_to_be_none_and_ends_the_connection(
+    trial: Trial, said: bytes, text: str | None
+) -> None:
+    async with trial.peer(saying(said)):
+        with pytest.raises(DecodeError, match=text):
+            await trial.ask()
+        await until(lambda: trial.ended == 1)
+
+
+async def test_a_frame_over_the_limit_is_refused_by_its_header(trial: Trial) -> None:
+    async with trial.peer(saying(HEADER.pack(LIMIT + 1, Kind.CALL))):
+        expected = f"Received message larger than max ({LIMIT + 1} vs. {LIMIT})"
+        assert await trial.failure() == (StatusCode.RESOURCE_EXHAUSTED, expected)
+        await until(lambda: trial.ended == 1)
+
+
+@pytest.mark.parametrize("part", [b"", GOOD[:3], GOOD[:-1]], ids=["nothing", "half a header", "a part"])
+async def test_a_peer_that_goes_under_a_call_is_unavailable(trial: Trial, part: bytes) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(part)
+
+    async with trial.peer(talk):
+        code, text = await trial.failure()
+        assert code is StatusCode.UNAVAILABLE
+        assert "closed by the instance" in text
+        assert (await trial.failure())[0] is StatusCode.UNAVAILABLE
+    assert trial.opened == 2
+
+
+async def test_a_peer_that_went_between_two_calls_is_dialled_anew(trial: Trial) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(GOOD)
+
+    async with trial.peer(talk):
+        for turn in range(1, 4):
+            assert await trial.ask() == b"yes"
+            await until(lambda: trial.line._sock is None)
+            assert trial.opened == turn
+
+
+async def test_a_closed_connection_that_the_loop_has_not_heard_of_has_executed_nothing(
+    trial: Trial,
+) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(trial.path))
+    listening.listen()
+    with listening:
+        call = asyncio.ensure_future(trial.ask())
+        await asyncio.sleep(0)
+        peer, _ = listening.accept()
+        peer.sendall(GOOD)
+        assert await call == b"yes"
+        peer.close()  # in the same turn of the loop as the next call
+        assert await trial.ask() is None
+
+
+async def test_a_server_that_stops_says_that_it_did_not_execute_the_call(trial: Trial) -> None:
+    async with trial.peer(saying(frame(Kind.CLOSING))):
+        assert await trial.ask() is None
+        await until(lambda: trial.ended == 1)
+
+
+async def test_an_answer_and_the_end_may_come_together(trial: Trial) -> None:
+    async with trial.peer(saying(GOOD + frame(Kind.CLOSING))):
+        for _ in range(3):
+            assert await trial.ask() == b"yes"
+    assert trial.opened == 3
+
+
+async def test_an_answer_nobody_asked_for_is_not_taken_for_the_next_one(trial: Trial) -> None:
+    async with trial.peer(saying(GOOD + frame(Kind.CALL, wrap(FILTER, b"stale")))):
+        assert await trial.ask() == b"yes"
+        assert await trial.ask() == b"yes"
+    assert trial.opened == 2
+
+
+async def test_a_peer_that_goes_in_the_middle_of_a_request_has_executed_nothing(trial: Trial) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.reader.readexactly(10)
+
+    async with trial.peer(talk):
+        assert await trial.ask(b"x" * 1_000_000) is None
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000], ids=["unanswered", "not taken"])
+async def test_a_deadline_ends_the_connection(trial: Trial, size: int) -> None:
+    async def talk(peer: Peer) -> None:
+        if size == 0:
+            await peer.hear()
+        else:
+            peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
+        await peer.reader.read()
+
+    async with trial.peer(talk):
+        assert (await trial.failure(b"x" * size, 0.05))[0] is StatusCode.DEADLINE_EXCEEDED
+    assert trial.line._sock is None
+
+
+async def test_a_cancelled_call_ends_the_connection(trial: Trial) -> None:
+    async with trial.peer(saying(b"")):
+        call = asyncio.ensure_future(trial.ask())
+        await until(lambda: trial.opened == 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: trial.ended == 1)
+
+
+async def test_a_line_that_is_closed_under_a_call_cuts_it_off(trial: Trial) -> None:
+    async with trial.peer(saying(b"")):
+        call = asyncio.ensure_future(trial.failure())
+        await until(lambda: trial.opened == 1)
+        trial.line.close()
+        assert (await call)[0] is StatusCode.CANCELLED
+        await until(lambda: trial.ended == 1)
+
+
+async def test_a_socket_where_nobody_listens_is_left_to_grpc_and_told_once(trial: Trial) -> None:
+    with capture_logs() as told:
+        assert await trial.ask() is None
+        assert await trial.ask() is None
+        async with trial.peer(answering):
+            assert await trial.ask() == b"yes"
+        trial.line.close()
+        assert await trial.ask() is None
+    assert [entry["event"] for entry in told] == ["framed.unreachable"] * 2
+
+
+async def test_those_between_two_calls_end_and_the_others_go_on(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "p.framed")
+    lines = FramedLines(trial.path, LIMIT)
+    go = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        request = await peer.hear()
+        if request == b"wait":
+            await go.wait()
+        await peer.say(GOOD)
+        await peer.reader.read()
+
+    async with trial.peer(talk):
+        idle, busy = lines.free("A"), lines.free("B")
+        assert idle is not None
+        assert busy is not None
+        assert await idle.ask(FILTER, b"", PATIENCE_S) == b"yes"
+        call = asyncio.ensure_future(busy.ask(FILTER, b"wait", PATIENCE_S))
+        await until(lambda: trial.opened == 2)
+        assert lines.free("B") is None
+        assert lines.free("A") is idle
+        await lines.end()
+        await until(lambda: trial.ended == 1)
+        go.set()
+        assert await call == b"yes"
+        lines.close()
+        await until(lambda: trial.ended == 2)

@@ -1,0 +1,245 @@
+"""A plugin's stream or framed connection: kept while calls are answered, ended by one that is not, passed by
+when it is busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+from berth_host.config.berth.configuration import Transport
+from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.remote.lines import LARGEST_BYTES
+from berth_sdk._frames import FEATURE as FRAMED
+from berth_sdk._wire_stream import FEATURE as STREAMED
+from berth_sdk.plugin.v1 import identity_pb2, stream_pb2
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.status import Code
+from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
+from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, refuse
+
+POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
+LINES = (STREAMED, FRAMED)
+
+
+class Carried(ScriptedPlugin):
+    """Counts its lines, whatever they are."""
+
+    @property
+    def lines_opened(self) -> int:
+        return self.opened + self.frames.opened
+
+    @property
+    def lines_ended(self) -> int:
+        return self.ended + self.frames.ended
+
+
+class Leaving(Carried):
+    """Ends its line with every answer, as a server that stops does."""
+
+    def __init__(self, *plugins: identity_pb2.PluginDescriptor) -> None:
+        super().__init__(*plugins)
+        self.frames.leaves = True
+
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+        async for answer in super()._calls(requests, context):
+            yield answer
+            return
+
+
+class Confused(Carried):
+    """Answers another call than was asked."""
+
+    async def _carried(self, request: Any, context: Any) -> stream_pb2.StreamCallsResponse:
+        await super()._carried(request, context)
+        return stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
+
+
+@pytest.fixture(autouse=True, params=LINES)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On a stream, and in frames."""
+    monkeypatch.setattr(ScriptedPlugin, "features", WAYS[request.param])
+    return cast(str, request.param)
+
+
+@asynccontextmanager
+async def attached(tmp_path: Path, plugin: ScriptedPlugin, **options: Any) -> AsyncIterator[AttachedHost]:
+    path = tmp_path / "p.sock"
+    names = [item.name for item in plugin.plugins]
+    async with plugin.serving(path), attached_host(at_socket(path, *names), **options) as host:
+        yield host
+
+
+def carrier(host: AttachedHost) -> str:
+    """As `berth plugins` shows it."""
+    (condition,) = host.attachments.conditions()
+    return condition.carrier
+
+
+async def test_calls_of_the_scheduling_cycle_share_one_line(tmp_path: Path, way: str) -> None:
+    plugin = Carried(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        assert carrier(host) == way
+        for _ in range(3):
+            cycle = host.cycle()
+            await host.client.pre_filter(cycle, host.nodes)
+            await host.client.filter(cycle, host.nodes)
+            assert (await host.client.reserve(cycle, "n0")).is_success
+            assert (await host.client.pre_bind(cycle, "n0")).status.is_success
+    assert (plugin.lines_opened, plugin.streamed) == (1, 9)
+    assert len(plugin.requests("PreBind")) == 3
+
+
+async def test_a_line_ends_with_the_attachment_and_is_not_cut_off(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        await host.client.filter(host.cycle(), host.nodes)
+        assert plugin.lines_ended == 0
+        await host.attachments.stop()
+        assert plugin.lines_ended == 1
+
+
+async def test_an_instance_without_the_feature_gets_calls_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedPlugin, "features", ())
+    plugin = Carried(descriptor("Demo", *POINTS))
+    async with attached(tmp_path, plugin) as host:
+        assert carrier(host) == "unary"
+        await host.client.filter(host.cycle(), host.nodes)
+    assert plugin.streamed == 0
+    assert len(plugin.requests("Filter")) == 1
+
+
+async def test_each_plugin_has_a_line_and_one_waits_for_no_other(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("One", "FILTER"), descriptor("Two", "FILTER"))
+    both = asyncio.Event()
+
+    async def together(_request: Any) -> None:
+        if len(plugin.requests("Filter")) == 2:
+            both.set()
+        await both.wait()
+
+    plugin.on("Filter", together)
+    async with attached(tmp_path, plugin) as host:
+        cycle = host.cycle(budget_s=30.0)
+        await asyncio.gather(*(client.filter(cycle, host.nodes) for client in host.clients.values()))
+    assert (plugin.lines_opened, plugin.streamed) == (2, 2)
+
+
+async def test_a_call_beside_an_open_one_goes_by_itself(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "FILTER"))
+    both = asyncio.Event()
+
+    async def together(_request: Any) -> None:
+        if len(plugin.requests("Filter")) == 2:
+            both.set()
+        await both.wait()
+
+    plugin.on("Filter", together)
+    async with attached(tmp_path, plugin) as host:
+        cycles = (host.cycle(budget_s=30.0) for _ in range(2))
+        await asyncio.gather(*(host.client.filter(cycle, host.nodes) for cycle in cycles))
+    assert plugin.streamed == 1
+
+
+async def test_a_deadline_ends_the_line_and_the_next_call_opens_another(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "FILTER"))
+    plugin.once("Filter", for_ever)
+    async with attached(tmp_path, plugin, points={"filter": PointPolicy(0.1, Policy.FAIL)}) as host:
+        late = (await host.client.filter(host.cycle(), host.nodes)).to_list()
+        assert {status.code for status in late} == {Code.ERROR}
+        assert "within 100 ms" in late[0].reasons[0]
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+    assert (plugin.lines_opened, plugin.streamed) == (2, 2)
+
+
+async def test_a_line_that_the_instance_ended_between_two_calls_is_opened_again(tmp_path: Path) -> None:
+    plugin = Leaving(descriptor("Demo", "RESERVE"))
+    async with attached(tmp_path, plugin) as host:
+        for turn in range(1, 20):
+            cycle = host.cycle()
+            assert (await host.client.reserve(cycle, "n0")).is_success
+            assert len(plugin.requests("Reserve")) == turn
+
+
+async def test_the_answer_to_another_call_is_a_violation(tmp_path: Path) -> None:
+    plugin = Confused(descriptor("Demo", "FILTER"))
+    async with attached(tmp_path, plugin) as host:
+        result = await host.client.filter(host.cycle(), host.nodes)
+        text = result.to_list()[0].reasons[0]
+        assert "answered what is no reply to it" in text
+        assert host.client.stats.violations == 1
+
+
+async def test_a_large_request_goes_by_itself(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "FILTER", snapshot=False))
+    async with attached(tmp_path, plugin) as host:
+        cycle = host.cycle()
+        cycle.state("Demo").token = b"x" * LARGEST_BYTES
+        await host.client.filter(cycle, host.nodes)
+    assert plugin.streamed == 0
+    assert len(plugin.requests("Filter")) == 1
+
+
+@pytest.mark.parametrize("transport", list(Transport))
+async def test_host_is_told_how_calls_may_travel(tmp_path: Path, way: str, transport: Transport) -> None:
+    path = tmp_path / "p.sock"
+    plugin = Carried(descriptor("Demo", "FILTER"))
+    place = replace(at_socket(path, "Demo"), transport=transport)
+    async with plugin.serving(path), attached_host(place) as host:
+        await host.client.filter(host.cycle(), host.nodes)
+        assert carrier(host) == min(way, transport, key=["unary", STREAMED, FRAMED].index)
+    ((_, hello),) = (asked for asked in plugin.asked if asked[0] == "Handshake")
+    assert list(hello.features) == sorted(WAYS[transport])
+    (configured,) = plugin.requests("Configure")
+    assert set(configured.features) == set(WAYS[transport]) & set(WAYS[way])
+
+
+async def test_a_call_that_fails_has_its_code_and_the_next_one_is_answered(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "FILTER"))
+    plugin.once("Filter", refuse(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    points = {"filter": PointPolicy(policy=Policy.FAIL)}
+    async with attached(tmp_path, plugin, points=points) as host:
+        status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
+        assert "refused the call for want of room (scripted)" in status.message
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+    assert plugin.streamed == 2
+
+
+async def test_a_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "FILTER"))
+    ended = asyncio.Event()
+
+    async def until_cancelled(_request: Any) -> None:
+        try:
+            await for_ever(None)
+        finally:
+            ended.set()
+
+    plugin.once("Filter", until_cancelled)
+    async with attached(tmp_path, plugin) as host:
+        call = asyncio.ensure_future(host.client.filter(host.cycle(), host.nodes))
+        await until(lambda: bool(plugin.requests("Filter")))
+        call.cancel()
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+    assert plugin.streamed == 2
+
+
+async def test_an_instance_that_dies_under_a_call_is_unavailable(tmp_path: Path) -> None:
+    plugin = Carried(descriptor("Demo", "RESERVE"))
+    plugin.on("Reserve", for_ever)
+    async with attached(tmp_path, plugin) as host:
+        call = asyncio.ensure_future(host.client.reserve(host.cycle(), "n0"))
+        await until(lambda: bool(plugin.requests("Reserve")))
+        await plugin.stop()
+        status = await asyncio.wait_for(call, PATIENCE_S)
+        assert status.code is Code.ERROR
+        assert host.client.stats.of("Reserve").failures == {"unavailable": 1}
