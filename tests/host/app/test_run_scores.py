@@ -101,6 +101,49 @@ async def test_permit_hears_the_scores_by_which_the_node_was_chosen(
     assert unknown == ["permit", "node 'nowhere' is not in the snapshot"]
 
 
+async def test_scores_of_pods_whose_answers_are_recalled_are_those_of_their_cycles(
+    configured: Configured, tmp_path: Path
+) -> None:
+    spread: dict[str, Any] = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "disk",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "web"}},
+            }
+        ],
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 7,
+                        "podAffinityTerm": {
+                            "topologyKey": "disk",
+                            "labelSelector": {"matchLabels": {"app": "web"}},
+                        },
+                    }
+                ]
+            }
+        },
+    }
+    nodes = [node(name, cpu=str(3 + i), labels={"disk": f"d{i % 2}"}) for i, name in enumerate(sorted(NODES))]
+    pods = [
+        pod(f"web-{i}", cpu="500m", labels={"app": "web", "own": str(i // 4)}, **spread) for i in range(6)
+    ]
+    async with World([*nodes, *pods], configuration=configured("AsksForScores")) as world:
+        await world.settle()
+        own = [scored(world, f"web-{i}") for i in range(6)]
+    answers = [line for line in await written(tmp_path) if line[0] == "permit" and len(line) == 5]
+    assert len(answers) == 6
+    for (_, message, names, totals, plugins), by_node in zip(answers, own, strict=True):
+        assert (message, names) == ("", NODES)
+        assert totals == [by_node[name][0] for name in NODES]
+        assert {"PodTopologySpread", "NodeResourcesFit"} < set(plugins)
+        for plugin, (weight, scores) in plugins.items():
+            assert [[weight, score] for score in scores] == [by_node[name][1][plugin] for name in NODES]
+
+
 async def test_post_filter_nominates_the_best_of_the_nodes_that_are_closed(
     configured: Configured, tmp_path: Path
 ) -> None:
