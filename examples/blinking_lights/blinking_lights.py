@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.status import MAX_NODE_SCORE
@@ -26,7 +26,6 @@ class BlinkingLightScorer(Plugin):
     """Arguments: `label`, the label that holds the number of lights."""
 
     version = "1.0.0"
-    pod_sensitivity = PodSensitivity.NONE
     depends_on = DependsOn.ROW
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

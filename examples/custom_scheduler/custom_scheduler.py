@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import berth_host
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
@@ -20,9 +20,8 @@ from berth_sdk.tables import NodeView
 class QuietHours(Plugin):
     """Background work stays off the nodes that serve customers. Argument: `pool`, their instance type."""
 
-    pod_sensitivity = PodSensitivity.NONE
     normalization = ScoreNormalization.NONE
-    depends_on = DependsOn.ROW
+    depends_on = DependsOn.NODE
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
         """Pods of the namespace `batch` are rejected by the pool."""

@@ -18,7 +18,7 @@ from berth_sdk.pod import Pod
 def spec_of(pod: Pod) -> Mapping[str, Any]:
     """The pod's whole spec. Raises ObjectError when the pod came as a summary alone."""
     if pod.object is None:
-        raise ObjectError(pod.key, "came without its object: declare pod_need = PodNeed.OBJECT")
+        raise ObjectError(pod.key, "came without its object: add Need.whole_pod() to its plugin's `needs`")
     return pod.spec
 
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import Plugin, PodSensitivity
-from berth_sdk.needs import StateNeed
+from berth_sdk.extension_points import Plugin
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult
 from berth_sdk.status import SUCCESS
@@ -20,8 +20,7 @@ from berth_sdk.status import SUCCESS
 class DefaultBinder(Plugin):
     """Leaves the write to the host, which has the rights for it. Never skips."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = ()
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    needs: ClassVar[Sequence[Need]] = ()
     events: ClassVar[Sequence[EventInterest] | None] = ()
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:

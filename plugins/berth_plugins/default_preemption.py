@@ -8,14 +8,14 @@ Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Answer, Plugin, PodSensitivity
+from berth_sdk.extension_points import Answer, Plugin
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import NodeRejections, PostFilterResult, QueuedPod
 from berth_sdk.status import Status
@@ -31,9 +31,7 @@ _DEFAULTS: Final = {_PERCENTAGE: 10, _ABSOLUTE: 100}
 class DefaultPreemption(Plugin):
     """Nominates the node that loses least, and holds the pod back while its victims are evicted."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = ()
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    needs: ClassVar[Sequence[Need]] = ()
     # The hint never says yes: the event only lets a pod that is held back be looked at again.
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),)
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}
@@ -68,6 +66,10 @@ class DefaultPreemption(Plugin):
             min_candidate_nodes_absolute=self._absolute,
         )
         return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """Nothing of the pod: whether its victims are being evicted is all that counts."""
+        return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Never: whether room helps the pod is for those to say who rejected it."""

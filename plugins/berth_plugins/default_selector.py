@@ -12,7 +12,7 @@ from typing import Any, Final
 from berth_sdk.errors import SelectorError
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.selectors import LabelSelector
 
@@ -24,9 +24,9 @@ _OWNERS: Final[Mapping[tuple[str, str], str]] = {
     ("apps/v1", "StatefulSet"): "apps/statefulsets",
 }
 NEEDS: Final = (
-    StateNeed.objects(SERVICES, "status", "metadata.annotations", "spec.ports"),
+    Need.objects(SERVICES, "status", "metadata.annotations", "spec.ports"),
     *(
-        StateNeed.objects(resource, "status", "metadata.annotations", "spec.template")
+        Need.objects(resource, "status", "metadata.annotations", "spec.template")
         for resource in _OWNERS.values()
     ),
 )

@@ -14,10 +14,10 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import NoConcern, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import NoConcern, Plugin, PodSensitivity, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -56,17 +56,16 @@ _NOTHING: Final = Attempt(Pod(name=""))
 class DynamicResources(Plugin):
     """Rejects nodes where the pod's claims are not available or cannot be allocated, and allocates them."""
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.objects(CLAIMS),
-        StateNeed.objects(SLICES),
-        StateNeed.objects(CLASSES),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.objects(CLAIMS),
+        Need.objects(SLICES),
+        Need.objects(CLASSES),
     )
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     # A pod that leaves gives no claim back.
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
@@ -95,6 +94,10 @@ class DynamicResources(Plugin):
         except ClaimError as err:
             return Status.unresolvable(str(err))
         return SUCCESS
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """All: its claims are its own, or those of its template."""
+        return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A claim lost its allocation, or one of the pod's own came or changed; or the pod has all its claims

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
-from berth_sdk.needs import StateNeed
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
@@ -31,10 +31,11 @@ class ImageLocality(Plugin):
     so that a pod is not drawn to the one node that has its image.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(images=True),)
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(images=True),
+    )
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
     events: ClassVar[Sequence[EventInterest] | None] = ()
 

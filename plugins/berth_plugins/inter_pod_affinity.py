@@ -18,12 +18,10 @@ from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
     Plugin,
-    PodNeed,
-    PodSensitivity,
     ScoreNormalization,
 )
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node_selectors import joined
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
@@ -49,16 +47,14 @@ class InterPodAffinity(Plugin):
     those of the pods that run already.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pods(),
-        StateNeed.pod_objects(*_DROPPED),
-        StateNeed.objects(RESOURCE),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pods(),
+        Need.pod_objects(*_DROPPED),
+        Need.objects(RESOURCE),
     )
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MIN_MAX
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),

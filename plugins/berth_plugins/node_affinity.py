@@ -14,8 +14,9 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodNeed, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
 from berth_sdk.node_selectors import (
     NODE_NAME_FIELD,
     NodeSelector,
@@ -45,10 +46,8 @@ class NodeAffinity(Plugin):
     `addedAffinity`, does not match; prefers those that match weighty preferred terms.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
+    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
@@ -114,6 +113,10 @@ class NodeAffinity(Plugin):
             if terms is not None:
                 total += terms.over(nodes)
         return total
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """Node selector and node affinity."""
+        return self.sign_spec(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A node came that matches, or began to match. Raises SelectorError when the pod's terms cannot

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -28,9 +29,7 @@ _REQUIRED: Final = "required features"
 class NodeDeclaredFeatures(Plugin):
     """Rejects nodes that do not declare a feature that the pod needs of its kubelet."""
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
@@ -56,6 +55,10 @@ class NodeDeclaredFeatures(Plugin):
         for name in state.get_or_make(_REQUIRED, lambda: required_features(spec_of(pod))):
             verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
         return verdicts
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The features."""
+        return self.sign_spec(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A node came or declares other features; or the pod itself needs others now."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -22,7 +22,6 @@ REASON: Final = Status.unresolvable("node(s) didn't match the requested node nam
 class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
 

@@ -12,8 +12,8 @@ from typing import ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
-from berth_sdk.needs import StateNeed
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
@@ -31,9 +31,7 @@ class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
     # A what-if takes pods away: a served plugin must know what they hold.
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
-    equal_in_queue: ClassVar[bool] = True
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
@@ -61,6 +59,10 @@ class NodePorts(Plugin):
         if len(scenarios.removed):
             taken |= _held_by_lower(pod, scenarios)
         return Verdicts.reject_where(taken, REASON)
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The ports."""
+        return pod.host_ports
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A pod that occupied a place went, and one of its ports is one that this pod waits for."""

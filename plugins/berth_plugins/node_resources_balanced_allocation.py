@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.status import MAX_NODE_SCORE, Status
@@ -32,7 +32,6 @@ class NodeResourcesBalancedAllocation(Plugin):
     """Scores 50..100 by the standard deviation of the used fractions, without the pod and with it."""
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = ()
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.selectors import is_label_key
@@ -131,13 +131,11 @@ class NodeResourcesFit(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     # A what-if takes pods away: a served plugin must know what they hold.
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pods(),
-        StateNeed.objects(CLASSES),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.nodes(),
+        Need.pods(),
+        Need.objects(CLASSES),
     )
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
@@ -202,6 +200,10 @@ class NodeResourcesFit(Plugin):
         return self._strategy.combine(
             used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
         )
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The amounts."""
+        return tuple(pod.requests.items())
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Room came: a pod left or shrank, a node came or grew, or a device class now provides what the

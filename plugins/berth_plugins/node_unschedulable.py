@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
@@ -28,8 +28,6 @@ _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 class NodeUnschedulable(Plugin):
     """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
 
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
@@ -45,6 +43,10 @@ class NodeUnschedulable(Plugin):
         if any_tolerates(pod.tolerations, _TAINT):
             return Verdicts.feasible(len(nodes))
         return Verdicts.reject_where(nodes.unschedulable, REASON)
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """Nothing of a pod that the event is not about."""
+        return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A node came, or became, schedulable; or the pod itself now tolerates the taint."""

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.pod_volume import PERSISTENT_VOLUME_CLAIM
+from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -53,19 +53,18 @@ Names = dict[str, str]
 class NodeVolumeLimits(Plugin):
     """Rejects nodes where a CSI driver would have to attach more volumes than it can."""
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NODE
-    equal_in_queue: ClassVar[bool] = True
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NODE
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pod_objects(*POD_FIELDS_TO_DROP),
-        StateNeed.objects(CLAIMS),
-        StateNeed.objects(VOLUMES),
-        StateNeed.objects(CLASSES),
-        StateNeed.objects(CSI_NODES),
-        StateNeed.objects(CSI_DRIVERS),
-        StateNeed.objects(ATTACHMENTS),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pod_objects(*POD_FIELDS_TO_DROP),
+        Need.objects(CLAIMS),
+        Need.objects(VOLUMES),
+        Need.objects(CLASSES),
+        Need.objects(CSI_NODES),
+        Need.objects(CSI_DRIVERS),
+        Need.objects(ATTACHMENTS),
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(CSI_NODE_EVENT, ("add",)),
@@ -85,8 +84,12 @@ class NodeVolumeLimits(Plugin):
         self._csi_nodes = CsiNodes(handle)
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without storage that is attached there is nothing to count."""
-        return wishes(pod) if any(map(_is_looked_at, pod.volumes)) else NoConcern.CYCLE
+        """Without storage that is attached there is nothing to count. A claim that was made for the pod has
+        its uid, by which another pod of the same name is told from it.
+        """
+        if not any(map(_is_looked_at, pod.volumes)):
+            return NoConcern.CYCLE
+        return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod without claims and without disks that a CSI driver has taken over."""

@@ -18,12 +18,10 @@ from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
     Plugin,
-    PodNeed,
-    PodSensitivity,
     ScoreNormalization,
 )
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
@@ -47,15 +45,13 @@ class PodTopologySpread(Plugin):
     with few pods for its soft ones.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pods(),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pods(),
         *default_selector.NEEDS,
     )
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), Hint.ASK_PLUGIN),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from berth_sdk.extension_points import Plugin, PodSensitivity
-from berth_sdk.needs import StateNeed
+from berth_sdk.extension_points import Plugin
+from berth_sdk.needs import Need
 from berth_sdk.results import QueuedPod
 from berth_sdk.sort_keys import descending, integer, join, time
 
@@ -17,8 +17,7 @@ from berth_sdk.sort_keys import descending, integer, join, time
 class PrioritySort(Plugin):
     """Highest priority first; among equals the one that waits longest since it last came back."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = ()
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
+    needs: ClassVar[Sequence[Need]] = ()
 
     def sort_key(self, pod: QueuedPod) -> bytes:
         """16 bytes: priority, turned round, then the time of the last (re)queue."""

@@ -5,12 +5,12 @@ Source: `pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Plugin, PodSensitivity
-from berth_sdk.needs import StateNeed
+from berth_sdk.extension_points import Plugin
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
@@ -21,9 +21,7 @@ from berth_plugins._objects import as_pod
 class SchedulingGates(Plugin):
     """Keeps pods out of the queue until `spec.schedulingGates` is empty."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = ()
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    needs: ClassVar[Sequence[Need]] = ()
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),
     )
@@ -34,6 +32,10 @@ class SchedulingGates(Plugin):
         if not gates:
             return Status.success()
         return Status.unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]")
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The gates."""
+        return pod.scheduling_gates
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """True when the pod's own last gate went; the event says so of no other change."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
@@ -39,8 +39,6 @@ class TaintToleration(Plugin):
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
@@ -77,6 +75,10 @@ class TaintToleration(Plugin):
             if taints is not None:
                 counts[code] = self._count_unwanted(taints, tolerations)
         return counts.take(nodes.taint_set)
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The tolerations."""
+        return pod.tolerations
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A node came or changed, and its taints no longer keep the pod away; or the pod's own

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
@@ -104,14 +104,12 @@ class VolumeRestrictions(Plugin):
     pod alone is in use.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
-    equal_in_queue: ClassVar[bool] = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.pod_objects(*POD_FIELDS_TO_DROP),
-        StateNeed.objects(CLAIMS),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pod_objects(*POD_FIELDS_TO_DROP),
+        Need.objects(CLAIMS),
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),

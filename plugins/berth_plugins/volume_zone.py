@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodNeed, PodSensitivity
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes
 from berth_sdk.status import Status, Verdicts
@@ -49,15 +49,14 @@ Topologies = list[tuple[str, frozenset[str]]]
 class VolumeZone(Plugin):
     """Rejects nodes in another zone or region than a volume of the pod."""
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.objects(CLAIMS),
-        StateNeed.objects(VOLUMES),
-        StateNeed.objects(CLASSES),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.objects(CLAIMS),
+        Need.objects(VOLUMES),
+        Need.objects(CLASSES),
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(CLASS_EVENT, ("add",), Hint.ASK_PLUGIN),

@@ -25,7 +25,7 @@ from berth_sdk._wire_requests import decode_call_pod
 from berth_sdk._wire_results import encode_published, encode_status
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError, PluginAnswerError
-from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
@@ -160,7 +160,7 @@ def _prepared(
     known, pod = instance.cycles.look(served.name, cycle_id, sent)
     if memory_is_lost(known, token):
         needs.append(pb.NEED_CYCLE_RESTART)
-    if pod is None or (served.runtime.descriptor.pod_need is PodNeed.OBJECT and pod.object is None):
+    if pod is None or (served.runtime.descriptor.wants_whole_pod and pod.object is None):
         needs.append(pb.NEED_POD)
     if needs or pod is None:
         missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)

@@ -17,17 +17,17 @@ from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pre_enqueue": ("pod",),
     "sort_key": ("pod",),
     "less": ("first", "second"),
     "queueing_hint": ("event", "pod"),
+    "sign_queue": ("pod",),
     "pre_filter": ("state", "pod", "nodes"),
     "add_pod": ("state", "pod", "added", "node"),
     "remove_pod": ("state", "pod", "removed", "node"),
@@ -55,6 +55,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
 _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score")
 # Methods that mean nothing without another one.
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "sign_queue": ("pre_enqueue", "queueing_hint"),
     "normalize": ("score_nodes", "score"),
     "filter_scenarios": ("filter_nodes", "filter"),
     "add_pod": ("filter_nodes", "filter"),
@@ -66,16 +67,14 @@ _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "version": (str, "a string"),
-    "node_mode": (NodeMode, "a NodeMode"),
-    "pod_need": (PodNeed, "a PodNeed"),
-    "pod_sensitivity": (PodSensitivity, "a PodSensitivity"),
+    "node_mode": ((NodeMode, type(None)), "a NodeMode or None"),
+    "pod_sensitivity": ((PodSensitivity, type(None)), "a PodSensitivity or None"),
     "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
-    "equal_in_queue": (bool, "True or False"),
     "depends_on": ((DependsOn, type(None)), "a DependsOn or None"),
     "max_concurrency": (int, "a number of calls"),
 }
 _LISTS: Final[Mapping[str, tuple[type, str]]] = {
-    "state_needs": (StateNeed, "StateNeed, as StateNeed.nodes()"),
+    "needs": (Need, "Need, as Need.nodes()"),
     "reads_shared": (str, "keys, as 'OtherPlugin/key'"),
     "events": (EventInterest, "EventInterest"),
 }
@@ -127,6 +126,12 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title} has `{method}` without {' or '.join(f'`{partner}`' for partner in partners)},"
                 " so it would never be called: add the one or remove the other"
             )
+    for method in ("sign", "sign_spec"):
+        if inspect.iscoroutinefunction(getattr(cls, method, None)):
+            raise PluginDefinitionError(
+                f"{title}.{method} is `async def`: a signature is made in every cycle and is waited for by"
+                " nobody; write it as a plain method"
+            )
     if _has(cls, "sign") and _has(cls, "sign_spec"):
         raise PluginDefinitionError(
             f"{title} has both `sign` and `sign_spec`: keep `sign_spec` where the pod's spec says it all"
@@ -152,7 +157,7 @@ def check_declarations(title: str, cls: type) -> None:
             )
     for interest in getattr(cls, "events", None) or ():
         _check_interest(title, interest)
-    for need in getattr(cls, "state_needs", ()):
+    for need in getattr(cls, "needs", ()):
         _check_need(title, need)
     _check_deadlines(title, getattr(cls, "deadlines", {}))
 
@@ -178,16 +183,16 @@ def _check_interest(title: str, interest: EventInterest) -> None:
     _ = interest.action  # raises for an unknown word
 
 
-def _check_need(title: str, need: StateNeed) -> None:
+def _check_need(title: str, need: Need) -> None:
     if need.kind is not NeedKind.OBJECT:
         return
     if not need.resource:
         raise PluginDefinitionError(
-            f"{title}.state_needs has objects without a resource: name it, as 'persistentvolumeclaims'"
+            f"{title}.needs has objects without a resource: name it, as 'persistentvolumeclaims'"
         )
     if need.resource in ("pods", "nodes"):
-        cure = "StateNeed.pod_objects()" if need.resource == "pods" else "StateNeed.node_objects()"
-        raise PluginDefinitionError(f"{title}.state_needs asks for objects of {need.resource}: use {cure}")
+        cure = "Need.pod_objects()" if need.resource == "pods" else "Need.node_objects()"
+        raise PluginDefinitionError(f"{title}.needs asks for objects of {need.resource}: use {cure}")
 
 
 def _check_deadlines(title: str, deadlines: Any) -> None:

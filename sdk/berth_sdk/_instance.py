@@ -56,9 +56,7 @@ class Instance:
         self.classes = dict(classes)
         self.descriptors = {name: _servable(cls, name) for name, cls in classes.items()}
         self.cycles = CycleBook()
-        self.copy = LocalCopy(
-            need for descriptor in self.descriptors.values() for need in descriptor.state_needs
-        )
+        self.copy = LocalCopy(need for descriptor in self.descriptors.values() for need in descriptor.needs)
         self.loop = EventLoopThread()
         self.in_flight = InFlight()
         self.connection = HandleConnection()

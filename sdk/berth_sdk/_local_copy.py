@@ -17,7 +17,7 @@ from berth_sdk._snapshot import SequenceError, StateCopy
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import NodeTable, StateVersion
@@ -26,7 +26,7 @@ from berth_sdk.tables import NodeTable, StateVersion
 class LocalCopy:
     """One copy per process: the union of what its plugins declared."""
 
-    def __init__(self, needs: Iterable[StateNeed]) -> None:
+    def __init__(self, needs: Iterable[Need]) -> None:
         self._lock = threading.Lock()
         self._copy = StateCopy(needs)
 

@@ -42,6 +42,7 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -71,6 +72,10 @@ class PluginRuntime:
         """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
         if self.sign_spec is not None:
             self.sign = _by_spec(self.sign_spec)
+        self.sign_queue: Callable[[Pod], Hashable] | None = None
+        """What its gate and its hint tell pods apart by; None: each pod is asked about."""
+        if self.descriptor.signs_queue:
+            self.sign_queue = self._methods.get("sign_queue", wishes)
         self._shared = SharedAnswers(self.descriptor, handle, self.sign, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
@@ -260,7 +265,7 @@ class PluginRuntime:
             writes = state.writes
             answer = self._own_filter(state, pod, nodes)
             result = answer if isinstance(answer, FilterResult) else (yield answer)
-            if table is not None and state.writes == writes:
+            if table is not None and state.writes == writes and not _has_errors(result.verdicts):
                 table.keep(state, pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
             result = yield from self._with_scores(state, pod, nodes, result)
@@ -285,7 +290,7 @@ class PluginRuntime:
                 self._shared.verdicts = None
                 return (yield from self._filter(state, pod, nodes, eager))
             column.keep_verdicts(nodes, missing, result.verdicts)
-            errors = any(not one.is_success and not one.is_rejected for one in result.verdicts.statuses)
+            errors = _has_errors(result.verdicts)
         verdicts = column.verdicts(nodes)
         if errors:
             # An error is no answer about the row; the next pod asks again.
@@ -431,6 +436,11 @@ def _grouped(statuses: Sequence[Status]) -> Verdicts:
             group = by_id[id(status)] = seen.setdefault(status, len(seen))
         groups[row] = group
     return Verdicts(groups, tuple(seen))
+
+
+def _has_errors(verdicts: Verdicts) -> bool:
+    """An error is no answer about the nodes; the next pod asks again."""
+    return any(not one.is_success and not one.is_rejected for one in verdicts.statuses)
 
 
 def _nothing(_answer: Any) -> None:

@@ -13,6 +13,7 @@ Bounded: the pod signatures used least recently are dropped.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -40,6 +41,7 @@ T = TypeVar("T")
 Rows = NDArray[np.intp]
 Sign = Callable[[Pod, NodeTable], Hashable]
 MAX_SIGNATURES: Final = 64
+_LOG: Final = logging.getLogger("berth_sdk.plugin")
 _MAX_STATUSES: Final = 4096
 
 
@@ -221,8 +223,9 @@ class SharedAnswers:
         self, descriptor: Descriptor, handle: Handle | None, sign: Sign | None, *, rows: bool = True
     ) -> None:
         self._handle = handle
-        self._resources = [need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT]
+        self._resources = [need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT]
         self._readers: list[ObjectReader] | None = None
+        sign = None if sign is None else _Signing(descriptor.name, sign)
         self.verdicts: RowColumns | TableAnswers[FilterResult] | None = None
         self.scores: RowColumns | TableAnswers[NDArray[np.int64]] | None = None
         depends_on = descriptor.depends_on
@@ -252,6 +255,30 @@ def _signature(state: CycleState, pod: Pod, nodes: NodeTable, sign: Sign) -> Has
     if state.signature is None:
         state.signature = sign(pod, nodes)
     return state.signature
+
+
+class _Signing:
+    """A plugin's own `sign`, where it raises or cannot be hashed a signature that is equal to no other."""
+
+    __slots__ = ("_plugin", "_sign", "_warned")
+
+    def __init__(self, plugin: str, sign: Sign) -> None:
+        self._plugin = plugin
+        self._sign = sign
+        self._warned = False
+
+    def __call__(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        try:
+            signature = self._sign(pod, nodes)
+            hash(signature)
+        except Exception as err:  # noqa: BLE001 (only a shortcut: asked in full, the plugin may well answer)
+            if not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "%s cannot sign pod %s, and shares nothing for it: %r", self._plugin, pod.key, err
+                )
+            return object()
+        return signature
 
 
 @lru_cache(maxsize=8)

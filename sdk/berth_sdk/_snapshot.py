@@ -15,7 +15,7 @@ from typing import Final
 from berth_sdk import _wire as wire
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
@@ -50,7 +50,7 @@ class StateCopy:
     `version` is what is held, None: nothing, or nothing that can be trusted.
     """
 
-    def __init__(self, needs: Iterable[StateNeed] = ()) -> None:
+    def __init__(self, needs: Iterable[Need] = ()) -> None:
         self._shape = _Shape(needs)
         self._held = _Held(self._shape)
         self.version: StateVersion | None = None
@@ -191,7 +191,7 @@ class _Shape:
 
     __slots__ = ("pods", "resources", "summaries")
 
-    def __init__(self, needs: Iterable[StateNeed]) -> None:
+    def __init__(self, needs: Iterable[Need]) -> None:
         needs = tuple(needs)
         kinds = {need.kind for need in needs}
         self.pods = bool(kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT})

@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from numpy.typing import NDArray
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2
@@ -94,10 +94,10 @@ def decode_object(message: pb.KubeObject) -> KubeObject | None:
     return KubeObject(message.api_version, message.kind, raw=message.raw)
 
 
-def encode_need(need: StateNeed) -> identity_pb2.StateNeed:
-    """StateNeed -> message."""
-    return identity_pb2.StateNeed(
-        kind=identity_pb2.StateNeed.Kind.ValueType(need.kind.value),
+def encode_need(need: Need) -> identity_pb2.DeclaredNeed:
+    """Need -> message."""
+    return identity_pb2.DeclaredNeed(
+        kind=identity_pb2.DeclaredNeed.Kind.ValueType(need.kind.value),
         drop_fields=need.drop_fields,
         label_prefixes=need.label_prefixes,
         resource=need.resource,
@@ -106,9 +106,9 @@ def encode_need(need: StateNeed) -> identity_pb2.StateNeed:
     )
 
 
-def decode_need(message: identity_pb2.StateNeed) -> StateNeed:
-    """Message -> StateNeed. Raises ValueError for an unspecified or unknown kind."""
-    return StateNeed(
+def decode_need(message: identity_pb2.DeclaredNeed) -> Need:
+    """Message -> Need. Raises ValueError for an unspecified or unknown kind."""
+    return Need(
         kind=NeedKind(message.kind),
         resource=message.resource,
         drop_fields=tuple(message.drop_fields),

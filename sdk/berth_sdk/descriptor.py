@@ -22,13 +22,12 @@ from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
     name_of,
     points_of,
 )
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 
 HOST_NORMALIZED: Final = frozenset(
     {
@@ -47,7 +46,8 @@ class Descriptor:
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
     scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
-    plugin is not told, nor of `equal_in_queue`. `has_hint`:
+    plugin is not told, nor of `signs_queue`: one answer of its gate and its hint holds for all pods that
+    are signed alike. `has_hint`:
     `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`; `has_add_remove`,
     `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by comparison alone, so it
     cannot be served. `handle_client`: it wants the way back.
@@ -57,8 +57,7 @@ class Descriptor:
     points: tuple[ExtensionPoint, ...]
     version: str = ""
     node_mode: NodeMode = NodeMode.SNAPSHOT
-    pod_need: PodNeed = PodNeed.SUMMARY
-    state_needs: tuple[StateNeed, ...] = ()
+    needs: tuple[Need, ...] = ()
     pod_sensitivity: PodSensitivity = PodSensitivity.CLUSTER
     normalization: ScoreNormalization = ScoreNormalization.PLUGIN
     reads_shared: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class Descriptor:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int = 0
     depends_on: DependsOn = DependsOn.OTHER
-    equal_in_queue: bool = False
+    signs_queue: bool = False
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -78,7 +77,12 @@ class Descriptor:
     @property
     def keeps_state(self) -> bool:
         """Whether its process holds a copy of the snapshot: it names nodes by it, or declared parts of it."""
-        return self.node_mode is NodeMode.SNAPSHOT or bool(self.state_needs)
+        return self.node_mode is NodeMode.SNAPSHOT or any(need.is_state for need in self.needs)
+
+    @property
+    def wants_whole_pod(self) -> bool:
+        """Whether a call carries its pod's JSON."""
+        return any(need.kind is NeedKind.WHOLE_POD for need in self.needs)
 
     def has(self, point: ExtensionPoint) -> bool:
         """Whether the plugin takes part in `point`."""
@@ -108,8 +112,11 @@ def describe(cls: type, name: str = "") -> Descriptor:
         )
     check_methods(title, cls)
     check_declarations(title, cls)
-    node_mode = _attribute(cls, "node_mode")
+    node_mode = _node_mode(cls)
     normalization = _normalization(title, cls)
+    depends_on = _depends_on(title, cls, normalization)
+    pod_sensitivity = _pod_sensitivity(cls, points, depends_on)
+    judges_what_if = ExtensionPoint.FILTER in points and pod_sensitivity is not PodSensitivity.NONE
     events = _attribute(cls, "events")
     _check_hint(title, cls, events or ())
     return Descriptor(
@@ -117,16 +124,15 @@ def describe(cls: type, name: str = "") -> Descriptor:
         version=_attribute(cls, "version"),
         points=points,
         node_mode=node_mode,
-        pod_need=_attribute(cls, "pod_need"),
-        state_needs=_state_needs(cls, points),
-        pod_sensitivity=_attribute(cls, "pod_sensitivity"),
+        needs=_needs(cls, node_mode, judges_what_if),
+        pod_sensitivity=pod_sensitivity,
         normalization=normalization,
         reads_shared=tuple(_attribute(cls, "reads_shared")),
         events=None if events is None else tuple(events),
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
-        depends_on=_depends_on(title, cls, normalization),
-        equal_in_queue=_attribute(cls, "equal_in_queue"),
+        depends_on=depends_on,
+        signs_queue=(_has(cls, "sign_queue") or _attribute(cls, "depends_on") not in (None, DependsOn.OTHER)),
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")
@@ -196,17 +202,52 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
     return DependsOn.TABLE
 
 
-def _state_needs(cls: type, points: Sequence[ExtensionPoint]) -> tuple[StateNeed, ...]:
-    declared = _attribute(cls, "state_needs")
-    if _attribute(cls, "node_mode") is NodeMode.NAMES and declared is Plugin.state_needs:
+_HANDED_NODES: Final = (
+    "pre_filter",
+    "filter",
+    "filter_nodes",
+    "filter_scenarios",
+    "post_filter",
+    "pre_score",
+    "score",
+    "score_nodes",
+    "normalize",
+)
+
+
+def _node_mode(cls: type) -> NodeMode:
+    declared: NodeMode | None = _attribute(cls, "node_mode")
+    if declared is not None:
+        return declared
+    return NodeMode.SNAPSHOT if any(_has(cls, method) for method in _HANDED_NODES) else NodeMode.NAMES
+
+
+_SENSITIVITIES: Final = {
+    DependsOn.NODE: PodSensitivity.NONE,
+    DependsOn.NODES: PodSensitivity.NONE,
+    DependsOn.ROW: PodSensitivity.NODE,
+    DependsOn.TABLE: PodSensitivity.CLUSTER,
+    DependsOn.OTHER: PodSensitivity.CLUSTER,
+}
+
+
+def _pod_sensitivity(cls: type, points: Sequence[ExtensionPoint], depends_on: DependsOn) -> PodSensitivity:
+    declared: PodSensitivity | None = _attribute(cls, "pod_sensitivity")
+    if declared is not None:
+        return declared
+    return _SENSITIVITIES[depends_on] if ExtensionPoint.FILTER in points else PodSensitivity.NONE
+
+
+def _needs(cls: type, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
+    declared = _attribute(cls, "needs")
+    if node_mode is NodeMode.NAMES and declared is Plugin.needs:
         return ()  # what is sent by default is for those who judge by the table
     needs = tuple(declared)
     kinds = {need.kind for need in needs}
-    insensitive = _attribute(cls, "pod_sensitivity") is PodSensitivity.NONE
-    what_if = ExtensionPoint.FILTER in points and not insensitive
-    if what_if and NeedKind.NODE_SUMMARY in kinds and not kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}:
+    knows_pods = kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}
+    if judges_what_if and NeedKind.NODE_SUMMARY in kinds and not knows_pods:
         # What a node would use without some pods can be told only by who knows these pods.
-        return (*needs, StateNeed.pods())
+        return (*needs, Need.pods())
     return needs
 
 

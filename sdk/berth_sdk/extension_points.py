@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -129,13 +129,6 @@ class NodeMode(Enum):
     SNAPSHOT = 2
 
 
-class PodNeed(Enum):
-    """What a call carries of its pod: the typed summary, or the whole object as well."""
-
-    SUMMARY = 1
-    OBJECT = 2
-
-
 class PodSensitivity(Enum):
     """Can this plugin's Filter change when pods on nodes change? Asked by every what-if."""
 
@@ -150,7 +143,7 @@ class PodSensitivity(Enum):
 class DependsOn(Enum):
     """What one row of an answer to Filter and Score depends on, beside the pod's wishes: as long as that
     stands still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the declared
-    `state_needs` that changes makes every answer stale.
+    `needs` that changes makes every answer stale.
     """
 
     NODE = 1
@@ -178,10 +171,18 @@ class Plugin:
     """The name in configurations; empty: the class's name."""
     version: ClassVar[str] = ""
     """The plugin's own version, for people."""
-    node_mode: ClassVar[NodeMode] = NodeMode.SNAPSHOT
-    pod_need: ClassVar[PodNeed] = PodNeed.SUMMARY
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(),)
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.CLUSTER
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    """What it has at hand beside the summary of its pod: the whole pod with each call, and what its copy of
+    the cluster holds, which is also what `handle.objects` reads.
+    """
+    node_mode: ClassVar[NodeMode | None] = None
+    """None: SNAPSHOT for a class with a method that is handed nodes (PreFilter to Score), NAMES for others,
+    which by default need no nodes either.
+    """
+    pod_sensitivity: ClassVar[PodSensitivity | None] = None
+    """None: NONE for a class without Filter, else as `depends_on` says: NONE with NODE and NODES, NODE with
+    ROW, CLUSTER with TABLE and OTHER.
+    """
     normalization: ClassVar[ScoreNormalization | None] = None
     """None: RPC for a class with `normalize`, else PLUGIN."""
     reads_shared: ClassVar[Sequence[str]] = ()
@@ -199,11 +200,6 @@ class Plugin:
     With the first three the same holds for PreFilter and PreScore of a class that has no later point: what
     they answer and write follows from the pod's wishes and the Node objects, and is taken over from the cycle
     of an equal pod until a Node object changes.
-    """
-    equal_in_queue: ClassVar[bool] = False
-    """`pre_enqueue` and `queueing_hint` tell pods apart by their wishes (`berth_sdk.signature`), the first
-    also by `victims_pending`, the second also by whether the event is about the pod itself: while nothing
-    else happens, one answer holds for all equal pods.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -249,6 +245,22 @@ class EventsPlugin(Protocol):
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
         """True when `event` may make `pod`, which this plugin rejected, schedulable. An exception
         counts as True.
+        """
+        ...
+
+
+class QueueSigningPlugin(Protocol):
+    """For a class that tells waiting pods apart by less than all of their wishes."""
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """What `pre_enqueue` and `queueing_hint` tell pods apart by, the first beside `victims_pending`, the
+        second beside whether the event is about the pod itself: while nothing else happens, one answer holds
+        for all pods with equal signatures. Follows from the pod and the plugin's arguments alone. A hint
+        that matches the event's object against the pod's labels signs the labels.
+
+        Without this method all of the pod's wishes count (`berth_sdk.signature.wishes`) for a class that
+        declares `depends_on`, but not OTHER. A class that does neither is asked about every pod: its gate may
+        go by what only its own memory tells.
         """
         ...
 

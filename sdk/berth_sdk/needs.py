@@ -1,7 +1,8 @@
-"""What cluster state a plugin wants to have at hand: the contract's StateNeed.
+"""What a plugin wants to have at hand beside the summary of the pod it is asked about: the contract's
+DeclaredNeed.
 
-Declared in `Plugin.state_needs`. Undeclared state does not travel to a served plugin; in process the
-same declaration decides what `handle.objects` may read.
+Declared in `Plugin.needs`. What is not declared does not travel to a served plugin; in process the same
+declaration decides what `handle.objects` may read.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ class NeedKind(Enum):
     POD_SUMMARY = 3
     POD_OBJECT = 4
     OBJECT = 5
+    WHOLE_POD = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateNeed:
-    """One kind of state. `resource` (with OBJECT): "persistentvolumeclaims", "storage.k8s.io/csinodes".
+class Need:
+    """The whole pod, or one kind of state. `resource` (with OBJECT): "persistentvolumeclaims",
+    "storage.k8s.io/csinodes".
 
     `drop_fields`: dotted paths stripped from objects. `label_prefixes`, `annotation_prefixes`:
     of summaries, what begins with one of them is kept, so that none keeps nothing and "" keeps all.
@@ -37,26 +40,36 @@ class StateNeed:
     images: bool = False
 
     @staticmethod
-    def nodes(*, images: bool = False, annotation_prefixes: tuple[str, ...] = ()) -> StateNeed:
+    def whole_pod() -> Need:
+        """The JSON of the pod that a call is about (`Pod.object`), with the call."""
+        return Need(kind=NeedKind.WHOLE_POD)
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a part of the cluster state, which has to be kept in step."""
+        return self.kind is not NeedKind.WHOLE_POD
+
+    @staticmethod
+    def nodes(*, images: bool = False, annotation_prefixes: tuple[str, ...] = ()) -> Need:
         """Labels, taints, allocatable and usage of every node."""
-        return StateNeed(kind=NeedKind.NODE_SUMMARY, images=images, annotation_prefixes=annotation_prefixes)
+        return Need(kind=NeedKind.NODE_SUMMARY, images=images, annotation_prefixes=annotation_prefixes)
 
     @staticmethod
-    def node_objects(*drop_fields: str) -> StateNeed:
+    def node_objects(*drop_fields: str) -> Need:
         """Every node's JSON."""
-        return StateNeed(kind=NeedKind.NODE_OBJECT, drop_fields=drop_fields)
+        return Need(kind=NeedKind.NODE_OBJECT, drop_fields=drop_fields)
 
     @staticmethod
-    def pods(*, annotation_prefixes: tuple[str, ...] = ()) -> StateNeed:
+    def pods(*, annotation_prefixes: tuple[str, ...] = ()) -> Need:
         """A summary of every pod on a node."""
-        return StateNeed(kind=NeedKind.POD_SUMMARY, annotation_prefixes=annotation_prefixes)
+        return Need(kind=NeedKind.POD_SUMMARY, annotation_prefixes=annotation_prefixes)
 
     @staticmethod
-    def pod_objects(*drop_fields: str) -> StateNeed:
+    def pod_objects(*drop_fields: str) -> Need:
         """The JSON of every pod on a node."""
-        return StateNeed(kind=NeedKind.POD_OBJECT, drop_fields=drop_fields)
+        return Need(kind=NeedKind.POD_OBJECT, drop_fields=drop_fields)
 
     @staticmethod
-    def objects(resource: str, *drop_fields: str) -> StateNeed:
+    def objects(resource: str, *drop_fields: str) -> Need:
         """Every object of another kind, such as `persistentvolumeclaims`."""
-        return StateNeed(kind=NeedKind.OBJECT, resource=resource, drop_fields=drop_fields)
+        return Need(kind=NeedKind.OBJECT, resource=resource, drop_fields=drop_fields)

@@ -1,7 +1,7 @@
 """A Pod object -> the typed record that queue, tables, requests and plugins share.
 
 Made once, at ingest (host) or from a `PodSummary` (served plugin). Fields follow the contract's
-`PodSummary`; what it lacks is read from `Pod.object`, which a plugin asks for with `pod_need`.
+`PodSummary`; what it lacks is read from `Pod.object`, which a plugin asks for with `Need.whole_pod()`.
 """
 
 from __future__ import annotations

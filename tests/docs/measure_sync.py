@@ -27,11 +27,11 @@ from support.plugin_processes import PluginProcess
 
 _PLUGIN: Final = """\
 import numpy as np
-from berth_sdk import Plugin, ScoreNormalization, StateNeed, Verdicts
+from berth_sdk import Plugin, ScoreNormalization, Need, Verdicts
 
 
 class Readers(Plugin):
-    state_needs = (StateNeed.nodes(), StateNeed.pods())
+    needs = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.NONE
 
     def filter_nodes(self, state, pod, nodes):

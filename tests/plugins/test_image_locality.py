@@ -70,5 +70,5 @@ def test_names_without_a_tag_are_the_latest(image: str, want: str) -> None:
 
 
 async def test_summary_without_its_object_is_an_error() -> None:
-    with pytest.raises(ObjectError, match="pod_need"):
+    with pytest.raises(ObjectError, match=r"Need\.whole_pod"):
         await IN_PROCESS.score(PLUG, Pod(name="web", images=("web:v1",)), make_table([make_node("a")]))

@@ -221,7 +221,7 @@ def test_added_affinity_that_cannot_be_read_is_refused(added: Any, problem: str)
 
 
 async def test_summary_without_its_object_is_an_error_not_a_pass() -> None:
-    with pytest.raises(ObjectError, match="pod_need"):
+    with pytest.raises(ObjectError, match=r"Need\.whole_pod"):
         await IN_PROCESS.filter(PLUG, Pod(name="web", node_selector={"disk": "ssd"}), NODES)
 
 

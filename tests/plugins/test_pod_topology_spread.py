@@ -140,7 +140,7 @@ async def test_no_domain_at_all_sets_no_limit_when_none_is_asked_for(ask: Ask) -
 
 
 async def test_summary_without_its_object_is_an_error_not_a_pass() -> None:
-    with pytest.raises(ObjectError, match="pod_need"):
+    with pytest.raises(ObjectError, match=r"Need\.whole_pod"):
         await IN_PROCESS.filter(PLUG, Pod(name="web"), TABLE)
 
 

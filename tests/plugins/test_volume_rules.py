@@ -173,7 +173,7 @@ class Both:
         self.columns = NodeColumns()
         self.columns.pods = PodTable()
         self.stores: dict[str, ObjectStore] = {}
-        needs: Any = cls.state_needs  # type: ignore[attr-defined]  # every plugin here has it
+        needs: Any = cls.needs  # type: ignore[attr-defined]  # every plugin here has it
         for need in needs:
             if need.kind is NeedKind.OBJECT:
                 self.stores[need.resource] = ObjectStore()

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
-from berth_sdk import CycleState, KubeObject, Plugin, Pod, PodNeed, Status, _wire
+from berth_sdk import CycleState, KubeObject, Plugin, Pod, Status, _wire
+from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -55,7 +56,7 @@ class Keeper(Plugin):
 class NeedsObject(Plugin):
     """Wants the whole pod."""
 
-    pod_need = PodNeed.OBJECT
+    needs = (Need.whole_pod(), Need.nodes())
 
     def filter(self, state: CycleState, pod: Pod, node: Any) -> Status | None:
         return None if pod.object and pod.object.get("spec.hostname") == "here" else SPOT

@@ -14,14 +14,16 @@ from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 
 
 def nothing(self: Any, *args: Any) -> None: ...
+
+
+async def waits(self: Any, *args: Any) -> None: ...
 
 
 def made(**attributes: Any) -> type:
@@ -44,8 +46,7 @@ def test_attributes_become_the_descriptor() -> None:
         made(
             name="Example",
             version="1.2",
-            pod_need=PodNeed.OBJECT,
-            state_needs=(StateNeed.nodes(), StateNeed.pods()),
+            needs=(Need.whole_pod(), Need.nodes(), Need.pods()),
             pod_sensitivity=PodSensitivity.NODE,
             reads_shared=("Other/key",),
             events=[EventInterest("Node", ("add",))],
@@ -54,8 +55,8 @@ def test_attributes_become_the_descriptor() -> None:
             depends_on=DependsOn.ROW,
         )
     )
-    assert (got.name, got.version, got.pod_need) == ("Example", "1.2", PodNeed.OBJECT)
-    assert got.state_needs == (StateNeed.nodes(), StateNeed.pods())
+    assert (got.name, got.version, got.wants_whole_pod) == ("Example", "1.2", True)
+    assert got.needs == (Need.whole_pod(), Need.nodes(), Need.pods())
     assert got.pod_sensitivity is PodSensitivity.NODE
     assert (got.reads_shared, got.events) == (("Other/key",), (EventInterest("Node", ("add",)),))
     assert (dict(got.deadlines), got.max_concurrency) == ({"preBind": 30}, 4)
@@ -68,25 +69,86 @@ def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
 
     got = describe(Bare)
     assert (got.name, got.events, got.node_mode) == ("Bare", None, NodeMode.SNAPSHOT)
-    assert got.state_needs == (StateNeed.nodes(), StateNeed.pods())
+    assert got.needs == (Need.nodes(), Need.pods())
 
 
 @pytest.mark.parametrize(
     ("attributes", "want"),
     [
-        pytest.param({}, (StateNeed.nodes(), StateNeed.pods()), id="usage without some pods"),
-        pytest.param({"pod_sensitivity": PodSensitivity.NONE}, (StateNeed.nodes(),), id="never asked"),
-        pytest.param({"state_needs": ()}, (), id="no usage known"),
+        pytest.param({}, (Need.nodes(), Need.pods()), id="usage without some pods"),
+        pytest.param({"pod_sensitivity": PodSensitivity.NONE}, (Need.nodes(),), id="never asked"),
+        pytest.param({"needs": ()}, (), id="no usage known"),
         pytest.param(
-            {"state_needs": (StateNeed.nodes(), StateNeed.pod_objects())},
-            (StateNeed.nodes(), StateNeed.pod_objects()),
+            {"needs": (Need.nodes(), Need.pod_objects())},
+            (Need.nodes(), Need.pod_objects()),
             id="pods known as objects",
         ),
-        pytest.param({"filter": None, "score": nothing}, (StateNeed.nodes(),), id="no filter"),
+        pytest.param({"filter": None, "score": nothing}, (Need.nodes(),), id="no filter"),
     ],
 )
-def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: tuple[StateNeed, ...]) -> None:
-    assert describe(made(**attributes)).state_needs == want
+def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: tuple[Need, ...]) -> None:
+    assert describe(made(**attributes)).needs == want
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({"depends_on": DependsOn.NODE}, PodSensitivity.NONE, id="node"),
+        pytest.param({"depends_on": DependsOn.NODES}, PodSensitivity.NONE, id="nodes"),
+        pytest.param({"depends_on": DependsOn.ROW}, PodSensitivity.NODE, id="row"),
+        pytest.param({"depends_on": DependsOn.TABLE}, PodSensitivity.CLUSTER, id="table"),
+        pytest.param({}, PodSensitivity.CLUSTER, id="nothing said"),
+        pytest.param({"reserve": nothing}, PodSensitivity.CLUSTER, id="a memory"),
+        pytest.param({"filter": None, "score": nothing}, PodSensitivity.NONE, id="no filter"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "pod_sensitivity": PodSensitivity.NODE},
+            PodSensitivity.NODE,
+            id="said otherwise",
+        ),
+    ],
+)
+def test_sensitivity_follows_from_what_the_answer_depends_on(
+    attributes: dict[str, Any], want: PodSensitivity
+) -> None:
+    assert describe(made(**attributes)).pod_sensitivity is want
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, NodeMode.SNAPSHOT, id="filter"),
+        pytest.param({"filter": None, "permit": nothing}, NodeMode.NAMES, id="permit"),
+        pytest.param({"filter": None, "pre_enqueue": nothing}, NodeMode.NAMES, id="queue"),
+        pytest.param(
+            {"filter": None, "permit": nothing, "pre_filter": nothing}, NodeMode.SNAPSHOT, id="both"
+        ),
+        pytest.param({"node_mode": NodeMode.NAMES}, NodeMode.NAMES, id="said otherwise"),
+    ],
+)
+def test_node_mode_follows_from_the_methods(attributes: dict[str, Any], want: NodeMode) -> None:
+    got = describe(made(**attributes))
+    assert got.node_mode is want
+    assert got.keeps_state is (want is NodeMode.SNAPSHOT)
+
+
+def test_the_whole_pod_is_no_state() -> None:
+    got = describe(made(filter=None, permit=nothing, needs=(Need.whole_pod(),)))
+    assert (got.wants_whole_pod, got.keeps_state) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, False, id="nothing said"),
+        pytest.param({"depends_on": DependsOn.NODE}, True, id="all wishes"),
+        pytest.param({"depends_on": DependsOn.OTHER}, False, id="a memory"),
+        pytest.param(
+            {"pre_enqueue": nothing, "sign_queue": nothing, "depends_on": DependsOn.OTHER}, True, id="signed"
+        ),
+    ],
+)
+def test_waiting_pods_are_alike_where_the_class_says_by_what(attributes: dict[str, Any], want: bool) -> None:
+    assert describe(made(**attributes)).signs_queue is want
 
 
 def test_a_given_name_wins() -> None:
@@ -99,9 +161,9 @@ def test_no_events_and_any_event_differ() -> None:
 
 
 def test_without_a_snapshot_no_state_is_needed() -> None:
-    assert describe(made(node_mode=NodeMode.NAMES)).state_needs == ()
-    pods = (StateNeed.pods(),)
-    assert describe(made(node_mode=NodeMode.NAMES, state_needs=pods)).state_needs == pods
+    assert describe(made(node_mode=NodeMode.NAMES)).needs == ()
+    pods = (Need.pods(),)
+    assert describe(made(node_mode=NodeMode.NAMES, needs=pods)).needs == pods
 
 
 @pytest.mark.parametrize(
@@ -167,10 +229,10 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         pytest.param(
             {"events": [EventInterest("Node", ("moved",))]}, "not an action of Node", id="event word"
         ),
-        pytest.param({"state_needs": ["nodes"]}, "list of StateNeed", id="needs"),
-        pytest.param({"state_needs": [StateNeed.objects("")]}, "name it", id="need without resource"),
-        pytest.param({"state_needs": [StateNeed.objects("pods")]}, "pod_objects", id="pods as objects"),
-        pytest.param({"state_needs": [StateNeed.objects("nodes")]}, "node_objects", id="nodes as objects"),
+        pytest.param({"needs": ["nodes"]}, "list of Need", id="needs"),
+        pytest.param({"needs": [Need.objects("")]}, "name it", id="need without resource"),
+        pytest.param({"needs": [Need.objects("pods")]}, "pod_objects", id="pods as objects"),
+        pytest.param({"needs": [Need.objects("nodes")]}, "node_objects", id="nodes as objects"),
         pytest.param({"reads_shared": "Other/key"}, "list of keys", id="shared no list"),
         pytest.param({"reads_shared": ["key"]}, "<plugin that publishes it>", id="shared key"),
         pytest.param({"deadlines": {"prebind": 3}}, "did you mean 'preBind'", id="deadline point"),
@@ -187,10 +249,14 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         pytest.param({"normalize": nothing}, "without `score_nodes` or `score`", id="normalize alone"),
         pytest.param({"add_pod": nothing}, "only one of", id="add without remove"),
         pytest.param(
+            {"sign_queue": nothing}, "without `pre_enqueue` or `queueing_hint`", id="signs no queue"
+        ),
+        pytest.param(
             {"filter": nothing, "sign": nothing, "sign_spec": nothing},
             "has both `sign` and `sign_spec`",
             id="two signs",
         ),
+        pytest.param({"filter": nothing, "sign": waits}, "write it as a plain method", id="async sign"),
         pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
         pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
         pytest.param(

@@ -12,6 +12,7 @@ from berth_sdk import (
     CycleState,
     ExtensionPoint,
     FilterResult,
+    Need,
     NodeMode,
     ObjectPatch,
     ObjectRef,
@@ -25,7 +26,6 @@ from berth_sdk import (
     PreFlightResult,
     ReserveResult,
     ScoreNormalization,
-    StateNeed,
     Status,
     Verdicts,
     _wire,
@@ -454,7 +454,7 @@ def test_without_the_score_point_no_scores_are_sent(serve: Serve) -> None:
 class Room(Plugin):
     """Takes nodes whose pods request less than one CPU."""
 
-    state_needs = (StateNeed.nodes(), StateNeed.pods())
+    needs = (Need.nodes(), Need.pods())
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: Any) -> Verdicts:
         return Verdicts.reject_where(nodes.requested("cpu") >= 1000, Status.unschedulable("full"))

@@ -12,10 +12,10 @@ from berth_sdk import (
     EventInterest,
     Handle,
     Hint,
+    Need,
     Plugin,
     Pod,
     QueuedPod,
-    StateNeed,
     Status,
     _wire,
     sort_keys,
@@ -36,7 +36,7 @@ CLAIMS = "persistentvolumeclaims"
 class Gate(Plugin):
     """Lets a pod in when its claim is there; sorts by priority; asks about claims."""
 
-    state_needs = (StateNeed.nodes(), StateNeed.objects(CLAIMS))
+    needs = (Need.nodes(), Need.objects(CLAIMS))
     events = (EventInterest("PersistentVolumeClaim", ("add",), Hint.ASK_PLUGIN),)
     hints: ClassVar[list[Any]] = []
 

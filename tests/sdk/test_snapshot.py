@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from berth_sdk._snapshot import Outcome, SequenceError, StateCopy
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
@@ -38,7 +38,7 @@ FULL = delta(None, 5, node(0, 2, "n0", summary=summary()), node(1, 5, "n1"), nod
 
 @pytest.fixture
 def copy() -> StateCopy:
-    made = StateCopy([StateNeed.nodes(), StateNeed.pods()])
+    made = StateCopy([Need.nodes(), Need.pods()])
     assert made.apply(FULL) is Outcome.APPLIED
     return made
 
@@ -205,7 +205,7 @@ def test_complete_pods_replace_those_held(copy: StateCopy) -> None:
 
 
 def test_copy_without_pod_needs_has_no_pod_table() -> None:
-    copy = StateCopy([StateNeed.nodes()])
+    copy = StateCopy([Need.nodes()])
     assert copy.apply(FULL) is Outcome.APPLIED
     with pytest.raises(ValueError, match="declare KIND_POD_SUMMARY"):
         _ = copy.nodes.pods
@@ -230,7 +230,7 @@ def with_objects(made: pb.StateDelta, *objects: pb.ObjectState) -> pb.StateDelta
 
 
 def test_objects_are_read_as_of_the_version_held_also_after_full_state() -> None:
-    copy = StateCopy([StateNeed.objects(CLAIMS)])
+    copy = StateCopy([Need.objects(CLAIMS)])
     reader = copy.objects(CLAIMS)
     made = with_objects(delta(None, 3, generation_sum=5, object_count=2), claim("b", 3), claim("a", 2))
     assert copy.apply(made) is Outcome.APPLIED
@@ -256,7 +256,7 @@ def test_undeclared_resource_cannot_be_read() -> None:
 
 
 def test_object_in_an_unknown_encoding_counts_but_is_missing() -> None:
-    copy = StateCopy([StateNeed.objects(CLAIMS)])
+    copy = StateCopy([Need.objects(CLAIMS)])
     item = claim("a", 2)
     item.object.encoding = pb.KubeObject.Encoding.ValueType(9)
     made = with_objects(delta(None, 3, generation_sum=2, object_count=1), item)
@@ -266,7 +266,7 @@ def test_object_in_an_unknown_encoding_counts_but_is_missing() -> None:
 
 
 def test_node_objects_alone_give_whole_records() -> None:
-    copy = StateCopy([StateNeed.node_objects()])
+    copy = StateCopy([Need.node_objects()])
     raw = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -282,7 +282,7 @@ def test_node_objects_alone_give_whole_records() -> None:
 
 
 def test_summary_and_object_are_kept_when_only_the_other_changes() -> None:
-    copy = StateCopy([StateNeed.nodes(), StateNeed.node_objects()])
+    copy = StateCopy([Need.nodes(), Need.node_objects()])
     first = pb.KubeObject(api_version="v1", kind="Node", raw=b'{"v":1}')
     state = node(0, 1, "n0", summary=summary(), object=first)
     assert copy.apply(delta(None, 1, state, node_count=1, generation_sum=1)) is Outcome.APPLIED

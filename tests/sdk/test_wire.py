@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from berth_sdk import _wire as wire
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2
@@ -94,19 +94,19 @@ def test_time_before_1970_has_positive_nanos() -> None:
 @pytest.mark.parametrize(
     "need",
     [
-        pytest.param(StateNeed.nodes(images=True, annotation_prefixes=("a/",)), id="nodes"),
-        pytest.param(StateNeed.pod_objects("status", "metadata.managedFields"), id="pod objects"),
-        pytest.param(StateNeed.objects("storage.k8s.io/csinodes", "status"), id="objects"),
-        pytest.param(StateNeed(kind=NeedKind.POD_SUMMARY, label_prefixes=("app",)), id="pods"),
+        pytest.param(Need.nodes(images=True, annotation_prefixes=("a/",)), id="nodes"),
+        pytest.param(Need.pod_objects("status", "metadata.managedFields"), id="pod objects"),
+        pytest.param(Need.objects("storage.k8s.io/csinodes", "status"), id="objects"),
+        pytest.param(Need(kind=NeedKind.POD_SUMMARY, label_prefixes=("app",)), id="pods"),
     ],
 )
-def test_state_need_survives_the_wire(need: StateNeed) -> None:
+def test_state_need_survives_the_wire(need: Need) -> None:
     assert wire.decode_need(wire.encode_need(need)) == need
 
 
 def test_state_need_of_no_known_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="0 is not a valid NeedKind"):
-        wire.decode_need(identity_pb2.StateNeed())
+        wire.decode_need(identity_pb2.DeclaredNeed())
 
 
 def test_reference_and_version_survive_the_wire() -> None:

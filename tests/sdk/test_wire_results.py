@@ -7,12 +7,11 @@ import pytest
 from berth_sdk import (
     EventInterest,
     Hint,
+    Need,
     NodeMode,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
-    StateNeed,
     Status,
     Verdicts,
     _wire,
@@ -94,8 +93,7 @@ def test_a_descriptor_travels_whole() -> None:
     class Whole(Plugin):
         name = "Example"
         version = "1.2"
-        pod_need = PodNeed.OBJECT
-        state_needs = (StateNeed.nodes(images=True), StateNeed.objects("persistentvolumeclaims"))
+        needs = (Need.whole_pod(), Need.nodes(images=True), Need.objects("persistentvolumeclaims"))
         pod_sensitivity = PodSensitivity.NONE
         normalization = ScoreNormalization.HOST_MIN_MAX
         reads_shared = ("Other/key",)
@@ -115,10 +113,10 @@ def test_a_descriptor_travels_whole() -> None:
     got = encode_descriptor(describe(Whole))
     assert (got.name, got.version, got.max_concurrency, got.handle_client) == ("Example", "1.2", 4, True)
     assert list(got.points) == [identity_pb2.EXTENSION_POINT_FILTER, identity_pb2.EXTENSION_POINT_SCORE]
-    assert (got.node_mode, got.pod_need) == (identity_pb2.NODE_MODE_SNAPSHOT, identity_pb2.POD_NEED_OBJECT)
+    assert got.node_mode == identity_pb2.NODE_MODE_SNAPSHOT
     assert got.pod_sensitivity == identity_pb2.POD_SENSITIVITY_NONE
     assert got.normalization == identity_pb2.SCORE_NORMALIZATION_HOST_MIN_MAX
-    assert [need.resource for need in got.state_needs] == ["", "persistentvolumeclaims"]
+    assert [need.resource for need in got.needs] == ["", "", "persistentvolumeclaims"]
     assert got.deadlines["preBind"].nanos == 500_000_000
     assert got.events == [
         identity_pb2.EventInterest(

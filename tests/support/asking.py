@@ -39,7 +39,7 @@ class Plug:
     def runtime(self) -> PluginRuntime:
         """A new instance inside this process."""
         stores: dict[str, ObjectStore] = {}
-        for need in getattr(self.cls, "state_needs", ()):
+        for need in getattr(self.cls, "needs", ()):
             if need.kind is NeedKind.OBJECT:
                 stores[need.resource] = store = ObjectStore()
                 for generation, item in enumerate(self.objects.get(need.resource, ()), 1):

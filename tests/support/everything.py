@@ -12,7 +12,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 class Everything(Plugin):
     """Does what the pod's labels say; `log` in its arguments is the file that it writes to."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.RPC
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),

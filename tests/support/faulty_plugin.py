@@ -32,7 +32,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
@@ -59,7 +59,7 @@ _LOCK = threading.Lock()
 class Faulty(Plugin):
     """An honest plugin: its pods' labels say what it does. The faults are the process's."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.RPC
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),

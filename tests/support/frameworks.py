@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from berth_host.framework.answers import Answers
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.recall.recall import Recall
@@ -51,9 +52,10 @@ def framework_of(
     weights: Mapping[str, int] | None = None,
     clock: Clock | None = None,
     settings: ClientSettings | None = None,
+    answers: Answers | None = None,
     **more: Any,
 ) -> Framework:
-    """All plugins at all their points, in the order given."""
+    """All plugins at all their points, in the order given. `answers` None: what they say is recalled."""
     clients = [
         plugin if isinstance(plugin, PluginClient) else local_client(plugin, settings=settings)
         for plugin in plugins
@@ -66,9 +68,12 @@ def framework_of(
         ]
         for point in ExtensionPoint
     }
-    answers = Recall(by_point)
     return Framework(
-        "default-scheduler", by_point, WaitingPods(clock or ManualClock()), answers=answers, **more
+        "default-scheduler",
+        by_point,
+        WaitingPods(clock or ManualClock()),
+        answers=answers or Recall(by_point),
+        **more,
     )
 
 

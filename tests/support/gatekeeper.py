@@ -11,7 +11,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status, Verdicts
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 class Gatekeeper(Plugin):
     """`arrived`: written when Filter is asked; `gate`: the file it waits for; `seen`: what it saw then."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -84,7 +84,7 @@ class Holdfast(Plugin):
 class ClaimKeeper(Plugin):
     """PreEnqueue that lets a pod in once the claim of its name exists."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.objects("persistentvolumeclaims"),)
+    needs: ClassVar[Sequence[Need]] = (Need.objects("persistentvolumeclaims"),)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("PersistentVolumeClaim", ("add",), Hint.ASK_PLUGIN),
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import NodeMode, Plugin
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
@@ -19,7 +19,7 @@ class Licences(Plugin):
     """So many pods with the label `licensed` may be on nodes at once."""
 
     node_mode: ClassVar[NodeMode] = NodeMode.NAMES
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.pods(),)
+    needs: ClassVar[Sequence[Need]] = (Need.pods(),)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         holders = [

@@ -24,9 +24,11 @@ class LiteralLicences(ScriptedPlugin):
     """Attributes: count, reserved (cycle -> uid), held (uids on nodes, as the copy says)."""
 
     def __init__(self, count: int) -> None:
-        need = identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_POD_SUMMARY, label_prefixes=[LABEL])
+        need = identity_pb2.DeclaredNeed(
+            kind=identity_pb2.DeclaredNeed.KIND_POD_SUMMARY, label_prefixes=[LABEL]
+        )
         super().__init__(
-            descriptor("Licences", "RESERVE", "POST_BIND", snapshot=False, state_needs=[need]),
+            descriptor("Licences", "RESERVE", "POST_BIND", snapshot=False, needs=[need]),
         )
         self.count = count
         self.reserved: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from berth_host.model.clock import ManualClock
@@ -126,7 +126,7 @@ class Plugins:
     gates: Mapping[str, Gate] = field(default_factory=dict)
     hint: HintAsker = always_queue
     sort: QueueSort = field(default_factory=QueueSort)
-    sharing: Collection[str] = frozenset()
+    signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
 
 
 class QueueBench:
@@ -142,7 +142,7 @@ class QueueBench:
             gates=plugins.gates,
             registrations=plugins.registrations,
             hint=plugins.hint,
-            sharing=plugins.sharing,
+            signs=plugins.signs,
         )
         seams = QueueSeams(
             pods=self.pods,

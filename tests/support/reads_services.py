@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from berth_sdk.extension_points import Plugin
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
@@ -15,7 +15,7 @@ from berth_sdk.tables import NodeTable
 class ReadsServices(Plugin):
     """Served by tests as `support.reads_services:ReadsServices`."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects("services"))
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
 
     def filter_nodes(self, state: object, pod: Pod, nodes: NodeTable) -> Status:
         """Reject every node for a pod without a Service."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import grpc
 from berth_sdk._frames import FEATURE as FRAMED
@@ -53,9 +53,12 @@ def descriptor(
         node_mode=identity_pb2.NODE_MODE_SNAPSHOT if snapshot else identity_pb2.NODE_MODE_NAMES,
         **fields,
     )
-    if snapshot and "state_needs" not in fields:
-        message.state_needs.add(kind=identity_pb2.StateNeed.KIND_NODE_SUMMARY)
+    if snapshot and "needs" not in fields:
+        message.needs.add(kind=identity_pb2.DeclaredNeed.KIND_NODE_SUMMARY)
     return message
+
+
+WHOLE_POD: Final = identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_WHOLE_POD)
 
 
 class ScriptedError(Exception):

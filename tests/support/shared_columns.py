@@ -45,7 +45,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
@@ -60,11 +60,11 @@ from support.relays import PROFILE, Facts
 T = TypeVar("T")
 SERVICES = "services"
 NEEDS = (
-    StateNeed(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
-    StateNeed.pods(annotation_prefixes=("",)),
-    StateNeed.objects(SERVICES),
+    Need(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
+    Need.pods(annotation_prefixes=("",)),
+    Need.objects(SERVICES),
     # NodeResourcesFit leaves to others what a device class serves.
-    StateNeed.objects("resource.k8s.io/deviceclasses"),
+    Need.objects("resource.k8s.io/deviceclasses"),
 )
 
 
@@ -93,7 +93,7 @@ class Spread(Plugin):
 class ServedLabels(Plugin):
     """Undeclared, so TABLE: reads objects beside the tables, node by node."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects(SERVICES))
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(SERVICES))
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
         served = [item.get("spec.zone") for item in self.handle.objects(SERVICES).list()]
@@ -136,7 +136,7 @@ class Licences(Plugin):
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects(SERVICES))
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(SERVICES))
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         services = len(self.handle.objects(SERVICES).list())

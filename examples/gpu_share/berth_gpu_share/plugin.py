@@ -23,6 +23,7 @@ from berth_sdk import (
     EventInterest,
     Handle,
     LiveReservation,
+    Need,
     NodeTable,
     ObjectPatch,
     PatchResult,
@@ -35,7 +36,6 @@ from berth_sdk import (
     ReserveResult,
     Scenarios,
     ScoreNormalization,
-    StateNeed,
     Status,
     Verdicts,
 )
@@ -58,7 +58,7 @@ class GpuShare(Plugin):
     """Takes no arguments."""
 
     version = "1.0.0"
-    state_needs = (StateNeed.nodes(), StateNeed.pods(annotation_prefixes=(PREFIX,)))
+    needs = (Need.nodes(), Need.pods(annotation_prefixes=(PREFIX,)))
     pod_sensitivity = PodSensitivity.NODE
     # A node's score does not depend on the others: it travels with the verdicts, in one round trip.
     normalization = ScoreNormalization.NONE

@@ -123,7 +123,7 @@ class PluginQuestions:
         return ask
 
     async def _see_objects(self, client: PluginClient) -> None:
-        if client.is_remote and any(need.resource for need in client.descriptor.state_needs):
+        if client.is_remote and any(need.resource for need in client.descriptor.needs):
             await self._refresh()
 
     def _gate_answered(

@@ -79,11 +79,11 @@ class QueueWiring:
             },
             registrations=_registrations(profile, clients),
             hint=self._questions.hint(dict(clients)),
-            sharing=frozenset(
-                name
+            signs={
+                name: sign
                 for name, client in clients.items()
-                if client.local is not None and client.descriptor.equal_in_queue
-            ),
+                if client.local is not None and (sign := client.local.sign_queue) is not None
+            },
         )
 
     def sort(self, points: PointPlugins) -> QueueSort:

@@ -1,7 +1,7 @@
 """Configuration and plugins -> the resources that the host needs the cluster to hand over, and no others.
 
 Called by `Host` before it takes the cluster over, and for plugins that attach later. What a plugin declares
-(`state_needs`) and what it wants to hear of (`events`) count alike; what the host itself reads is named here.
+(`needs`) and what it wants to hear of (`events`) count alike; what the host itself reads is named here.
 Source: kube-scheduler `scheduler.go` (unionedGVKs) and `eventhandlers.go` (addAllEventHandlers), v1.36.
 """
 
@@ -54,7 +54,7 @@ def watched_resources(configuration: LoadedConfiguration, clients: Clients) -> f
 
 def resources_of(descriptor: Descriptor) -> frozenset[str]:
     """What one plugin reads and wants to hear of."""
-    found = {need.resource for need in descriptor.state_needs if need.kind is NeedKind.OBJECT}
+    found = {need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT}
     if REJECTING_POINTS & {point.config_name for point in descriptor.points}:
         found |= _of_events(registrations_of(descriptor.events))
     return frozenset(found)

@@ -353,7 +353,7 @@ class Attachment:
         in_step = [item for item in introduction.plugins if item.keeps_state]
         feed = None
         if in_step:
-            needs = (need for item in in_step for need in item.state_needs)
+            needs = (need for item in in_step for need in item.needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
         lines, warning = lines_to(endpoint, introduction, channel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
@@ -37,7 +37,7 @@ class HostState(StateSource, Protocol):
 class InstanceFeed:
     """`needs`: those of all plugins of the instance, which holds their union."""
 
-    def __init__(self, state: HostState, needs: Iterable[StateNeed]) -> None:
+    def __init__(self, state: HostState, needs: Iterable[Need]) -> None:
         self._state = state
         self._selection = StateSelection.of(needs)
         self._encoder = StateEncoder(self._selection)

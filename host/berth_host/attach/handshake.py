@@ -19,11 +19,10 @@ from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.selectors import LabelSelector
 
@@ -124,16 +123,15 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
     if not points:
         raise RefusedError(f"plugin {name} declares no extension point that this host knows")
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
-    needs = tuple(_need(name, need) for need in message.state_needs)
-    has_state = mode is NodeMode.SNAPSHOT or needs
+    needs = tuple(_need(name, need) for need in message.needs)
+    has_state = mode is NodeMode.SNAPSHOT or any(need.is_state for need in needs)
     unset_sensitivity = PodSensitivity.CLUSTER if has_state else PodSensitivity.NONE
     return Descriptor(
         name=name,
         version=message.version,
         points=tuple(sorted(set(points))),
         node_mode=mode,
-        pod_need=read.enum(PodNeed, message.pod_need, PodNeed.SUMMARY, "pod_need"),
-        state_needs=needs,
+        needs=needs,
         pod_sensitivity=read.enum(
             PodSensitivity, message.pod_sensitivity, unset_sensitivity, "pod_sensitivity"
         ),
@@ -150,7 +148,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
     )
 
 
-def _need(plugin: str, message: identity_pb2.StateNeed) -> StateNeed:
+def _need(plugin: str, message: identity_pb2.DeclaredNeed) -> Need:
     try:
         kind = NeedKind(message.kind)
     except ValueError:

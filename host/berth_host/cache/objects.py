@@ -143,5 +143,5 @@ class ObjectStores:
         return self._kinds.items()
 
     def of_resource(self, resource: str) -> ObjectStore:
-        """The store of a resource as `StateNeed` spells it: `storage.k8s.io/csinodes`."""
+        """The store of a resource as `Need` spells it: `storage.k8s.io/csinodes`."""
         return self.of_kind(kind_of(resource))

@@ -1,4 +1,4 @@
-"""Kinds as the watch names them <-> resources as `StateNeed.resource` spells them.
+"""Kinds as the watch names them <-> resources as `Need.resource` spells them.
 
 Source: kube-scheduler `eventhandlers.go` (which kinds are watched), v1.36.
 """

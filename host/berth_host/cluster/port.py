@@ -2,7 +2,7 @@
 
 Adapters: `cluster/memory` (embedded) and `cluster/kube` (a real API server). Composed by `app`, which hands
 the calls to the scheduler and the stream to `cluster/handlers`; nothing above the port knows which it is.
-Resources are spelled as in a plugin's StateNeed: `pods`, `storage.k8s.io/csinodes`.
+Resources are spelled as in a plugin's Need: `pods`, `storage.k8s.io/csinodes`.
 """
 
 from __future__ import annotations

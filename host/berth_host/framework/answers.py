@@ -14,6 +14,7 @@ from berth_sdk.extension_points import NoConcern
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
+from berth_host.framework.concern import concern
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, filter_rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
@@ -94,6 +95,6 @@ def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:
     if sign is None:
         return False
     try:
-        return sign(cycle.pod, cycle.nodes) is NoConcern.CYCLE
+        return concern(sign(cycle.pod, cycle.nodes)) is NoConcern.CYCLE
     except Exception:  # noqa: BLE001 (the plugin fails where it is asked, and where that counts)
         return False

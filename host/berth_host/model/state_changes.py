@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeUsage, StateVersion
@@ -111,9 +111,9 @@ class StateSelection:
     resources: tuple[tuple[str, tuple[str, ...]], ...] = field(default=())
 
     @staticmethod
-    def of(needs: Iterable[StateNeed]) -> StateSelection:
+    def of(needs: Iterable[Need]) -> StateSelection:
         """Everything that any of `needs` asks for. A field is dropped only if nobody wants it."""
-        by_kind: dict[tuple[NeedKind, str], list[StateNeed]] = {}
+        by_kind: dict[tuple[NeedKind, str], list[Need]] = {}
         for need in needs:
             key = (need.kind, need.resource if need.kind is NeedKind.OBJECT else "")
             by_kind.setdefault(key, []).append(need)
@@ -142,20 +142,20 @@ class StateSelection:
         )
 
 
-def _labels(needs: Sequence[StateNeed]) -> Prefixes:
+def _labels(needs: Sequence[Need]) -> Prefixes:
     if any("" in need.label_prefixes for need in needs):
         return None
     return tuple(sorted({prefix for need in needs for prefix in need.label_prefixes}))
 
 
-def _annotations(needs: Sequence[StateNeed]) -> tuple[str, ...]:
+def _annotations(needs: Sequence[Need]) -> tuple[str, ...]:
     return tuple(sorted({prefix for need in needs for prefix in need.annotation_prefixes}))
 
 
-def _dropped(needs: Sequence[StateNeed]) -> tuple[str, ...]:
+def _dropped(needs: Sequence[Need]) -> tuple[str, ...]:
     paths = {path for need in needs for path in need.drop_fields}
     return tuple(sorted(path for path in paths if all(_drops(need, path) for need in needs)))
 
 
-def _drops(need: StateNeed, path: str) -> bool:
+def _drops(need: Need, path: str) -> bool:
     return any(path == dropped or path.startswith(f"{dropped}.") for dropped in need.drop_fields)

@@ -98,7 +98,7 @@ class Gates:
         info = alike.first
         name, profile = info.gating_plugin, info.pod.scheduler_name
         known = self._seams.profiles.get(profile)
-        if known is None or name not in known.sharing or name not in known.gates or self._open:
+        if known is None or name not in known.signs or name not in known.gates or self._open:
             return False
         if name not in info.unschedulable_plugins:
             return False

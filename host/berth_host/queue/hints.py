@@ -73,13 +73,9 @@ class Hints:
         index = self._registrations.get(info.pod.scheduler_name)
         if event.is_wildcard or index is None or not info.is_rejected:
             return None
-        sharing = self._seams.profiles[info.pod.scheduler_name].sharing
+        signs = self._seams.profiles[info.pod.scheduler_name].signs
         for plugin, registrations in index.matching(event).items():
-            if (
-                plugin not in sharing
-                and info.is_rejected_by(plugin)
-                and any(one.ask for one in registrations)
-            ):
+            if plugin not in signs and info.is_rejected_by(plugin) and any(one.ask for one in registrations):
                 return None
         return self._ask_rejecting(alike.infos, event, index)
 

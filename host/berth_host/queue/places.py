@@ -54,7 +54,7 @@ class Places:
         self._backoff_times = Backoff(config)
         self.active: KeyedHeap[QueuedPodInfo] = KeyedHeap()
         self.backoff = BackoffQueue(self._backoff_times)
-        self.pool = UnschedulablePool(seams.evicting)
+        self.pool = UnschedulablePool(seams.evicting, seams.profiles)
         self._observer = seams.observer
         self._nominator = nominator
         self._now_us = now_us

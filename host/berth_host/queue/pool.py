@@ -1,8 +1,8 @@
 """The unschedulable pool: pods that wait for an event, gated ones included, found by who rejected them.
 
 An event asks only the pods rejected by plugins that registered for it, so that thousands of pods that
-it cannot concern cost nothing. Of those it asks one for all that are alike: equal wishes, and rejected and
-held back by the same plugins. Owned by `places`.
+it cannot concern cost nothing. Of those it asks one for all that are alike: rejected and held back by the
+same plugins, to whom they are the same (`QueueSigningPlugin`). Owned by `places`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), v1.36.
 """
 
@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from berth_sdk.pod import Pod
-from berth_sdk.signature import signature
 
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
+from berth_host.queue.seams import QueueProfile
 
 _NOBODY: Final = ""  # the index entry of pods without a rejecting plugin
 
@@ -26,7 +27,7 @@ class _Likeness(NamedTuple):
     """What decides what an event does to a waiting pod, beside the pod's identity."""
 
     profile: str
-    wishes: bytes
+    signed: tuple[Hashable, ...]
     rejected_by: frozenset[str]
     pending_on: frozenset[str]
     gating_plugin: str
@@ -35,8 +36,8 @@ class _Likeness(NamedTuple):
 
 
 class Alike:
-    """Waiting pods that differ in who they are and how long they have waited, in nothing else: at least
-    one. Their rejecting plugins and gates stand still while they are here.
+    """Waiting pods that are the same to the plugins that keep them waiting: at least one. Their rejecting
+    plugins and gates stand still while they are here.
     """
 
     __slots__ = ("_infos",)
@@ -81,11 +82,14 @@ class Alike:
 
 class UnschedulablePool:
     """Pods by key, in the order of their coming. `evicting`: uids of pods whose victims are being evicted;
-    `renew` has to be told when that changes for a pod that is here.
+    `renew` has to be told when that changes for a pod that is here. `profiles`: who signs pods.
     """
 
-    def __init__(self, evicting: Container[str] = ()) -> None:
+    def __init__(
+        self, evicting: Container[str] = (), profiles: Mapping[str, QueueProfile] = MappingProxyType({})
+    ) -> None:
         self._evicting = evicting
+        self._profiles = profiles
         self._infos: dict[str, QueuedPodInfo] = {}
         self._key_of: dict[str, str] = {}
         self._place_of: dict[str, int] = {}
@@ -161,11 +165,12 @@ class UnschedulablePool:
         return self._place_of[info.key]
 
     def _class(self, info: QueuedPodInfo) -> None:
+        rejected_by, pending_on = frozenset(info.unschedulable_plugins), frozenset(info.pending_plugins)
         likeness = _Likeness(
             info.pod.scheduler_name,
-            signature(info.pod),
-            frozenset(info.unschedulable_plugins),
-            frozenset(info.pending_plugins),
+            self._signed(info, rejected_by | pending_on | {info.gating_plugin}),
+            rejected_by,
+            pending_on,
             info.gating_plugin,
             id(info.gating_plugin_events) if info.gating_plugin else 0,
             info.uid in self._evicting,
@@ -177,6 +182,19 @@ class UnschedulablePool:
             for plugin in _indexed(likeness):
                 self._by_plugin.setdefault(plugin, {})[likeness] = alike
         alike.put(info)
+
+    def _signed(self, info: QueuedPodInfo, plugins: Iterable[str]) -> tuple[Hashable, ...]:
+        profile = self._profiles.get(info.pod.scheduler_name)
+        if profile is None:
+            return (info.uid,)
+        signs = profile.signs
+        try:
+            # Whoever signs nothing is asked about each pod anyhow.
+            signed = tuple([signs[name](info.pod) for name in sorted(plugins) if name in signs])
+            hash(signed)
+        except Exception:  # noqa: BLE001 (only a shortcut: the pod is like no other, and asked about by itself)
+            return (info.uid,)
+        return signed
 
     def _declass(self, key: str) -> None:
         likeness = self._likeness.pop(key)

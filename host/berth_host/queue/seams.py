@@ -6,7 +6,7 @@ DEFERRED, and the answer is handed to the queue later, with the question that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -78,14 +78,15 @@ class QueueProfile:
 
     `gates`: PreEnqueue plugins by name, in configured order. `registrations`: events by plugin, of all
     plugins that can reject. `hint` is asked where a registration says so. A function that raises counts
-    as a closed gate, or as "the event may help". `sharing`: plugins whose gate and hint answer at once, and
-    the same for all equal pods (`Plugin.equal_in_queue`).
+    as a closed gate, or as "the event may help". `signs`: of plugins whose gate and hint answer at
+    once, what these tell pods apart by (`QueueSigningPlugin`): they answer the same for all that are signed
+    alike.
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
     registrations: Mapping[str, Sequence[Registration]] = field(default_factory=dict)
     hint: HintAsker = always_queue
-    sharing: Collection[str] = frozenset()
+    signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

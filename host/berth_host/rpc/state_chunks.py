@@ -29,7 +29,7 @@ class StateTooLargeError(HostError):
         self.what = what
         super().__init__(
             f"{what} takes {size_bytes} bytes, and a message may have {limit_bytes}:"
-            " raise max_message_bytes, or drop fields in the plugin's state_needs"
+            " raise max_message_bytes, or drop fields in the plugin's needs"
         )
 
 

@@ -281,7 +281,7 @@ class Checker:
             self._patch(call, patch, pod)
 
     def _patch(self, call: Call, patch: ObjectPatch, pod: Pod) -> None:
-        declared = {need.resource for need in self.descriptor.state_needs if need.kind is NeedKind.OBJECT}
+        declared = {need.resource for need in self.descriptor.needs if need.kind is NeedKind.OBJECT}
         target = f"{patch.resource} {patch.ref.namespace}/{patch.ref.name}"
         if patch.resource == "pods":
             own = (pod.namespace, pod.name)

@@ -47,8 +47,11 @@ class Nominations:
         positions = nodes.positions_of_slots(slots)
         versions = self._columns.versions.take(codes)
         if own is not None:
-            # Others beside the pod itself: not the same as all of them.
-            versions = np.where(codes == pods.node_index[own], -versions, versions)
+            # Others beside the pod itself: not the same as all of them, nor as those beside another pod.
+            here = codes == pods.node_index[own]
+            if np.count_nonzero(here):
+                beside = hash((int(versions[here][0]), pod.uid)) | np.iinfo(np.int64).min
+                versions = np.where(here, beside, versions)
         marks = np.zeros(len(nodes), dtype=np.int64)
         marks[positions] = versions
         return NominatedPods(pods, rows, positions, marks != 0, marks)

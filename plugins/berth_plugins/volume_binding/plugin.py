@@ -15,12 +15,11 @@ from berth_sdk.extension_points import (
     DependsOn,
     NoConcern,
     Plugin,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PatchResult, PreBindResult, PreFlightResult
 from berth_sdk.signature import wishes
@@ -66,20 +65,19 @@ class VolumeBinding(Plugin):
     node, and holds the pod until they are.
     """
 
-    pod_need: ClassVar[PodNeed] = PodNeed.OBJECT
-    pod_sensitivity: ClassVar[PodSensitivity] = PodSensitivity.NONE
-    equal_in_queue: ClassVar[bool] = True
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 600.0}
-    state_needs: ClassVar[Sequence[StateNeed]] = (
-        StateNeed.nodes(),
-        StateNeed.objects(CLAIMS),
-        StateNeed.objects(VOLUMES),
-        StateNeed.objects(CLASSES),
-        StateNeed.objects(CSI_NODES),
-        StateNeed.objects(CSI_DRIVERS),
-        StateNeed.objects(CSI_CAPACITIES),
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.objects(CLAIMS),
+        Need.objects(VOLUMES),
+        Need.objects(CLASSES),
+        Need.objects(CSI_NODES),
+        Need.objects(CSI_DRIVERS),
+        Need.objects(CSI_CAPACITIES),
     )
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest(CLASS_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
@@ -210,6 +208,10 @@ class VolumeBinding(Plugin):
         if answer.status.is_success and not answer.patches and answer.ask_again_after_s is None:
             self._binder.give_back(state.cycle_id, made)
         return answer
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """All: what the pod's volumes ask for, and its own claims."""
+        return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """What came or changed may be what a claim of the pod needs."""

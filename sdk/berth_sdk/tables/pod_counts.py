@@ -149,7 +149,7 @@ class PodCounts:
     """The counts over the pods of one `NodeColumns`, always those of its present version.
 
     Slots without a node count 0. Raises ValueError where the pods are not known: a served plugin declares
-    `StateNeed.pods()`.
+    `Need.pods()`.
     """
 
     def __init__(

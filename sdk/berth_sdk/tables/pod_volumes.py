@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class PodVolumes:
     """By slot (`NodeTable.rows`). Needs the pods' objects: a served plugin declares
-    `StateNeed.pod_objects()`. Raises ValueError where the pods are not known.
+    `Need.pod_objects()`. Raises ValueError where the pods are not known.
     """
 
     def __init__(self, columns: NodeColumns) -> None:

@@ -70,7 +70,7 @@ class PluginHost:
         self.handle = RecordingHandle(self.table, self._stores)
         self.runtime = PluginRuntime(make_plugin(plugin, args or {}, self.handle), handle=self.handle)
         self.handle.plugin = self.runtime.descriptor.name
-        for need in self.runtime.descriptor.state_needs:
+        for need in self.runtime.descriptor.needs:
             if need.kind is NeedKind.OBJECT:
                 self._stores[need.resource] = ObjectStore()
         for resource, items in (objects or {}).items():

@@ -10,8 +10,9 @@ from typing import Any, Final
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.default_plugins import POINT_INTERFACES
 from berth_host.rpc.calls import CALLS
-from berth_sdk import events, extension_points, needs, results, status
+from berth_sdk import events, extension_points, results, status
 from berth_sdk.extension_points import METHODS, ExtensionPoint, Plugin
+from berth_sdk.needs import Need
 
 from docs.reference.markdown import attribute_docs, classes_of, code, codes, docstring, table
 
@@ -74,7 +75,7 @@ def attributes() -> str:
     """The class attributes of a plugin, with their defaults."""
     docs = attribute_docs(Plugin)
     rows = [
-        (code(name), code(_shown(getattr(Plugin, name))), docs.get(name, _ATTRIBUTES.get(name, "")))
+        (code(name), code(_shown(getattr(Plugin, name))), docs.get(name, ""))
         for name in inspect.get_annotations(Plugin)
     ]
     return table(("Attribute", "Default", "Meaning"), rows)
@@ -93,7 +94,6 @@ def enumerations() -> str:
     for cls in (
         extension_points.ScoreNormalization,
         extension_points.NodeMode,
-        extension_points.PodNeed,
         extension_points.PodSensitivity,
         events.Hint,
         results.PatchOutcome,
@@ -119,14 +119,14 @@ def answers() -> str:
     return "\n\n".join(parts)
 
 
-def state_needs() -> str:
-    """The ways to declare state."""
+def needs() -> str:
+    """The ways to declare what it needs."""
     return "\n\n".join(
         part
-        for name, method in vars(needs.StateNeed).items()
+        for name, method in vars(Need).items()
         if isinstance(method, staticmethod)
         for part in (
-            f"**`{signature_of(f'StateNeed.{name}', method.__func__)}`**",
+            f"**`{signature_of(f'Need.{name}', method.__func__)}`**",
             docstring(method.__func__),
         )
     )
@@ -137,15 +137,6 @@ def event_words() -> str:
     rows = [("any", codes(events._COMMON))]
     rows += [(code(resource), codes(words)) for resource, words in events._WORDS.items()]
     return table(("Resource", "Actions"), rows)
-
-
-_ATTRIBUTES: Final = {
-    "node_mode": "Whether the plugin works on node data or on names alone.",
-    "pod_need": "What a call carries of its pod.",
-    "state_needs": "What the plugin's copy of the cluster holds, and what `handle.objects` reads.",
-    "pod_sensitivity": "Whether pods on nodes can change its Filter.",
-}
-"""Meanings of the attributes whose type says the rest."""
 
 
 def _methods(cls: type) -> Iterator[str]:
@@ -188,7 +179,7 @@ def _shown(value: object) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple):
-        return "(StateNeed.nodes(),)" if value else "()"
+        return "(Need.nodes(),)" if value else "()"
     return repr(value)
 
 

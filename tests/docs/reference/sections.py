@@ -20,7 +20,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "status-codes": points.codes_of_status,
     "enumerations": points.enumerations,
     "answers": points.answers,
-    "state-needs": points.state_needs,
+    "needs": points.needs,
     "event-words": points.event_words,
     "sdk-data": sdk.data,
     "sdk-verdicts": sdk.verdicts,

@@ -12,7 +12,7 @@ from berth_host.errors.state import InvariantError
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     NodeRejections,
@@ -252,7 +252,7 @@ async def test_cycle_that_raises_something_unheard_of_fails_its_attempt_alone(
 class FreesService(Plugin):
     """No node will do until the service was changed."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects("services"))
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("*"),)
 
     def filter_nodes(self, state: object, pod: Pod, nodes: Any) -> Status:
@@ -295,7 +295,7 @@ async def test_change_that_fails_is_told_and_the_pod_tried_again(fault: Fault) -
 
 async def test_deleting_what_is_gone_by_then_counts_as_done() -> None:
     class Clears(Plugin):
-        state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.objects("services"))
+        needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
 
         def pre_bind(
             self, state: object, pod: Pod, node_name: str, patched: Sequence[PatchResult]

@@ -12,7 +12,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -292,7 +292,7 @@ profiles:
 
 async def test_pre_bind_patches_are_applied_in_rounds_until_it_is_satisfied() -> None:
     class Annotates(Plugin):
-        state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(),)
+        needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
         rounds: ClassVar[list[list[PatchOutcome]]] = []
 
         def pre_bind(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     NodeRejections,
@@ -41,7 +41,7 @@ def pre_binding(*rounds: ObjectPatch) -> tuple[type, list[PatchResult]]:
     seen: list[PatchResult] = []
 
     class Binds:
-        state_needs = (StateNeed.nodes(), StateNeed.objects(SERVICES))
+        needs = (Need.nodes(), Need.objects(SERVICES))
 
         def pre_bind(
             self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
@@ -89,7 +89,7 @@ async def test_an_object_is_deleted_and_cannot_be_twice() -> None:
 class Frees:
     """Rejects every node until the service has another selector, and changes it when nothing is left."""
 
-    state_needs = (StateNeed.nodes(), StateNeed.objects(SERVICES))
+    needs = (Need.nodes(), Need.objects(SERVICES))
     ref = WEB
 
     def __init__(self, args: Any, handle: Any) -> None:

@@ -21,13 +21,13 @@ from berth_host.attach.attachment import State
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
+from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.results import NodeRejections
 from berth_sdk.status import Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import PATIENCE_S, at_socket, attached_host, launched, until
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
-from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
+from support.scripted_plugin import WHOLE_POD, ScriptedPlugin, decided, descriptor, for_ever, lacking
 
 ECHO = "support.echo_plugin:Echo"
 FAIL = {point: PointPolicy(policy=Policy.FAIL) for point in ("score", "postFilter")}
@@ -150,7 +150,7 @@ async def test_row_21_reply_over_the_agreed_size_is_a_violation(tmp_path: Path) 
 
 
 async def test_row_21_request_over_the_agreed_size_is_never_sent(tmp_path: Path) -> None:
-    plugin = ScriptedPlugin(descriptor("Demo", "FILTER", pod_need=identity_pb2.POD_NEED_OBJECT))
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER", needs=[WHOLE_POD]))
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         pod = make_pod("big", uid="big", annotations={"filler": "x" * (3 * 1024 * 1024)})

@@ -13,11 +13,10 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     ExtensionPoint,
     NodeMode,
-    PodNeed,
     PodSensitivity,
     ScoreNormalization,
 )
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
@@ -64,7 +63,7 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
         ),
         pytest.param(reply(descriptor("Demo")), "declares no extension point", id="no points"),
         pytest.param(
-            reply(descriptor("Demo", "FILTER", state_needs=[identity_pb2.StateNeed()])),
+            reply(descriptor("Demo", "FILTER", needs=[identity_pb2.DeclaredNeed()])),
             "needs state of the kind 0",
             id="unspecified need",
         ),
@@ -73,8 +72,8 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
                 descriptor(
                     "Demo",
                     "FILTER",
-                    state_needs=[
-                        identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_OBJECT, resource="pods")
+                    needs=[
+                        identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource="pods")
                     ],
                 )
             ),
@@ -87,8 +86,10 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
                     descriptor(
                         "Demo",
                         "FILTER",
-                        state_needs=[
-                            identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_OBJECT, resource=name)
+                        needs=[
+                            identity_pb2.DeclaredNeed(
+                                kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource=name
+                            )
                         ],
                     )
                 ),
@@ -120,10 +121,10 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
         version="1.2",
         points=(ExtensionPoint.FILTER, ExtensionPoint.SCORE, ExtensionPoint.PRE_BIND),
         node_mode=NodeMode.SNAPSHOT,
-        pod_need=PodNeed.OBJECT,
-        state_needs=(
-            StateNeed.nodes(images=True, annotation_prefixes=("a/",)),
-            StateNeed.objects("example.com/widgets", "status"),
+        needs=(
+            Need.whole_pod(),
+            Need.nodes(images=True, annotation_prefixes=("a/",)),
+            Need.objects("example.com/widgets", "status"),
         ),
         pod_sensitivity=PodSensitivity.NODE,
         normalization=ScoreNormalization.HOST_MAX_REVERSED,
@@ -142,7 +143,7 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
 def test_unset_values_have_the_contracts_readings() -> None:
     bare = identity_pb2.PluginDescriptor(name="Demo", points=[identity_pb2.EXTENSION_POINT_FILTER])
     (got,) = read_handshake(reply(bare), PLACE).plugins
-    assert (got.node_mode, got.pod_need) == (NodeMode.NAMES, PodNeed.SUMMARY)
+    assert (got.node_mode, got.wants_whole_pod) == (NodeMode.NAMES, False)
     assert got.pod_sensitivity is PodSensitivity.NONE
     assert got.normalization is ScoreNormalization.PLUGIN
     assert got.events is None
@@ -155,7 +156,6 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     newer = descriptor("Demo", "FILTER")
     newer.points.extend([55, 55])  # type: ignore[list-item]  # from a newer contract
     newer.node_mode = 9  # type: ignore[assignment]  # as above
-    newer.pod_need = 9  # type: ignore[assignment]  # as above
     newer.pod_sensitivity = 9  # type: ignore[assignment]  # as above
     newer.normalization = 9  # type: ignore[assignment]  # as above
     newer.deadlines["lunch"].FromSeconds(1)
@@ -172,7 +172,6 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     words = (
         "extension point 55",
         "node_mode 9",
-        "pod_need 9",
         "pod_sensitivity 9",
         "normalization 9",
         "point 'lunch'",

@@ -11,7 +11,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.model.state_changes import NodeChange, StateChanges, StateSelection
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import StateVersion
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
-ALL = StateSelection.of([StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS)])
+ALL = StateSelection.of([Need.nodes(), Need.pods(), Need.objects(CLAIMS)])
 
 
 class Setup:
@@ -129,7 +129,7 @@ def test_confirmation_changes_the_pod_but_not_the_usage(setup: Setup) -> None:
 
 def test_pods_are_left_out_where_nobody_wants_them(setup: Setup) -> None:
     setup.cache.assume(pod("a"))
-    change = only(setup.changes(StateSelection.of([StateNeed.nodes()])))
+    change = only(setup.changes(StateSelection.of([Need.nodes()])))
     assert (change.pods, change.removed_pods, change.pods_complete) == ((), (), False)
 
 
@@ -217,7 +217,7 @@ def test_objects_of_declared_resources_come_and_go(setup: Setup) -> None:
     changes = setup.changes()
     assert {(c.ref.name, c.object is None) for c in changes.objects} == {("lost", True), ("new", False)}
     assert changes.object_count == 2
-    nodes_only = setup.changes(StateSelection.of([StateNeed.nodes()]))
+    nodes_only = setup.changes(StateSelection.of([Need.nodes()]))
     assert (nodes_only.objects, nodes_only.object_count) == ([], 0)
 
 

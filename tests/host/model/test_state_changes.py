@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from berth_host.model.state_changes import StateSelection
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 
 
-def nodes(*label_prefixes: str, annotation_prefixes: tuple[str, ...] = (), images: bool = False) -> StateNeed:
-    return StateNeed(
+def nodes(*label_prefixes: str, annotation_prefixes: tuple[str, ...] = (), images: bool = False) -> Need:
+    return Need(
         kind=NeedKind.NODE_SUMMARY,
         label_prefixes=label_prefixes or ("",),
         annotation_prefixes=annotation_prefixes,
@@ -22,7 +22,7 @@ def test_no_needs_select_nothing() -> None:
 def test_label_prefixes_add_up_and_the_empty_one_takes_all() -> None:
     assert StateSelection.of([nodes("b/"), nodes("a/", "b/")]).node_labels == ("a/", "b/")
     assert StateSelection.of([nodes("b/"), nodes("")]).node_labels is None
-    none = StateNeed(kind=NeedKind.NODE_SUMMARY, label_prefixes=())
+    none = Need(kind=NeedKind.NODE_SUMMARY, label_prefixes=())
     assert StateSelection.of([none]).node_labels == ()
     assert StateSelection.of([none, nodes("b/")]).node_labels == ("b/",)
 
@@ -33,16 +33,16 @@ def test_annotations_and_images_are_sent_when_anybody_wants_them() -> None:
 
 
 def test_field_is_dropped_only_when_nobody_wants_it() -> None:
-    drops_status = StateNeed.node_objects("status", "metadata.annotations")
-    drops_images = StateNeed.node_objects("status.images")
+    drops_status = Need.node_objects("status", "metadata.annotations")
+    drops_images = Need.node_objects("status.images")
     assert StateSelection.of([drops_status]).node_object == ("metadata.annotations", "status")
     assert StateSelection.of([drops_status, drops_images]).node_object == ("status.images",)
-    assert StateSelection.of([drops_status, StateNeed.node_objects()]).node_object == ()
+    assert StateSelection.of([drops_status, Need.node_objects()]).node_object == ()
     assert StateSelection.of([]).node_object is None
 
 
 def test_pod_objects_bring_the_pods_and_their_labels_with_them() -> None:
-    selection = StateSelection.of([StateNeed.pod_objects()])
+    selection = StateSelection.of([Need.pod_objects()])
     assert (selection.pods, selection.pod_object, selection.node_summary) == (True, (), False)
     assert selection.pod_labels is None
 
@@ -50,9 +50,9 @@ def test_pod_objects_bring_the_pods_and_their_labels_with_them() -> None:
 def test_each_resource_has_its_own_fields_to_drop() -> None:
     selection = StateSelection.of(
         [
-            StateNeed.objects("persistentvolumeclaims", "status"),
-            StateNeed.objects("storage.k8s.io/csinodes"),
-            StateNeed.objects("persistentvolumeclaims", "status", "metadata.labels"),
+            Need.objects("persistentvolumeclaims", "status"),
+            Need.objects("storage.k8s.io/csinodes"),
+            Need.objects("persistentvolumeclaims", "status", "metadata.labels"),
         ]
     )
     assert selection.resources == (("persistentvolumeclaims", ("status",)), ("storage.k8s.io/csinodes", ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
+from berth_sdk.signature import wishes
 from berth_sdk.status import Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,13 @@ GONE = Registration(resource="Pod", action=int(ActionType.DELETE), ask=True)
 LABEL = Registration(resource="Pod", action=int(ActionType.UPDATE_POD_LABEL), ask=True)
 NODE = Registration(resource="Node", action=int(ActionType.ADD))
 APPS = st.sampled_from(["web", "db"])
+SIGNS: dict[str, Callable[[Pod], Hashable]] = {
+    "Fit": lambda pod: pod.labels.get("app"),
+    "Labels": lambda pod: pod.labels.get("gate"),
+    "Victims": lambda pod: (),
+    "Plain": wishes,
+}
+"""What `hint` and the gates below tell pods apart by."""
 
 
 def hint(question: HintQuestion) -> bool:
@@ -55,7 +64,7 @@ def bench_with(*sharing: str) -> QueueBench:
             registrations={"Fit": [GONE], "Labels": [LABEL], "Victims": [GONE], "Plain": [NODE]},
             gates={"Victims": victims_gate, "Labels": label_gate},
             hint=hint,
-            sharing=frozenset(sharing),
+            signs={name: SIGNS[name] for name in sharing},
         )
     )
 
@@ -230,7 +239,7 @@ def waiting(bench: QueueBench, *names: str, evicting: bool = False) -> list[Queu
 
 def test_one_of_many_equal_pods_is_asked_about() -> None:
     counting = Counting()
-    plugins = Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, sharing={"Fit"})
+    plugins = Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, signs={"Fit": SIGNS["Fit"]})
     bench = QueueBench(plugins)
     waiting(bench, *NAMES)
     bench.queue.move_all(assigned_pod_deleted(a_pod("gone", node_name="n1")))
@@ -240,7 +249,9 @@ def test_one_of_many_equal_pods_is_asked_about() -> None:
 
 def test_each_is_asked_about_where_the_answer_comes_later() -> None:
     counting = Counting(later=True)
-    bench = QueueBench(Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, sharing={"Fit"}))
+    bench = QueueBench(
+        Plugins(registrations={"Fit": [GONE]}, hint=counting.hint, signs={"Fit": SIGNS["Fit"]})
+    )
     waiting(bench, *NAMES)
     bench.queue.move_all(assigned_pod_deleted(a_pod("gone", node_name="n1")))
     assert set(counting.asked) == set(NAMES)
@@ -254,7 +265,7 @@ def test_gate_that_stays_closed_is_asked_about_one_pod(freed: int) -> None:
         Plugins(
             registrations={"Fit": [GONE], "Victims": [GONE]},
             gates={"Victims": counting.gate},
-            sharing={"Fit", "Victims"},
+            signs={name: SIGNS[name] for name in ("Fit", "Victims")},
         )
     )
     waiting(bench, *NAMES, evicting=True)

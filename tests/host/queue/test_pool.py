@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+
 from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.seams import QueueProfile
+from berth_sdk.pod import Pod
+from berth_sdk.pod_spec import DEFAULT_SCHEDULER_NAME
+from berth_sdk.signature import wishes
 from support.queue_parts import a_pod
 
 
@@ -56,3 +62,29 @@ def test_gated_pods_are_counted() -> None:
     pool.put(gated)
     pool.put(waiting("b", "Fit"))
     assert (len(pool), pool.gated_count) == (2, 1)
+
+
+def kinds(signs: dict[str, Callable[[Pod], Hashable]], *infos: QueuedPodInfo) -> int:
+    pool = UnschedulablePool(profiles={DEFAULT_SCHEDULER_NAME: QueueProfile(signs=signs)})
+    for info in infos:
+        pool.put(info)
+    return len(pool.rejected_by(["Fit", "Taint"]))
+
+
+def labelled(name: str, *plugins: str) -> QueuedPodInfo:
+    return QueuedPodInfo(a_pod(name, labels={"pod": name}), 0, unschedulable_plugins=set(plugins))
+
+
+def test_pods_that_their_plugins_sign_alike_are_alike_whatever_else_they_say() -> None:
+    signs: dict[str, Callable[[Pod], Hashable]] = {"Fit": lambda pod: pod.priority, "Taint": wishes}
+    assert kinds(signs, labelled("a", "Fit"), labelled("b", "Fit")) == 1
+    assert kinds(signs, labelled("a", "Taint"), labelled("b", "Taint")) == 2
+    assert kinds(signs, labelled("a", "Fit", "Taint"), labelled("b", "Fit", "Taint")) == 2
+
+
+def test_a_pod_that_cannot_be_signed_is_like_no_other() -> None:
+    def broken(pod: Pod) -> Hashable:
+        raise ValueError("no")
+
+    assert kinds({"Fit": broken}, labelled("a", "Fit"), labelled("b", "Fit")) == 2
+    assert kinds({"Fit": lambda pod: []}, labelled("a", "Fit"), labelled("b", "Fit")) == 2  # type: ignore[dict-item,return-value]  # the fault that is looked for

@@ -18,7 +18,7 @@ from berth_host.rpc.state_codec import (
     fits_in_call,
 )
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node, NodeImage
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
@@ -59,7 +59,7 @@ def pod(name: str, node_name: str = "n1", **fields: Any) -> Pod:
 class Setup:
     """A cache of one node, and an encoder for some needs."""
 
-    def __init__(self, *needs: StateNeed) -> None:
+    def __init__(self, *needs: Need) -> None:
         self.objects = ObjectStores()
         self.cache = Cache(self.objects.generations)
         self.snapshot = Snapshot(self.objects)
@@ -83,7 +83,7 @@ class Setup:
 
 
 def test_usual_delta_of_a_cycle_takes_about_140_bytes() -> None:
-    setup = Setup(StateNeed.nodes())
+    setup = Setup(Need.nodes())
     for i in range(5000):
         setup.cache.add_node(node(f"node-{i}"))
     for i in range(30):
@@ -112,11 +112,11 @@ def test_nothing_is_sent_that_nobody_declared() -> None:
 
 
 def test_labels_annotations_and_images_are_narrowed_to_what_was_declared() -> None:
-    setup = Setup(StateNeed(kind=NeedKind.NODE_SUMMARY, label_prefixes=("topology.",)))
+    setup = Setup(Need(kind=NeedKind.NODE_SUMMARY, label_prefixes=("topology.",)))
     (state,) = setup.delta(full=True).upserts
     assert dict(state.summary.labels) == {"topology.kubernetes.io/zone": "a"}
     assert (dict(state.summary.annotations), list(state.summary.images)) == ({}, [])
-    setup = Setup(StateNeed.nodes(images=True, annotation_prefixes=("note/",)))
+    setup = Setup(Need.nodes(images=True, annotation_prefixes=("note/",)))
     (state,) = setup.delta(full=True).upserts
     assert set(state.summary.labels) == {"topology.kubernetes.io/zone", "app"}
     assert dict(state.summary.annotations) == {"note/x": "1"}
@@ -124,7 +124,7 @@ def test_labels_annotations_and_images_are_narrowed_to_what_was_declared() -> No
 
 
 def test_pods_carry_their_mark_and_leave_the_node_to_what_carries_them() -> None:
-    setup = Setup(StateNeed(kind=NeedKind.POD_SUMMARY, label_prefixes=("x",)))
+    setup = Setup(Need(kind=NeedKind.POD_SUMMARY, label_prefixes=("x",)))
     setup.cache.assume(pod("a"))
     (state,) = setup.delta().upserts
     (entry,) = state.pods
@@ -134,14 +134,14 @@ def test_pods_carry_their_mark_and_leave_the_node_to_what_carries_them() -> None
 
 
 def test_new_node_says_that_its_pods_are_complete() -> None:
-    setup = Setup(StateNeed.pods())
+    setup = Setup(Need.pods())
     setup.cache.add_node(node("n2"))
     (state,) = setup.delta().upserts
     assert state.pods_complete
 
 
 def test_objects_are_sent_without_the_fields_that_nobody_wants() -> None:
-    setup = Setup(StateNeed.node_objects("status.images", "metadata.missing.deeper"))
+    setup = Setup(Need.node_objects("status.images", "metadata.missing.deeper"))
     (state,) = setup.delta(full=True).upserts
     raw = json.loads(state.object.raw)
     assert raw == {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"phase": "x"}}
@@ -149,7 +149,7 @@ def test_objects_are_sent_without_the_fields_that_nobody_wants() -> None:
 
 
 def test_field_under_a_list_is_dropped_from_each_element() -> None:
-    setup = Setup(StateNeed.pod_objects("spec.containers.env"))
+    setup = Setup(Need.pod_objects("spec.containers.env"))
     raw = {"spec": {"containers": [{"name": "a", "env": [1]}, {"name": "b", "env": [2]}]}}
     setup.cache.add_pod(pod("a", object=KubeObject("v1", "Pod", parsed=raw)))
     (state,) = setup.delta().upserts
@@ -158,7 +158,7 @@ def test_field_under_a_list_is_dropped_from_each_element() -> None:
 
 
 def test_objects_of_other_kinds_come_with_the_same_version() -> None:
-    setup = Setup(StateNeed.objects(CLAIMS, "status"))
+    setup = Setup(Need.objects(CLAIMS, "status"))
     raw = {"metadata": {"name": "c", "namespace": "ns"}, "status": {"x": 1}}
     setup.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
     delta = setup.delta()
@@ -173,14 +173,14 @@ def test_objects_of_other_kinds_come_with_the_same_version() -> None:
 
 
 def test_full_state_has_no_base_and_a_delta_has_one() -> None:
-    setup = Setup(StateNeed.nodes())
+    setup = Setup(Need.nodes())
     assert not setup.delta(full=True).HasField("base")
     delta = setup.delta()
     assert (delta.base.epoch, delta.base.generation) == setup.base
 
 
 def test_large_delta_does_not_ride_on_a_call() -> None:
-    setup = Setup(StateNeed.nodes())
+    setup = Setup(Need.nodes())
     for i in range(MAX_DELTA_NODES):
         setup.cache.add_node(node(f"n-{i}"))
     changes = setup.changes()
@@ -203,7 +203,7 @@ def chunks_of(
 
 @pytest.mark.parametrize("limit_bytes", [400, 1000, 10_000, 4 * 2**20])
 def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -> None:
-    setup = Setup(StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
+    setup = Setup(Need.nodes(), Need.pods(), Need.objects(CLAIMS))
     for i in range(20):
         setup.cache.add_node(node(f"n-{i}"))
         setup.cache.assume(pod(f"p-{i}", "n-7"))
@@ -230,14 +230,14 @@ def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -
 
 
 def test_empty_cluster_is_one_last_chunk() -> None:
-    setup = Setup(StateNeed.nodes())
+    setup = Setup(Need.nodes())
     setup.cache.remove_node("n1")
     (request,) = chunks_of(setup.encoder, setup.changes(full=True), 4 * 2**20)
     assert (request.full, request.last, len(request.chunk.upserts)) == (True, True, 0)
 
 
 def test_single_object_beyond_the_limit_is_named() -> None:
-    setup = Setup(StateNeed.objects(CLAIMS))
+    setup = Setup(Need.objects(CLAIMS))
     raw = {"metadata": {"name": "huge", "namespace": "ns"}, "data": "x" * 5000}
     setup.objects.put(KIND, KubeObject("v1", KIND, parsed=raw))
     with pytest.raises(StateTooLargeError, match="persistentvolumeclaims ns/huge takes"):
@@ -245,7 +245,7 @@ def test_single_object_beyond_the_limit_is_named() -> None:
 
 
 def test_single_pod_or_node_beyond_the_limit_is_named() -> None:
-    setup = Setup(StateNeed.nodes(), StateNeed.pods())
+    setup = Setup(Need.nodes(), Need.pods())
     setup.cache.assume(pod("huge", labels={"x": "y" * 5000}))
     with pytest.raises(StateTooLargeError, match="pod default/huge takes"):
         chunks_of(setup.encoder, setup.changes(), 4000)
@@ -255,7 +255,7 @@ def test_single_pod_or_node_beyond_the_limit_is_named() -> None:
 
 
 def test_state_captured_for_a_full_synchronisation_does_not_move_with_the_snapshot() -> None:
-    setup = Setup(StateNeed.nodes(), StateNeed.pods(), StateNeed.objects(CLAIMS))
+    setup = Setup(Need.nodes(), Need.pods(), Need.objects(CLAIMS))
     for i in range(3):
         setup.cache.add_node(node(f"n-{i}"))
         setup.cache.assume(pod(f"p-{i}", f"n-{i}"))
@@ -281,7 +281,7 @@ def test_state_captured_for_a_full_synchronisation_does_not_move_with_the_snapsh
 
 
 def test_no_step_of_the_work_is_longer_than_one_pod() -> None:
-    setup = Setup(StateNeed.nodes(), StateNeed.pods())
+    setup = Setup(Need.nodes(), Need.pods())
     for i in range(50):
         setup.cache.assume(pod(f"p-{i}"))
     steps = list(setup.encoder.chunks(setup.changes(full=True), 4 * 2**20))

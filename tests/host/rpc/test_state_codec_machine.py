@@ -16,7 +16,7 @@ from berth_host.model.state_changes import StateChanges, StateSelection
 from berth_host.rpc.state_codec import StateEncoder
 from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.needs import NeedKind, StateNeed
+from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
@@ -30,15 +30,15 @@ from support.table_contents import node_contents, pod_contents, pods_by_node
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
 EVERYTHING = (
-    StateNeed(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
-    StateNeed.pods(annotation_prefixes=("",)),
-    StateNeed.objects(CLAIMS),
+    Need(kind=NeedKind.NODE_SUMMARY, images=True, annotation_prefixes=("",)),
+    Need.pods(annotation_prefixes=("",)),
+    Need.objects(CLAIMS),
 )
-NEEDS: tuple[tuple[StateNeed, ...], ...] = (
+NEEDS: tuple[tuple[Need, ...], ...] = (
     EVERYTHING,
     (),
-    (StateNeed(kind=NeedKind.NODE_SUMMARY, label_prefixes=("app", "x/")),),
-    (StateNeed(kind=NeedKind.POD_SUMMARY, label_prefixes=("tier",)), StateNeed.objects(CLAIMS, "spec.size")),
+    (Need(kind=NeedKind.NODE_SUMMARY, label_prefixes=("app", "x/")),),
+    (Need(kind=NeedKind.POD_SUMMARY, label_prefixes=("tier",)), Need.objects(CLAIMS, "spec.size")),
 )
 SMALL_MESSAGE_BYTES = 600
 # Few shapes, so that a step is cheap and sequences are long; any pod on the wire: tests/sdk/test_wire.py.
@@ -64,7 +64,7 @@ def chunks_of(encoder: StateEncoder, changes: StateChanges) -> list[state_pb2.Sy
 class Link:
     """The host's side of one attachment: what it believes the instance holds."""
 
-    def __init__(self, log: ChangeLog, needs: tuple[StateNeed, ...]) -> None:
+    def __init__(self, log: ChangeLog, needs: tuple[Need, ...]) -> None:
         self.log = log
         self.needs = needs
         self.encoder = StateEncoder(StateSelection.of(needs))

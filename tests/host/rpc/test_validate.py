@@ -14,7 +14,7 @@ from berth_host.rpc.validate import Checker, ScoreRangeError
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -40,7 +40,7 @@ def checker(normalization: ScoreNormalization = ScoreNormalization.NONE) -> Chec
         name="Demo",
         points=(ExtensionPoint.FILTER,),
         normalization=normalization,
-        state_needs=(StateNeed.nodes(), StateNeed.objects("example.com/widgets")),
+        needs=(Need.nodes(), Need.objects("example.com/widgets")),
     )
     return Checker(descriptor, Facts({"n1": [LOW, HIGH], "n2": []}))
 

@@ -1,4 +1,4 @@
-"""A resource as `StateNeed` spells it -> where the API server keeps it and what it is called.
+"""A resource as `Need` spells it -> where the API server keeps it and what it is called.
 
 Asked by `cluster`, `informer` and `calls`. Built-in resources stand in a table; custom ones are looked up at
 the server, once.

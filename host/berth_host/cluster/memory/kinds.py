@@ -1,7 +1,7 @@
 """The kinds that the embedded cluster keeps: how each is spelled, and where its objects live.
 
 Read by the server, its admission and the manifest loader. `resource` is spelled as in a plugin's
-StateNeed: the plural, with the API group in front where there is one.
+Need: the plural, with the API group in front where there is one.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 
 from berth_host.framework.answers import AskEveryone
+from berth_host.framework.concern import concern
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
@@ -30,7 +31,7 @@ from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOu
 from berth_host.framework.recall.known_pods import KnownPods, Skips
 from berth_host.framework.recall.meanwhile import filter_meanwhile
 from berth_host.framework.recall.said import Memory, Said
-from berth_host.framework.recall.signing import Signers, concern, versions_of
+from berth_host.framework.recall.signing import Signers, versions_of
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
@@ -48,7 +49,8 @@ _BYTES_PER_NODE: Final = 110
 
 class Recalled:
     """What is recalled for one cycle's pod. `signatures`: by plugin. `merged`: the plugins whose answers are
-    put together in `known`, which is None for the first such pod. `states`: what plugins wrote before.
+    put together in `known`, which is None for the first such pod. `states`: what plugins wrote before, of
+    those whose answers are recalled.
     """
 
     __slots__ = ("_memories", "_nodes", "_said", "known", "merged", "signatures", "states")
@@ -78,7 +80,11 @@ class Recalled:
         """What the plugin said of pods that are the same to it; None: nothing of it is kept."""
         said = self._said.get(plugin)
         if said is None and (memory := self._memories.get(plugin)) is not None:
-            said = self._said[plugin] = memory.of(self.signatures[plugin], self._nodes)
+            try:
+                said = memory.of(self.signatures[plugin], self._nodes)
+            except Exception:  # noqa: BLE001 (a class of the plugin's own that cannot be compared)
+                said = Said()
+            self._said[plugin] = said
         return said
 
     def skips(self, plugin: str, *points: NoConcern) -> bool:
@@ -101,7 +107,8 @@ class Recall:
         self._memories = {signer.name: Memory(signer) for signer in self._signers.all}
         self._readers = versions_of(self._signers.all)
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        """The hashes of keys: of two that share one, the first comes early to what the second is due."""
         self._known: OrderedDict[Hashable, KnownPods] = OrderedDict()
         self._table: NodeColumns | None = None
         self._versions: tuple[Hashable, ...] = ()
@@ -124,7 +131,10 @@ class Recall:
             self._table, self._versions = columns, versions
         signatures, key = self._signers.sign(cycle.pod, nodes)
         cycle.context.signatures = signatures
-        known = self._known_for(key, nodes)
+        try:
+            known = self._known_for(key, nodes)
+        except Exception:  # noqa: BLE001 (as in `Recalled.said`)
+            known = None
         return Recalled(signatures, self._memories, nodes, self.by_row, known)
 
     def _known_for(self, key: Hashable, nodes: NodeTable) -> KnownPods | None:
@@ -133,8 +143,9 @@ class Recall:
             self._known.move_to_end(key)
             known.catch_up(nodes._columns)
             return known
-        if key not in self._seen:
-            self._seen[key] = None
+        once = hash(key)
+        if once not in self._seen:
+            self._seen[once] = None
             if len(self._seen) > MOST_SEEN:
                 self._seen.popitem(last=False)
             return None
@@ -169,21 +180,23 @@ class Recall:
         known = recalled.known
         asked: dict[str, PreFilterResult] = {}
         if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
-            cycle.context.inherited = recalled.states = known.states
+            # A copy: what others wrote, who tell these pods apart, is of one of them alone.
+            cycle.context.inherited = recalled.states = known.states.copy()
             if await self._ask_rest(known.pre_filtered, asked, recalled, cycle):
                 return PASSED
-        else:
-            cycle.context.inherited = recalled.states
+            recalled.states = {}
+        # Who stands behind the one that ends it was not asked about this pod, and has written nothing.
+        cycle.context.inherited = recalled.states
         rest: list[PluginClient] = []
         running = PreFiltering(cycle)
         for client in clients:
             name = client.name
             said = recalled.said(name)
-            if said is not None and said.state is not None:
-                recalled.states[name] = said.state
             answer = asked.get(name) if said is None or said.pre_filter is None else said.pre_filter
             if answer is None:
                 answer = await self._ask_pre_filter(client, said, recalled, cycle)
+            if said is not None and said.pre_filter is not None and said.state is not None:
+                recalled.states[name] = said.state
             if (name not in self.by_row and not recalled.skips(name, *_NOT_FILTERED)) or (
                 said is None or said.pre_filter is None
             ):
@@ -197,7 +210,9 @@ class Recall:
             known.pre_filtered = Skips(
                 clients, tuple(rest), cycle.skip_filter - left_out, cycle.skip - left_out
             )
-            known.states = recalled.states
+            # Of those who are not asked again; what they wrote at PreScore since is among what is known.
+            now = {name: state for name, state in recalled.states.items() if name not in left_out}
+            known.states = now | known.states
         return outcome
 
     async def _ask_rest(
@@ -340,6 +355,7 @@ class Recall:
         unknown: Sequence[PluginClient]
         if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
             cycle.skip_score |= known.pre_scored.point
+            cycle.context.take_over(known.states)
             if not known.pre_scored.rest:
                 return None
             unknown = self._not_recalled(known.pre_scored.rest, recalled, cycle)
@@ -353,6 +369,7 @@ class Recall:
             if known is not None and all(client in rest for client in unknown):
                 skipping = frozenset([client.name for client in clients if client not in rest])
                 known.pre_scored = Skips(clients, rest, skipping & cycle.skip_score)
+                known.states |= {name: state for name, state in recalled.states.items() if name in skipping}
         if not unknown:
             return None
         for client, status in zip(unknown, await pre_score_answers(unknown, cycle, nodes), strict=False):
@@ -368,11 +385,13 @@ class Recall:
         unknown: list[PluginClient] = []
         for client in clients:
             said = recalled.said(client.name)
-            if said is not None and said.state is not None:
-                recalled.states[client.name] = said.state
             if said is None or said.pre_score is None:
                 unknown.append(client)
-            elif said.pre_score.code is Code.SKIP:
+                continue
+            if said.state is not None:
+                recalled.states[client.name] = said.state
+                cycle.context.take_over({client.name: said.state})
+            if said.pre_score.code is Code.SKIP:
                 cycle.skip_score.add(client.name)
         return unknown
 

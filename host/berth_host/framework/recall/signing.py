@@ -9,13 +9,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from berth_sdk._runtime import PluginRuntime
-from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes
 from berth_sdk.tables import NodeTable
 
+from berth_host.framework.concern import concern
+from berth_host.log import get_logger
 from berth_host.rpc.client import PluginClient
+
+log = get_logger()
 
 Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
 _HOST: Final = 2
@@ -48,15 +52,6 @@ def shares_by_row(client: PluginClient) -> bool:
     )
 
 
-def concern(signature: Hashable) -> NoConcern | None:
-    """What the signature says is none of the plugin's business."""
-    if type(signature) is NoConcern:
-        return signature
-    if type(signature) is tuple and len(signature) == 2 and type(signature[0]) is NoConcern:
-        return signature[0]
-    return None
-
-
 class Signer:
     """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
     others; those of one that does not sign would keep them from being shared. `of_spec`: the pod's spec says
@@ -82,6 +77,8 @@ class Signers:
     """Those of a profile whose answers can be recalled at all, and the signatures of a cycle's pod."""
 
     def __init__(self, clients: Iterable[PluginClient]) -> None:
+        self._warned: set[str] = set()
+        self._mark: Final = object()
         # In the order in which `sign` asks: first those whose signatures are known with the spec.
         self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
         self._names = tuple([one.name for one in self.all])
@@ -98,14 +95,36 @@ class Signers:
             key += self._signed_by_spec(pod, nodes)
             key += [sign(pod, nodes) for sign in self._others]
         except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
-            key[_HOST:] = [_sign_or_none(one.sign, pod, nodes) for one in self.all]
+            key[_HOST:] = [self._sign_or_nothing(one, pod, nodes) for one in self.all]
         signatures = dict(zip(self._names, key[_HOST:], strict=True))
         for at in self._apart:
             key[at] = concern(key[at])
         together = tuple(key)
         if all(map(_is_hashable, (together, *[signatures[self._names[at - _HOST]] for at in self._apart]))):
             return signatures, together
-        return {name: one if _is_hashable(one) else object() for name, one in signatures.items()}, object()
+        return {name: self._of_its_own(name, one, pod) for name, one in signatures.items()}, object()
+
+    def _sign_or_nothing(self, signer: Signer, pod: Pod, nodes: NodeTable) -> Hashable:
+        """The signature; of a plugin that fails, one that is equal to no other."""
+        try:
+            return signer.sign(pod, nodes)
+        except Exception as err:  # noqa: BLE001 (see `sign`)
+            self._warn(signer.name, pod, f"it raised {type(err).__name__}: {err}")
+            return object()
+
+    def _of_its_own(self, plugin: str, signature: Hashable, pod: Pod) -> Hashable:
+        """One that can be hashed; in the place of one that cannot, one that is equal to no other."""
+        if _is_hashable(signature):
+            return signature
+        self._warn(plugin, pod, f"a {type(signature).__name__} cannot be hashed, or something in it cannot")
+        known = concern(signature)
+        return object() if known is None else (known, object())
+
+    def _warn(self, plugin: str, pod: Pod, reason: str) -> None:
+        """Once for each plugin: it costs time, and changes no answer."""
+        if plugin not in self._warned:
+            self._warned.add(plugin)
+            log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
 
     def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> tuple[Hashable, ...]:
         """Made once for all pods with the same spec, which most pods of a controller have."""
@@ -113,23 +132,16 @@ class Signers:
         if spec is None:
             return tuple([sign(pod, nodes) for sign in self._of_spec])
         known = spec.signed
-        if known is None or known[0] is not self:
-            known = spec.signed = self, tuple([sign(pod, nodes) for sign in self._of_spec])
+        if known is None or known[0] is not self._mark:
+            # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
+            known = spec.signed = self._mark, tuple([sign(pod, nodes) for sign in self._of_spec])
         return known[1]
-
-
-def _sign_or_none(sign: Sign, pod: Pod, nodes: NodeTable) -> Hashable:
-    """The signature; of a plugin that fails, one that is equal to no other."""
-    try:
-        return sign(pod, nodes)
-    except Exception:  # noqa: BLE001 (see Signers.sign)
-        return object()
 
 
 def _is_hashable(signature: object) -> bool:
     try:
         hash(signature)
-    except TypeError:
+    except Exception:  # noqa: BLE001 (TypeError, or whatever a class of the plugin's own raises)
         return False
     return True
 
@@ -150,5 +162,5 @@ def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]
         for signer in signers
         if signer.by_row
         and signer.client.local is not None
-        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.state_needs)
+        and any(need.kind is NeedKind.OBJECT for need in signer.client.descriptor.needs)
     )

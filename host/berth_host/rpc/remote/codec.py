@@ -11,7 +11,7 @@ import numpy as np
 from berth_sdk import _wire
 from berth_sdk._wire_scores import encode_aligned
 from berth_sdk.events import ClusterEvent, EventObject
-from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
@@ -77,16 +77,16 @@ def encode_rejections(
     return groups, plugins
 
 
-def encode_scenarios(scenarios: Scenarios, mode: NodeMode, need: PodNeed) -> list[scheduling_pb2.Scenario]:
+def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
     """One message per scenario."""
     slots = scenarios.nodes.rows.tolist()
     return [
-        encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, need)
+        encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
         for item, slot in zip(scenarios.items, slots, strict=True)
     ]
 
 
-def encode_scenario(item: Scenario, slot: int | None, need: PodNeed) -> scheduling_pb2.Scenario:
+def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
     """`slot` None: the node goes by name."""
     message = scheduling_pb2.Scenario()
     changed = message.nodes.add(
@@ -94,7 +94,7 @@ def encode_scenario(item: Scenario, slot: int | None, need: PodNeed) -> scheduli
         added=[
             pb.PodState(
                 pod=_wire.encode_pod(pod, in_state=True),
-                object=_object_of(pod) if need is PodNeed.OBJECT else None,
+                object=_object_of(pod) if whole else None,
             )
             for pod in item.added
         ],
@@ -139,9 +139,9 @@ def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchR
 # --- the queue -----------------------------------------------------------------------------------------
 
 
-def encode_queued_pods(pods: Sequence[QueuedPod], need: PodNeed) -> list[queue_pb2.QueuedPod]:
+def encode_queued_pods(pods: Sequence[QueuedPod], whole: bool) -> list[queue_pb2.QueuedPod]:
     """Pods as the queue holds them."""
-    return [_queued_pod(pod, need) for pod in pods]
+    return [_queued_pod(pod, whole) for pod in pods]
 
 
 def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
@@ -154,15 +154,15 @@ def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
     )
 
 
-def encode_pods(pods: Sequence[Pod], need: PodNeed) -> list[queue_pb2.QueuedPod]:
+def encode_pods(pods: Sequence[Pod], whole: bool) -> list[queue_pb2.QueuedPod]:
     """Pods of which only the record is known."""
-    return [_queued_pod(QueuedPod(pod=pod), need) for pod in pods]
+    return [_queued_pod(QueuedPod(pod=pod), whole) for pod in pods]
 
 
-def _queued_pod(queued: QueuedPod, need: PodNeed) -> queue_pb2.QueuedPod:
+def _queued_pod(queued: QueuedPod, whole: bool) -> queue_pb2.QueuedPod:
     message = queue_pb2.QueuedPod(
         summary=_wire.encode_pod(queued.pod),
-        object=_object_of(queued.pod) if need is PodNeed.OBJECT else None,
+        object=_object_of(queued.pod) if whole else None,
         attempts=queued.attempts,
         added_at=_wire.encode_time(queued.added_at_s),
         victims_pending=queued.victims_pending,

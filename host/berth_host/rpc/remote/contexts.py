@@ -12,7 +12,7 @@ from typing import Final
 
 from berth_sdk import _wire
 from berth_sdk.descriptor import Descriptor
-from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
@@ -105,7 +105,7 @@ class ContextWriter:
     def _write_pod(self, message: pb.CallContext, cycle: CycleContext, told: _Told) -> bool:
         """Complete in the first call to the instance, and always in NAMES mode; else by reference."""
         pod = cycle.pod
-        wants_object = self._descriptor.pod_need is PodNeed.OBJECT and pod.object is not None
+        wants_object = self._descriptor.wants_whole_pod and pod.object is not None
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
         sent = message.pods.add(complete=complete)
         if not complete:

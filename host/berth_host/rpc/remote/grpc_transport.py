@@ -76,7 +76,7 @@ class GrpcTransport:
         self.descriptor = descriptor
         self._plugin = descriptor.name
         self._mode = descriptor.node_mode
-        self._need = descriptor.pod_need
+        self._whole_pod = descriptor.wants_whole_pod
         self._contexts = ContextWriter(link, descriptor, profile)
         self._outbox = outbox
         self._last_scores = RepeatedScores()
@@ -93,7 +93,7 @@ class GrpcTransport:
         """One status per pod."""
         request = queue_pb2.PreEnqueueRequest(
             plugin=self._plugin,
-            pods=codec.encode_queued_pods(pods, self._need),
+            pods=codec.encode_queued_pods(pods, self._whole_pod),
             attachment_id=self.link.identity.attachment_id,
         )
         reply = await self._queue_call(calls.PRE_ENQUEUE, methods.PRE_ENQUEUE, request, deadline_s)
@@ -103,7 +103,7 @@ class GrpcTransport:
         """One key per pod."""
         request = queue_pb2.SortKeysRequest(
             plugin=self._plugin,
-            pods=codec.encode_queued_pods(pods, self._need),
+            pods=codec.encode_queued_pods(pods, self._whole_pod),
             attachment_id=self.link.identity.attachment_id,
         )
         asked = (self._plugin, calls.SORT_KEYS.rpc)
@@ -115,7 +115,7 @@ class GrpcTransport:
         request = queue_pb2.QueueingHintsRequest(
             plugin=self._plugin,
             event=codec.encode_event(event),
-            pods=codec.encode_pods(pods, self._need),
+            pods=codec.encode_pods(pods, self._whole_pod),
             attachment_id=self.link.identity.attachment_id,
         )
         reply = await self._queue_call(calls.QUEUEING_HINTS, methods.QUEUEING_HINTS, request, deadline_s)
@@ -157,7 +157,7 @@ class GrpcTransport:
 
     async def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float) -> Verdicts:
         """One verdict per scenario. Batches over the agreed size are split; they count as one call."""
-        messages = codec.encode_scenarios(scenarios, self._mode, self._need)
+        messages = codec.encode_scenarios(scenarios, self._mode, self._whole_pod)
         ends_s = time.monotonic() + deadline_s
         limit = self.link.identity.max_message_bytes // 2
         parts: list[Verdicts] = []
@@ -448,7 +448,7 @@ class GrpcTransport:
 
     @property
     def _reads_objects(self) -> bool:
-        return any(need.resource for need in self.descriptor.state_needs)
+        return any(need.resource for need in self.descriptor.needs)
 
     def _reader(self, call: Call, nodes: NodeTable | None = None) -> ReplyReader:
         return ReplyReader(self._plugin, call, self._mode, nodes, self._last_scores)

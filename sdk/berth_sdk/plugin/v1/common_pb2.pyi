@@ -132,7 +132,7 @@ Global___ObjectRef: _TypeAlias = ObjectRef  # noqa: Y015
 
 @_typing.final
 class KubeObject(_message.Message):
-    """A whole Kubernetes object. Sent only to plugins whose pod_need or state_needs ask for it."""
+    """A whole Kubernetes object. Sent only to plugins whose needs ask for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -352,11 +352,11 @@ class PodSummary(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """OPTIONAL: the pod's labels; in cluster state only those that StateNeed.label_prefixes keeps."""
+        """OPTIONAL: the pod's labels; in cluster state only those that DeclaredNeed.label_prefixes keeps."""
 
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """OPTIONAL: the pod's annotations; in cluster state only those that StateNeed.annotation_prefixes names."""
+        """OPTIONAL: the pod's annotations; in cluster state only those that DeclaredNeed.annotation_prefixes names."""
 
     @_builtins.property
     def requests(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -785,11 +785,11 @@ class NodeSummary(_message.Message):
     """OPTIONAL: spec.unschedulable; false: new pods are welcome."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """OPTIONAL: the node's labels that StateNeed.label_prefixes keeps."""
+        """OPTIONAL: the node's labels that DeclaredNeed.label_prefixes keeps."""
 
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """OPTIONAL: the node's annotations that StateNeed.annotation_prefixes names."""
+        """OPTIONAL: the node's annotations that DeclaredNeed.annotation_prefixes names."""
 
     @_builtins.property
     def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]:
@@ -803,7 +803,7 @@ class NodeSummary(_message.Message):
 
     @_builtins.property
     def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeImage]:
-        """OPTIONAL: images that the node holds; only with StateNeed.images."""
+        """OPTIONAL: images that the node holds; only with DeclaredNeed.images."""
 
     @_builtins.property
     def declared_features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1016,7 +1016,7 @@ class ObjectState(_message.Message):
     OBJECT_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
-    """REQUIRED: the resource, spelled as in StateNeed.resource."""
+    """REQUIRED: the resource, spelled as in DeclaredNeed.resource."""
     generation: _builtins.int
     """REQUIRED: grows with each change of this object, below 2^53."""
     removed: _builtins.bool
@@ -1081,7 +1081,7 @@ class CallContext(_message.Message):
 
     @_builtins.property
     def version(self) -> Global___StateVersion:
-        """REQUIRED in the scheduling cycle in SNAPSHOT mode and with state_needs: the snapshot to answer against.
+        """REQUIRED in the scheduling cycle in SNAPSHOT mode and with needs: the snapshot to answer against.
         Else unset.
         """
 
@@ -1144,7 +1144,7 @@ class CyclePod(_message.Message):
 
     @_builtins.property
     def object(self) -> Global___KubeObject:
-        """REQUIRED where `complete` with POD_NEED_OBJECT, else unset: the core/v1 Pod."""
+        """REQUIRED where `complete` with KIND_WHOLE_POD, else unset: the core/v1 Pod."""
 
     def __init__(
         self,

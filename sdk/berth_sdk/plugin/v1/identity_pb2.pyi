@@ -99,7 +99,7 @@ class _NodeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeMode.Val
     NODE_MODE_UNSPECIFIED: _NodeMode.ValueType  # 0
     """Read as NAMES."""
     NODE_MODE_NAMES: _NodeMode.ValueType  # 1
-    """Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
+    """Candidates and answers by node name; no snapshot is sent but for needs. For plugins without an SDK."""
     NODE_MODE_SNAPSHOT: _NodeMode.ValueType  # 2
     """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 
@@ -109,34 +109,10 @@ class NodeMode(_NodeMode, metaclass=_NodeModeEnumTypeWrapper):
 NODE_MODE_UNSPECIFIED: NodeMode.ValueType  # 0
 """Read as NAMES."""
 NODE_MODE_NAMES: NodeMode.ValueType  # 1
-"""Candidates and answers by node name; no snapshot is sent but for state_needs. For plugins without an SDK."""
+"""Candidates and answers by node name; no snapshot is sent but for needs. For plugins without an SDK."""
 NODE_MODE_SNAPSHOT: NodeMode.ValueType  # 2
 """Candidates and answers as bitmaps over the indices of a snapshot that the host keeps in step."""
 Global___NodeMode: _TypeAlias = NodeMode  # noqa: Y015
-
-class _PodNeed:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _PodNeedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodNeed.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    POD_NEED_UNSPECIFIED: _PodNeed.ValueType  # 0
-    """Read as SUMMARY."""
-    POD_NEED_SUMMARY: _PodNeed.ValueType  # 1
-    """PodSummary only."""
-    POD_NEED_OBJECT: _PodNeed.ValueType  # 2
-    """The pod's JSON too: CyclePod.object, QueuedPod.object."""
-
-class PodNeed(_PodNeed, metaclass=_PodNeedEnumTypeWrapper):
-    """How much of the pod a plugin is sent."""
-
-POD_NEED_UNSPECIFIED: PodNeed.ValueType  # 0
-"""Read as SUMMARY."""
-POD_NEED_SUMMARY: PodNeed.ValueType  # 1
-"""PodSummary only."""
-POD_NEED_OBJECT: PodNeed.ValueType  # 2
-"""The pod's JSON too: CyclePod.object, QueuedPod.object."""
-Global___PodNeed: _TypeAlias = PodNeed  # noqa: Y015
 
 class _PodSensitivity:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -145,7 +121,7 @@ class _PodSensitivity:
 class _PodSensitivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodSensitivity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     POD_SENSITIVITY_UNSPECIFIED: _PodSensitivity.ValueType  # 0
-    """Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
+    """Read as CLUSTER, and as NONE in NAMES mode without needs, where there is no state to judge by."""
     POD_SENSITIVITY_NONE: _PodSensitivity.ValueType  # 1
     """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
     POD_SENSITIVITY_NODE: _PodSensitivity.ValueType  # 2
@@ -157,7 +133,7 @@ class PodSensitivity(_PodSensitivity, metaclass=_PodSensitivityEnumTypeWrapper):
     """Whether a plugin's Filter verdict on a node can change when pods are added to or removed from nodes."""
 
 POD_SENSITIVITY_UNSPECIFIED: PodSensitivity.ValueType  # 0
-"""Read as CLUSTER, and as NONE in NAMES mode without state_needs, where there is no state to judge by."""
+"""Read as CLUSTER, and as NONE in NAMES mode without needs, where there is no state to judge by."""
 POD_SENSITIVITY_NONE: PodSensitivity.ValueType  # 1
 """Other pods cannot change it: SimulateFilter is never called, the plain verdict stands."""
 POD_SENSITIVITY_NODE: PodSensitivity.ValueType  # 2
@@ -364,8 +340,7 @@ class PluginDescriptor(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
     NODE_MODE_FIELD_NUMBER: _builtins.int
-    POD_NEED_FIELD_NUMBER: _builtins.int
-    STATE_NEEDS_FIELD_NUMBER: _builtins.int
+    NEEDS_FIELD_NUMBER: _builtins.int
     POD_SENSITIVITY_FIELD_NUMBER: _builtins.int
     READS_SHARED_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
@@ -379,8 +354,6 @@ class PluginDescriptor(_message.Message):
     """OPTIONAL: the plugin's own version, for logs and `berth plugins`."""
     node_mode: Global___NodeMode.ValueType
     """OPTIONAL: how nodes are named in requests and replies; unspecified: NAMES."""
-    pod_need: Global___PodNeed.ValueType
-    """OPTIONAL: how much of the pod is sent; unspecified: SUMMARY."""
     pod_sensitivity: Global___PodSensitivity.ValueType
     """OPTIONAL: whether other pods can change its Filter verdict; unspecified: see POD_SENSITIVITY_UNSPECIFIED."""
     normalization: Global___ScoreNormalization.ValueType
@@ -396,9 +369,10 @@ class PluginDescriptor(_message.Message):
         """
 
     @_builtins.property
-    def state_needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateNeed]:
-        """OPTIONAL: parts of the cluster state to be kept in step, whatever the node mode; empty: in SNAPSHOT mode
-        the index and name of each node, in NAMES mode nothing at all.
+    def needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredNeed]:
+        """OPTIONAL: what it is sent beside the summary of the pod that a call is about: the whole pod, and parts of
+        the cluster state to be kept in step, whatever the node mode. Without such parts: in SNAPSHOT mode the
+        index and name of each node, in NAMES mode nothing at all.
         """
 
     @_builtins.property
@@ -422,8 +396,7 @@ class PluginDescriptor(_message.Message):
         version: _builtins.str = ...,
         points: _abc.Iterable[Global___ExtensionPoint.ValueType] | None = ...,
         node_mode: Global___NodeMode.ValueType = ...,
-        pod_need: Global___PodNeed.ValueType = ...,
-        state_needs: _abc.Iterable[Global___StateNeed] | None = ...,
+        needs: _abc.Iterable[Global___DeclaredNeed] | None = ...,
         pod_sensitivity: Global___PodSensitivity.ValueType = ...,
         reads_shared: _abc.Iterable[_builtins.str] | None = ...,
         events: _abc.Iterable[Global___EventInterest] | None = ...,
@@ -434,16 +407,16 @@ class PluginDescriptor(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "node_mode", b"node_mode", "normalization", b"normalization", "pod_need", b"pod_need", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "state_needs", b"state_needs", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PluginDescriptor: _TypeAlias = PluginDescriptor  # noqa: Y015
 
 @_typing.final
-class StateNeed(_message.Message):
-    """One part of the cluster state that a plugin wants kept in step. The plugins of an instance share one
-    copy, which holds whatever any of them declares.
+class DeclaredNeed(_message.Message):
+    """The whole pod with each call, or one part of the cluster state that a plugin wants kept in step. The plugins
+    of an instance share one copy of the state, which holds whatever any of them declares.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -452,36 +425,44 @@ class StateNeed(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[StateNeed._Kind.ValueType], _builtins.type):
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeclaredNeed._Kind.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
-        KIND_UNSPECIFIED: StateNeed._Kind.ValueType  # 0
+        KIND_UNSPECIFIED: DeclaredNeed._Kind.ValueType  # 0
         """Refused in Configure, as is every value that the host does not know."""
-        KIND_NODE_SUMMARY: StateNeed._Kind.ValueType  # 1
+        KIND_NODE_SUMMARY: DeclaredNeed._Kind.ValueType  # 1
         """NodeSummary and NodeUsage of every node."""
-        KIND_NODE_OBJECT: StateNeed._Kind.ValueType  # 2
+        KIND_NODE_OBJECT: DeclaredNeed._Kind.ValueType  # 2
         """The core/v1 Node of every node."""
-        KIND_POD_SUMMARY: StateNeed._Kind.ValueType  # 3
+        KIND_POD_SUMMARY: DeclaredNeed._Kind.ValueType  # 3
         """PodSummary of every pod on a node."""
-        KIND_POD_OBJECT: StateNeed._Kind.ValueType  # 4
+        KIND_POD_OBJECT: DeclaredNeed._Kind.ValueType  # 4
         """The core/v1 Pod of every pod on a node."""
-        KIND_OBJECT: StateNeed._Kind.ValueType  # 5
+        KIND_OBJECT: DeclaredNeed._Kind.ValueType  # 5
         """Every object of the kind that `resource` names."""
+        KIND_WHOLE_POD: DeclaredNeed._Kind.ValueType  # 6
+        """No part of the state: the core/v1 Pod of the pod that a call is about, with the call (CyclePod.object,
+        QueuedPod.object).
+        """
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """Which part."""
 
-    KIND_UNSPECIFIED: StateNeed.Kind.ValueType  # 0
+    KIND_UNSPECIFIED: DeclaredNeed.Kind.ValueType  # 0
     """Refused in Configure, as is every value that the host does not know."""
-    KIND_NODE_SUMMARY: StateNeed.Kind.ValueType  # 1
+    KIND_NODE_SUMMARY: DeclaredNeed.Kind.ValueType  # 1
     """NodeSummary and NodeUsage of every node."""
-    KIND_NODE_OBJECT: StateNeed.Kind.ValueType  # 2
+    KIND_NODE_OBJECT: DeclaredNeed.Kind.ValueType  # 2
     """The core/v1 Node of every node."""
-    KIND_POD_SUMMARY: StateNeed.Kind.ValueType  # 3
+    KIND_POD_SUMMARY: DeclaredNeed.Kind.ValueType  # 3
     """PodSummary of every pod on a node."""
-    KIND_POD_OBJECT: StateNeed.Kind.ValueType  # 4
+    KIND_POD_OBJECT: DeclaredNeed.Kind.ValueType  # 4
     """The core/v1 Pod of every pod on a node."""
-    KIND_OBJECT: StateNeed.Kind.ValueType  # 5
+    KIND_OBJECT: DeclaredNeed.Kind.ValueType  # 5
     """Every object of the kind that `resource` names."""
+    KIND_WHOLE_POD: DeclaredNeed.Kind.ValueType  # 6
+    """No part of the state: the core/v1 Pod of the pod that a call is about, with the call (CyclePod.object,
+    QueuedPod.object).
+    """
 
     KIND_FIELD_NUMBER: _builtins.int
     DROP_FIELDS_FIELD_NUMBER: _builtins.int
@@ -489,7 +470,7 @@ class StateNeed(_message.Message):
     RESOURCE_FIELD_NUMBER: _builtins.int
     ANNOTATION_PREFIXES_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
-    kind: Global___StateNeed.Kind.ValueType
+    kind: Global___DeclaredNeed.Kind.ValueType
     """REQUIRED: which part; unspecified is refused."""
     resource: _builtins.str
     """REQUIRED with KIND_OBJECT, else unset: plural, with its group unless that is the core's:
@@ -513,7 +494,7 @@ class StateNeed(_message.Message):
     def __init__(
         self,
         *,
-        kind: Global___StateNeed.Kind.ValueType = ...,
+        kind: Global___DeclaredNeed.Kind.ValueType = ...,
         drop_fields: _abc.Iterable[_builtins.str] | None = ...,
         label_prefixes: _abc.Iterable[_builtins.str] | None = ...,
         resource: _builtins.str = ...,
@@ -526,7 +507,7 @@ class StateNeed(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StateNeed: _TypeAlias = StateNeed  # noqa: Y015
+Global___DeclaredNeed: _TypeAlias = DeclaredNeed  # noqa: Y015
 
 @_typing.final
 class EventInterest(_message.Message):

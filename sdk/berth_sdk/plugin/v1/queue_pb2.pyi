@@ -42,7 +42,7 @@ class QueuedPod(_message.Message):
 
     @_builtins.property
     def object(self) -> _common_pb2.KubeObject:
-        """REQUIRED with POD_NEED_OBJECT, else unset: the core/v1 Pod."""
+        """REQUIRED with KIND_WHOLE_POD, else unset: the core/v1 Pod."""
 
     @_builtins.property
     def added_at(self) -> _timestamp_pb2.Timestamp:

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StateServiceStub(object):
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 
@@ -49,7 +49,7 @@ class StateServiceStub(object):
 
 
 class StateServiceServicer(object):
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 
@@ -110,7 +110,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 

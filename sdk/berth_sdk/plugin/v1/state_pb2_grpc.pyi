@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 
@@ -65,7 +65,7 @@ class StateServiceStub:
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 
@@ -99,7 +99,7 @@ class StateServiceAsyncStub(StateServiceStub):
     """
 
 class StateServiceServicer:
-    """Served by plugins in SNAPSHOT mode or with state_needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
     (Reconcile).
     """
 

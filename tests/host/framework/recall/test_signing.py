@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Hashable
 from typing import ClassVar
 
+from berth_host.framework.concern import concern
 from berth_host.framework.recall.signing import Signers
-from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, NodeView
 from berth_sdk.testing import make_pod
+from structlog.testing import capture_logs
 from support.asking import NO_HANDLE
 from support.frameworks import local_client, table_of
 
@@ -111,3 +115,43 @@ def test_a_plugin_that_cannot_sign_makes_the_pod_equal_to_no_other() -> None:
         assert one["ByLabel"] == two["ByLabel"] == "web"
         assert one[broken.__name__] != two[broken.__name__]
         assert first != second
+
+
+class _Refuses:
+    """Neither hash nor equality can be had of it."""
+
+    def __hash__(self) -> int:
+        raise ValueError("no hash")
+
+
+class RefusesItsHash(Signing):
+    """Signs what raises when it is hashed."""
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Within a tuple, beside what it has no concern with."""
+        return NoConcern.SCORE, _Refuses()
+
+
+def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_named_once() -> None:
+    signers = signers_of(RefusesItsHash({}, NO_HANDLE), Broken({}, NO_HANDLE))
+    pod = make_pod("web")
+    with capture_logs() as logs:
+        (one, first), (two, second) = signers.sign(pod, NODES), signers.sign(pod, NODES)
+    assert one["RefusesItsHash"] != two["RefusesItsHash"]
+    assert first != second
+    assert concern(one["RefusesItsHash"]) is NoConcern.SCORE
+    named = {entry["plugin"]: entry["reason"] for entry in logs if entry["event"] == "plugin.cannot_sign"}
+    assert len(logs) == len(named) == 2
+    assert named["Broken"] == "it raised ValueError: no"
+
+
+def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers, pod = signers_of(by_spec), make_pod("web", cpu="9")
+    signers.sign(pod, NODES)
+    assert pod._read is not None
+    assert pod._read.signed is not None
+    gone = weakref.ref(by_spec), weakref.ref(signers)
+    del by_spec, signers
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]

@@ -11,7 +11,7 @@ from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk import _wire, _wire_requests, _wire_results
 from berth_sdk._wire_scores import encode_aligned
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import NodeMode, PodNeed
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -96,19 +96,19 @@ def test_absent_status_is_spelled_out_where_it_says_more_than_the_contract() -> 
 
 
 @MODES
-@pytest.mark.parametrize("need", list(PodNeed), ids=lambda need: need.name.lower())
-def test_scenarios_survive_the_way_there(mode: NodeMode, need: PodNeed) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_scenarios_survive_the_way_there(mode: NodeMode, whole: bool) -> None:
     here = make_pod("here", uid="here", node="n1", cpu="1")
     nodes = make_table([make_node("n0"), make_node("n1")], [here])
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
     scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
-    messages = codec.encode_scenarios(scenarios, mode, need)
+    messages = codec.encode_scenarios(scenarios, mode, whole)
     first, second = (_wire_requests.decode_scenario(message, nodes) for message in messages)
     assert (first.node_name, second.node_name) == ("n1", "n0")
     assert [pod.uid for pod in first.removed] == ["here"]
     (added,) = first.added
     assert (added.requests, added.labels) == (new.requests, new.labels)
-    assert (added.object is not None) == (need is PodNeed.OBJECT)
+    assert (added.object is not None) is whole
 
 
 def test_queued_pods_and_events_survive_the_way_there() -> None:
@@ -119,7 +119,7 @@ def test_queued_pods_and_events_survive_the_way_there() -> None:
         first_attempt_at_s=900.5,
         victims_pending=True,
     )
-    (message,) = codec.encode_queued_pods([queued], PodNeed.OBJECT)
+    (message,) = codec.encode_queued_pods([queued], True)
     got = _wire_requests.decode_queued_pod(message)
     assert (got.attempts, got.added_at_s, got.first_attempt_at_s) == (3, 1000.25, 900.5)
     assert got.victims_pending

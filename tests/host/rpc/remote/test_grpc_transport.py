@@ -24,6 +24,7 @@ from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.scripted_plugin import (
     WAYS,
+    WHOLE_POD,
     ScriptedPlugin,
     decided,
     descriptor,
@@ -86,7 +87,7 @@ async def test_pod_is_complete_in_every_call_in_names_mode(tmp_path: Path) -> No
 
 
 async def test_pod_object_travels_to_those_who_ask_for_it(tmp_path: Path) -> None:
-    wants = descriptor("Wants", "FILTER", pod_need=identity_pb2.POD_NEED_OBJECT)
+    wants = descriptor("Wants", "FILTER", needs=[WHOLE_POD])
     async with attached(tmp_path, descriptor("Plain", "FILTER"), wants) as (host, plugin):
         cycle = host.cycle(make_pod("web", uid="u"))
         await host.clients["Plain"].filter(cycle, host.nodes)
@@ -299,7 +300,7 @@ async def test_rejections_of_a_failed_search_are_grouped_by_plugin_and_reason(tm
 
 
 async def test_scenarios_are_split_below_the_message_limit(tmp_path: Path) -> None:
-    async with attached(tmp_path, descriptor("Demo", "FILTER", pod_need=identity_pb2.POD_NEED_OBJECT)) as (
+    async with attached(tmp_path, descriptor("Demo", "FILTER", needs=[WHOLE_POD])) as (
         host,
         plugin,
     ):
@@ -328,8 +329,10 @@ async def test_queue_questions_go_out_in_one_batch(tmp_path: Path) -> None:
 
 
 async def test_gate_of_a_plugin_with_objects_is_asked_with_the_state(tmp_path: Path) -> None:
-    need = identity_pb2.StateNeed(kind=identity_pb2.StateNeed.KIND_OBJECT, resource="example.com/widgets")
-    async with attached(tmp_path, descriptor("Demo", "PRE_ENQUEUE", state_needs=[need])) as (host, plugin):
+    need = identity_pb2.DeclaredNeed(
+        kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource="example.com/widgets"
+    )
+    async with attached(tmp_path, descriptor("Demo", "PRE_ENQUEUE", needs=[need])) as (host, plugin):
         plugin.once("PreEnqueue", refuse(grpc.StatusCode.FAILED_PRECONDITION))
         assert await host.client.pre_enqueue([QueuedPod(pod=make_pod("a"))]) == [SUCCESS]
         first, second = plugin.requests("PreEnqueue")

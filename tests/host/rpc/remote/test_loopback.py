@@ -23,7 +23,7 @@ from berth_sdk._runtime import PluginRuntime
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario, Scenarios
@@ -37,7 +37,7 @@ from support.attached import PROFILE, ClusterState, wanted
 class Roomy(Plugin):
     """Wants room for the pod, likes empty nodes."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.HOST_MAX_REVERSED
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -77,7 +77,7 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     )
     instance.configure(accept("loopback", place, introduction, lambda _: None))
     (descriptor,) = introduction.plugins
-    link = loopback_link(instance, InstanceFeed(state, descriptor.state_needs))
+    link = loopback_link(instance, InstanceFeed(state, descriptor.needs))
     remote.use(descriptor, {PROFILE: GrpcTransport(link, descriptor, PROFILE, remote.outbox)})
     try:
         yield local, PluginClient("Roomy", PROFILE, remote.routes[PROFILE], state)

@@ -16,7 +16,7 @@ from berth_host.rpc.remote.link import InstanceLink, StateFeed
 from berth_host.rpc.state_chunks import CHUNK_BYTES
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalization
-from berth_sdk.needs import StateNeed
+from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.server import PluginServer
@@ -33,7 +33,7 @@ POINTS = {point: PointPolicy(10.0) for point in ("filter", "preScore", "score")}
 class Crowded(Plugin):
     """Likes nodes with many pods; reads nodes and pods."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(), StateNeed.pods())
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
@@ -48,7 +48,7 @@ class Crowded(Plugin):
 class Summary(Crowded):
     """The same by the counts of the nodes; reads no pods."""
 
-    state_needs: ClassVar[Sequence[StateNeed]] = (StateNeed.nodes(),)
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
     pod_sensitivity = PodSensitivity.NONE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:

@@ -1,0 +1,36 @@
+"""Which nominated pods count for whom, and how those that count are told from others."""
+
+from __future__ import annotations
+
+from berth_host.queue.nominated_columns import NominatedColumns
+from berth_host.scheduler.nominations import Nominations
+from berth_sdk.pod import Pod
+from support.frameworks import table_of
+
+
+def test_a_mark_is_the_same_where_the_same_pods_count() -> None:
+    nodes, columns = table_of("a", "b"), NominatedColumns()
+    first, second, third = (Pod(name=name, uid=name, nominated_node="a") for name in ("x", "y", "z"))
+    columns.set("a", (first, second, third))
+    columns.set("b", (Pod(name="w", uid="w", nominated_node="b"),))
+    nominations = Nominations(columns)
+
+    def marks_for(pod: Pod) -> list[int]:
+        marks = nominations.counted_for(pod, nodes).marks
+        nominations.release()
+        assert marks is not None
+        return [int(mark) for mark in marks]
+
+    stranger, other = marks_for(Pod(name="s", uid="s")), marks_for(Pod(name="t", uid="t"))
+    assert stranger == other
+    # Each of the three is left out of what counts for itself.
+    marks = [marks_for(pod) for pod in (first, second, third)]
+    assert len({on_a for on_a, _ in (*marks, stranger)}) == 4
+    assert {on_b for _, on_b in (*marks, stranger)} == {stranger[1]}
+    assert marks[0] == marks_for(first)
+    assert all(on_a for on_a, _ in marks)
+    columns.set("a", (first, second))
+    assert marks_for(first)[0] not in {on_a for on_a, _ in (*marks, stranger)}
+    # Alone there, nobody counts for it.
+    columns.set("a", (first,))
+    assert marks_for(first)[0] == 0
