@@ -13,6 +13,7 @@ import pytest
 import yaml
 from docs.pages import DOCS, Page
 from docs.workspace import Workspace
+from support.attached import until
 from support.real_servers import NOBODY, RealServers, program
 from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
@@ -70,10 +71,11 @@ async def test_the_rights_of_the_page_are_enough(
     try:
         await process.start()
         await process.ready()
+        # A process that stands by for the lease is ready before its host starts.
+        await until(lambda: "host.started" in process.log.read_text())
         assert await process.stop() == 0
     finally:
         await process.kill()
         for path in made:
             empty_servers.request("DELETE", path)
-    assert "host.started" in process.log.read_text()
     assert "forbidden" not in process.log.read_text()
