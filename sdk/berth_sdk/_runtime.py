@@ -271,7 +271,7 @@ class PluginRuntime:
             writes = state.writes
             answer = self._own_filter(state, pod, nodes)
             result = answer if isinstance(answer, FilterResult) else (yield answer)
-            if table is not None and state.writes == writes:
+            if table is not None and state.writes == writes and not _has_errors(result.verdicts):
                 table.keep(state, pod, nodes, result)
         if eager and result.eager_scores is None and not result.skip_score:
             result = yield from self._with_scores(state, pod, nodes, result)
@@ -296,7 +296,7 @@ class PluginRuntime:
                 self._shared.verdicts = None
                 return (yield from self._filter(state, pod, nodes, eager))
             column.keep_verdicts(nodes, missing, result.verdicts)
-            errors = any(not one.is_success and not one.is_rejected for one in result.verdicts.statuses)
+            errors = _has_errors(result.verdicts)
         verdicts = column.verdicts(nodes)
         if errors:
             # An error is no answer about the row; the next pod asks again.
@@ -442,6 +442,11 @@ def _grouped(statuses: Sequence[Status]) -> Verdicts:
             group = by_id[id(status)] = seen.setdefault(status, len(seen))
         groups[row] = group
     return Verdicts(groups, tuple(seen))
+
+
+def _has_errors(verdicts: Verdicts) -> bool:
+    """An error is no answer about the nodes; the next pod asks again."""
+    return any(not one.is_success and not one.is_rejected for one in verdicts.statuses)
 
 
 def _nothing(_answer: Any) -> None:
