@@ -187,7 +187,8 @@ class PluginQuestions:
         def answered(question: HintQuestion, helps: bool) -> None:
             self._sink.hint(question, helps)  # read late: the queue is made after its functions
 
-        return Batcher(ask, answered, self._busy, WaitingAlike(client).kind_of)
+        alike = WaitingAlike(lambda: client.descriptor.sign_fields)
+        return Batcher(ask, answered, self._busy, alike.kind_of)
 
     def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
         """QueueSort's key; an empty one means: not now, the fallback order holds meanwhile."""
