@@ -20,8 +20,11 @@ class PodField(Enum):
     """Numbers are the contract's. What only the whole pod tells is empty where a plugin is not sent it."""
 
     NAMESPACE = 1
+    """metadata.namespace."""
     LABELS = 2
+    """metadata.labels, all of them."""
     ANNOTATIONS = 3
+    """metadata.annotations, all of them."""
     OWNER = 4
     """The controller that made the pod."""
     PRIORITY = 5
@@ -29,21 +32,29 @@ class PodField(Enum):
     REQUESTS = 6
     """What all its containers ask for together, with overhead and defaults."""
     NODE_SELECTOR = 7
+    """spec.nodeSelector."""
     AFFINITY = 8
     """spec.affinity as it is written: of nodes and of pods."""
     TOPOLOGY_SPREAD = 9
+    """spec.topologySpreadConstraints as they are written."""
     TOLERATIONS = 10
+    """spec.tolerations."""
     NODE_NAME = 11
     """spec.nodeName: the only node that it accepts."""
     NOMINATED_NODE = 12
+    """status.nominatedNodeName."""
     SCHEDULING_GATES = 13
+    """Names of the gates that are still closed."""
     HOST_PORTS = 14
+    """Ports of the node that its containers claim."""
     IMAGES = 15
+    """Those of its containers, init containers and image volumes."""
     VOLUMES = 16
     """spec.volumes, and the PersistentVolumeClaims that it mounts, those made for it included."""
     RESOURCE_CLAIMS = 17
     """spec.resourceClaims, and the claims made for it."""
     SCHEDULER_NAME = 18
+    """spec.schedulerName."""
     SPEC = 19
     """All of the spec but the node."""
 
