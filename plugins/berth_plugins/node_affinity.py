@@ -26,6 +26,7 @@ from berth_sdk.node_selectors import (
     required_stanza,
 )
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -49,6 +50,7 @@ class NodeAffinity(Plugin):
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_SELECTOR, PodField.AFFINITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("update.taints",)),

@@ -5,7 +5,7 @@ Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -23,11 +24,8 @@ class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_NAME,)
     events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
-
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The node's name."""
-        return pod.node_name
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable on all other nodes."""

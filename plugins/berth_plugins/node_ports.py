@@ -15,6 +15,7 @@ from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, PodTable
@@ -33,6 +34,7 @@ class NodePorts(Plugin):
     # A what-if takes pods away: a served plugin must know what they hold.
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.taints")),

@@ -19,6 +19,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.selectors import is_label_key
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -137,6 +138,7 @@ class NodeResourcesFit(Plugin):
         Need.objects(CLASSES),
     )
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.REQUESTS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),

@@ -13,6 +13,7 @@ from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -29,6 +30,7 @@ class NodeUnschedulable(Plugin):
     """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),

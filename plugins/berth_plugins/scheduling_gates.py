@@ -5,13 +5,14 @@ Source: `pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
 
@@ -22,6 +23,7 @@ class SchedulingGates(Plugin):
     """Keeps pods out of the queue until `spec.schedulingGates` is empty."""
 
     needs: ClassVar[Sequence[Need]] = ()
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.SCHEDULING_GATES,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("update.schedulingGates",), Hint.ASK_PLUGIN),
     )
@@ -32,10 +34,6 @@ class SchedulingGates(Plugin):
         if not gates:
             return Status.success()
         return Status.unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]")
-
-    def sign_queue(self, pod: Pod) -> Hashable:
-        """The gates."""
-        return pod.scheduling_gates
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """True when the pod's own last gate went; the event says so of no other change."""

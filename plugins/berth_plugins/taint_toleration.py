@@ -6,7 +6,7 @@ Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
+from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ class TaintToleration(Plugin):
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
@@ -48,10 +50,6 @@ class TaintToleration(Plugin):
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
         self._compare = is_on(args, COMPARISON_GATE, default=False)
-
-    def sign_spec(self, pod: Pod) -> Hashable:
-        """The tolerations."""
-        return pod.tolerations
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable where a taint keeps the pod away."""
@@ -75,10 +73,6 @@ class TaintToleration(Plugin):
             if taints is not None:
                 counts[code] = self._count_unwanted(taints, tolerations)
         return counts.take(nodes.taint_set)
-
-    def sign_queue(self, pod: Pod) -> Hashable:
-        """The tolerations."""
-        return pod.tolerations
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """A node came or changed, and its taints no longer keep the pod away; or the pod's own

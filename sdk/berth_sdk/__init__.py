@@ -34,6 +34,7 @@ from berth_sdk.needs import Need
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import (
     BindResult,
     Cancellation,
@@ -115,6 +116,7 @@ __all__ = [
     "PodAffinityTerm",
     "PodChanges",
     "PodCounts",
+    "PodField",
     "PodSensitivity",
     "PodTable",
     "PodsWith",

@@ -21,6 +21,7 @@ from berth_sdk.extension_points import (
     ScoreNormalization,
 )
 from berth_sdk.needs import Need, NeedKind
+from berth_sdk.pod_fields import PodField
 
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pre_enqueue": ("pod",),
@@ -77,6 +78,7 @@ _LISTS: Final[Mapping[str, tuple[type, str]]] = {
     "needs": (Need, "Need, as Need.nodes()"),
     "reads_shared": (str, "keys, as 'OtherPlugin/key'"),
     "events": (EventInterest, "EventInterest"),
+    "sign_fields": (PodField, "PodField, as PodField.LABELS"),
 }
 _EVENT_RESOURCES: Final = (
     "*",

@@ -27,6 +27,7 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -42,7 +43,6 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -70,12 +70,18 @@ class PluginRuntime:
         """As `sign`, of a plugin that goes by the pod's spec alone."""
         self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
         """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
+        fields = self.descriptor.sign_fields
+        if fields is not None and fields != ALL_FIELDS and self.sign is None and self.sign_spec is None:
+            if are_of_spec(fields):
+                self.sign_spec = signing(fields)
+            else:
+                self.sign = _by_pod(signing(fields))
         if self.sign_spec is not None:
-            self.sign = _by_spec(self.sign_spec)
+            self.sign = _by_pod(self.sign_spec)
         self.sign_queue: Callable[[Pod], Hashable] | None = None
         """What its gate and its hint tell pods apart by; None: each pod is asked about."""
         if self.descriptor.signs_queue:
-            self.sign_queue = self._methods.get("sign_queue", wishes)
+            self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         self._shared = SharedAnswers(self.descriptor, handle, self.sign, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
@@ -447,8 +453,8 @@ def _nothing(_answer: Any) -> None:
     return None
 
 
-def _by_spec(sign_spec: Callable[[Pod], Hashable]) -> Callable[[Pod, NodeTable], Hashable]:
+def _by_pod(sign_pod: Callable[[Pod], Hashable]) -> Callable[[Pod, NodeTable], Hashable]:
     def sign(pod: Pod, nodes: NodeTable) -> Hashable:
-        return sign_spec(pod)
+        return sign_pod(pod)
 
     return sign

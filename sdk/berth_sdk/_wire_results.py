@@ -21,6 +21,7 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import ObjectPatch, PatchAction
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -144,7 +145,14 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         deadlines={point: encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
         max_concurrency=descriptor.max_concurrency,
         handle_client=descriptor.handle_client,
+        sign_fields=_encode_fields(descriptor.sign_fields),
     )
+
+
+def _encode_fields(fields: tuple[PodField, ...] | None) -> identity_pb2.PodFields | None:
+    if fields is None:
+        return None
+    return identity_pb2.PodFields(fields=[identity_pb2.PodField.ValueType(field.value) for field in fields])
 
 
 def _encode_events(events: tuple[EventInterest, ...] | None) -> list[identity_pb2.EventInterest]:

@@ -28,6 +28,7 @@ from berth_sdk.extension_points import (
     points_of,
 )
 from berth_sdk.needs import Need, NeedKind
+from berth_sdk.pod_fields import ALL_FIELDS, PodField
 
 HOST_NORMALIZED: Final = frozenset(
     {
@@ -47,10 +48,10 @@ class Descriptor:
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
     scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
     plugin is not told, nor of `signs_queue`: one answer of its gate and its hint holds for all pods that
-    are signed alike. `has_hint`:
-    `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`; `has_add_remove`,
-    `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by comparison alone, so it
-    cannot be served. `handle_client`: it wants the way back.
+    are signed alike. `sign_fields`: pods that are equal in these are the same to it; None: it does not say.
+    `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`;
+    `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by
+    comparison alone, so it cannot be served. `handle_client`: it wants the way back.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Descriptor:
     max_concurrency: int = 0
     depends_on: DependsOn = DependsOn.OTHER
     signs_queue: bool = False
+    sign_fields: tuple[PodField, ...] | None = None
     eager: bool = False
     has_hint: bool = False
     has_pre_flight: bool = False
@@ -117,6 +119,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
     depends_on = _depends_on(title, cls, normalization)
     pod_sensitivity = _pod_sensitivity(cls, points, depends_on)
     judges_what_if = ExtensionPoint.FILTER in points and pod_sensitivity is not PodSensitivity.NONE
+    sign_fields = _sign_fields(cls)
     events = _attribute(cls, "events")
     _check_hint(title, cls, events or ())
     return Descriptor(
@@ -132,7 +135,8 @@ def describe(cls: type, name: str = "") -> Descriptor:
         deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
         max_concurrency=_attribute(cls, "max_concurrency"),
         depends_on=depends_on,
-        signs_queue=(_has(cls, "sign_queue") or _attribute(cls, "depends_on") not in (None, DependsOn.OTHER)),
+        signs_queue=_has(cls, "sign_queue") or sign_fields is not None,
+        sign_fields=sign_fields,
         eager=(
             normalization in EAGER
             and _has(cls, "score_nodes")
@@ -200,6 +204,15 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
     if asynchronous or _attribute(cls, "reads_shared") or any(_has(cls, name) for name in _REMEMBERING):
         return DependsOn.OTHER
     return DependsOn.TABLE
+
+
+def _sign_fields(cls: type) -> tuple[PodField, ...] | None:
+    declared: Sequence[PodField] | None = _attribute(cls, "sign_fields")
+    if declared is not None:
+        return tuple(dict.fromkeys(declared))
+    shares = _attribute(cls, "depends_on") not in (None, DependsOn.OTHER)
+    # A class that signs waiting pods itself may tell them apart by more than their wishes.
+    return ALL_FIELDS if shares and not _has(cls, "sign_queue") else None
 
 
 _HANDED_NODES: Final = (

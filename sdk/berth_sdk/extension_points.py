@@ -41,6 +41,7 @@ from berth_sdk.events import ClusterEvent, EventInterest
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -202,6 +203,11 @@ class Plugin:
     from which nodes PreScore is handed, and is taken over from the cycle of an equal pod until a Node object
     changes.
     """
+    sign_fields: ClassVar[Sequence[PodField] | None] = None
+    """All of a pod that its answers follow from, in place of the methods `sign` and `sign_queue`, which say
+    more where there are some. None: all of the pod's wishes. The host of a served plugin is told no more than
+    these: it asks `queueing_hint` about one of the waiting pods that are equal in them.
+    """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self.args = args
@@ -259,9 +265,9 @@ class QueueSigningPlugin(Protocol):
         for all pods with equal signatures. Follows from the pod and the plugin's arguments alone. A hint
         that matches the event's object against the pod's labels signs the labels.
 
-        Without this method all of the pod's wishes count (`berth_sdk.signature.wishes`) for a class that
-        declares `depends_on`, but not OTHER. A class that does neither is asked about every pod: its gate may
-        go by what only its own memory tells.
+        Without this method `Plugin.sign_fields` count, and without these all of the pod's wishes
+        (`berth_sdk.signature.wishes`) for a class that declares `depends_on`, but not OTHER. Any other class
+        is asked about every pod: its gate may go by what only its own memory tells.
         """
         ...
 
@@ -307,7 +313,8 @@ class SigningPlugin(Protocol):
         pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold the
         pod.
 
-        Without this method and `sign_spec` all of the pod's wishes count (`berth_sdk.signature.wishes`).
+        Without this method and `sign_spec` the `Plugin.sign_fields` count, and without these all of the
+        pod's wishes (`berth_sdk.signature.wishes`).
         """
         ...
 

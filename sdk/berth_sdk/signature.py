@@ -55,6 +55,11 @@ def of_spec(pod: Pod) -> str:
     return "" if pod.object is None else _text_of_spec(pod)
 
 
+def spec_wishes(pod: Pod) -> str:
+    """As `of_spec`; of a pod without its object, what the summary tells in the place of the spec."""
+    return repr(_summary_wishes(pod)) if pod.object is None else _text_of_spec(pod)
+
+
 def _digest(pod: Pod) -> bytes:
     owner = pod.owner
     wishes = _summary_wishes(pod) if pod.object is None else _own_claims(pod)
@@ -87,7 +92,7 @@ def _text_of_spec(pod: Pod) -> str:
 def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     wishes = {key: value for key, value in spec.items() if key not in ("nodeName", "volumes")}
     wishes["volumes"] = [
-        volume for volume in spec.get("volumes") or () if not _is_token_volume(volume.get("name"))
+        volume for volume in spec.get("volumes") or () if not is_token_volume(volume.get("name"))
     ]
     for key in ("containers", "initContainers", "ephemeralContainers"):
         if key in wishes:
@@ -104,11 +109,12 @@ def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:
     mounts = container.get("volumeMounts")
     if not mounts:
         return container
-    kept = [mount for mount in mounts if not _is_token_volume(mount.get("name"))]
+    kept = [mount for mount in mounts if not is_token_volume(mount.get("name"))]
     return {**container, "volumeMounts": kept}
 
 
-def _is_token_volume(name: Any) -> bool:
+def is_token_volume(name: Any) -> bool:
+    """Whether a volume of this name holds the token of the pod's service account."""
     return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
 
 

@@ -18,6 +18,7 @@ from berth_sdk.extension_points import (
     ScoreNormalization,
 )
 from berth_sdk.needs import Need
+from berth_sdk.pod_fields import ALL_FIELDS, PodField
 
 
 def nothing(self: Any, *args: Any) -> None: ...
@@ -151,6 +152,33 @@ def test_waiting_pods_are_alike_where_the_class_says_by_what(attributes: dict[st
     assert describe(made(**attributes)).signs_queue is want
 
 
+LABELS = (PodField.LABELS,)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, None, id="nothing said"),
+        pytest.param({"sign_fields": [PodField.LABELS, PodField.LABELS]}, LABELS, id="listed"),
+        pytest.param({"sign_fields": ()}, (), id="nothing of the pod"),
+        pytest.param({"depends_on": DependsOn.ROW}, ALL_FIELDS, id="all wishes"),
+        pytest.param({"depends_on": DependsOn.OTHER}, None, id="a memory"),
+        pytest.param({"depends_on": DependsOn.OTHER, "sign_fields": LABELS}, LABELS, id="a memory that says"),
+        pytest.param(
+            {"depends_on": DependsOn.ROW, "pre_enqueue": nothing, "sign_queue": nothing},
+            None,
+            id="signs itself",
+        ),
+    ],
+)
+def test_the_host_of_a_served_plugin_is_told_the_fields(
+    attributes: dict[str, Any], want: tuple[PodField, ...] | None
+) -> None:
+    got = describe(made(**attributes))
+    assert got.sign_fields == want
+    assert got.signs_queue is (want is not None or "sign_queue" in attributes)
+
+
 def test_a_given_name_wins() -> None:
     assert describe(made(name="Example"), "Other").name == "Other"
 
@@ -223,6 +251,7 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         pytest.param({"node_mode": "SNAPSHOT"}, "must be a NodeMode", id="node mode"),
         pytest.param({"max_concurrency": True}, "a number of calls", id="concurrency type"),
         pytest.param({"max_concurrency": -1}, "negative", id="concurrency sign"),
+        pytest.param({"sign_fields": ["labels"]}, "a list of PodField", id="sign fields"),
         pytest.param({"normalization": "none"}, "ScoreNormalization or None", id="normalization"),
         pytest.param({"events": EventInterest("Pod")}, "list of EventInterest", id="events no list"),
         pytest.param({"events": [EventInterest("pod")]}, "did you mean 'Pod'", id="event resource"),

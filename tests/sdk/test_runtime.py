@@ -16,6 +16,7 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -181,6 +182,38 @@ def test_pods_that_differ_are_asked_about_apart() -> None:
     nodes = table("spot")
     plugin.filter(state(), POD, nodes)
     plugin.filter(state(), Pod(name="db", labels={"app": "db"}), nodes)
+    assert asked == ["n0", "n0"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        pytest.param((PodField.REQUESTS,), 1, id="of the spec"),
+        pytest.param((PodField.LABELS,), 2, id="beside the spec"),
+        pytest.param((), 1, id="none"),
+        pytest.param(tuple(PodField), 2, id="all"),
+        pytest.param(None, 2, id="nothing said"),
+    ],
+)
+def test_pods_that_are_equal_in_the_fields_share_an_answer(
+    fields: tuple[PodField, ...] | None, kinds: int
+) -> None:
+    plugin, asked = counting(sign_fields=fields)
+    nodes = table("spot")
+    pods = [Pod(name=app, labels={"app": app}) for app in ("web", "db")]
+    for pod in pods:
+        plugin.filter(state(), pod, nodes)
+    assert len(asked) == kinds
+    assert plugin.descriptor.signs_queue
+    assert plugin.sign_queue is not None
+    assert len({plugin.sign_queue(pod) for pod in pods}) == kinds
+
+
+def test_a_method_says_more_than_the_fields() -> None:
+    plugin, asked = counting(sign_fields=(), sign=lambda self, pod, nodes: pod.labels["app"])
+    nodes = table("spot")
+    for app in ("web", "db"):
+        plugin.filter(state(), Pod(name=app, labels={"app": app}), nodes)
     assert asked == ["n0", "n0"]
 
 

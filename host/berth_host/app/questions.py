@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 from berth_sdk.status import SUCCESS, Code, Status
 
+from berth_host.app.waiting_alike import WaitingAlike
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
@@ -27,23 +29,28 @@ MAX_BATCH = 256
 
 
 class Batcher(Generic[Q, A]):
-    """Collects questions until the loop's next turn, asks them together, hands the answers over."""
+    """Collects questions until the loop's next turn, asks them together, hands the answers over. `kind_of`:
+    questions for which it is the same have one answer, so that one of them is asked.
+    """
 
     def __init__(
         self,
         ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
         answered: Callable[[Q, A], None],
         busy: set[asyncio.Future[None]],
+        kind_of: Callable[[Q], Hashable] = id,
     ) -> None:
         self._ask = ask
         self._answered = answered
         self._busy = busy
-        self._waiting: list[Q] = []
+        self._kind_of = kind_of
+        self._waiting: dict[Hashable, list[Q]] = {}
 
     def put(self, question: Q) -> Deferred:
         """Ask with the others of this turn."""
-        self._waiting.append(question)
-        if len(self._waiting) == 1:
+        is_first = not self._waiting
+        self._waiting.setdefault(self._kind_of(question), []).append(question)
+        if is_first:
             task = asyncio.ensure_future(self._run())
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
@@ -52,13 +59,18 @@ class Batcher(Generic[Q, A]):
     async def _run(self) -> None:
         await asyncio.sleep(0)
         while self._waiting:
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            for question, answer in zip(batch, await self._ask(batch), strict=True):
-                try:
-                    self._answered(question, answer)
-                except Exception as err:  # noqa: BLE001  # the loop is told; the others are answered all the same
-                    told = {"message": "an answer of a plugin could not be taken", "exception": err}
-                    asyncio.get_running_loop().call_exception_handler(told)
+            batch = [self._waiting.pop(kind) for kind in list(islice(self._waiting, MAX_BATCH))]
+            answers = await self._ask([same[0] for same in batch])
+            for same, answer in zip(batch, answers, strict=True):
+                for question in same:
+                    self._hand_over(question, answer)
+
+    def _hand_over(self, question: Q, answer: A) -> None:
+        try:
+            self._answered(question, answer)
+        except Exception as err:  # noqa: BLE001  # the loop is told; the others are answered all the same
+            told = {"message": "an answer of a plugin could not be taken", "exception": err}
+            asyncio.get_running_loop().call_exception_handler(told)
 
 
 class AnswerSink:
@@ -175,7 +187,8 @@ class PluginQuestions:
         def answered(question: HintQuestion, helps: bool) -> None:
             self._sink.hint(question, helps)  # read late: the queue is made after its functions
 
-        return Batcher(ask, answered, self._busy)
+        alike = WaitingAlike(lambda: client.descriptor.sign_fields)
+        return Batcher(ask, answered, self._busy, alike.kind_of)
 
     def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
         """QueueSort's key; an empty one means: not now, the fallback order holds meanwhile."""

@@ -24,6 +24,7 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.pod_fields import PodField
 from berth_sdk.selectors import LabelSelector
 
 from berth_host.attach.wanted import Place
@@ -145,6 +146,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> 
         has_hint=any(event.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN for event in message.events),
         has_pre_flight=ExtensionPoint.PRE_BIND in points,
         handle_client=message.handle_client,
+        sign_fields=read.sign_fields(message),
     )
 
 
@@ -229,6 +231,16 @@ class _Reader:
             else:
                 self._warn(f"wishes a deadline for the unknown point {point!r}, which is ignored")
         return wishes
+
+    def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:
+        """None where a field is not known: pods that are equal in the others may differ in that one."""
+        if not message.HasField("sign_fields"):
+            return None
+        try:
+            return tuple([PodField(number) for number in message.sign_fields.fields])
+        except ValueError as err:
+            self._warn(f"signs an unknown pod field ({err}); it is asked about every waiting pod")
+            return None
 
     def _warn(self, text: str) -> None:
         self._warnings.add(f"plugin {self._plugin} {text}")

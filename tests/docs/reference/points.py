@@ -10,7 +10,7 @@ from typing import Any, Final
 from berth_host.config.decoding.duration import format_duration
 from berth_host.config.default_plugins import POINT_INTERFACES
 from berth_host.rpc.calls import CALLS
-from berth_sdk import events, extension_points, results, status
+from berth_sdk import events, extension_points, pod_fields, results, status
 from berth_sdk.extension_points import METHODS, ExtensionPoint, Plugin
 from berth_sdk.needs import Need
 
@@ -95,6 +95,7 @@ def enumerations() -> str:
         extension_points.ScoreNormalization,
         extension_points.NodeMode,
         extension_points.PodSensitivity,
+        pod_fields.PodField,
         events.Hint,
         results.PatchOutcome,
         results.Decision,

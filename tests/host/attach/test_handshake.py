@@ -18,6 +18,7 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.pod_fields import PodField
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
@@ -134,6 +135,7 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
         max_concurrency=3,
         has_hint=True,
         has_pre_flight=True,
+        sign_fields=(PodField.LABELS, PodField.REQUESTS),
     )
     message = _wire_results.encode_descriptor(written)
     (got,) = read_handshake(reply(message), PLACE).plugins
@@ -147,6 +149,10 @@ def test_unset_values_have_the_contracts_readings() -> None:
     assert got.pod_sensitivity is PodSensitivity.NONE
     assert got.normalization is ScoreNormalization.PLUGIN
     assert got.events is None
+    assert got.sign_fields is None
+    bare.sign_fields.SetInParent()
+    (got,) = read_handshake(reply(bare), PLACE).plugins
+    assert got.sign_fields == ()
     in_step = descriptor("Demo", "FILTER")
     (got,) = read_handshake(reply(in_step), PLACE).plugins
     assert got.pod_sensitivity is PodSensitivity.CLUSTER
@@ -161,6 +167,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     newer.deadlines["lunch"].FromSeconds(1)
     newer.events.add(resource="Node", actions=["update.colour"], label_selector="((")
     newer.events.add(resource="Pod", hint=9)
+    newer.sign_fields.fields.extend([identity_pb2.POD_FIELD_LABELS, 99])  # type: ignore[list-item]  # as above
     got = read_handshake(reply(newer, features=["telepathy"]), PLACE)
     (plugin,) = got.plugins
     assert plugin.points == (ExtensionPoint.FILTER,)
@@ -168,6 +175,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     assert plugin.normalization is ScoreNormalization.PLUGIN
     assert plugin.deadlines == {}
     assert plugin.events == (EventInterest("Node"), EventInterest("Pod"))
+    assert plugin.sign_fields is None
     assert got.features == ()
     words = (
         "extension point 55",
@@ -177,6 +185,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
         "point 'lunch'",
         "event action",
         "label selector",
+        "unknown pod field",
         "feature 'telepathy'",
     )
     assert len(got.warnings) == len(words)

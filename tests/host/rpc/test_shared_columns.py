@@ -104,7 +104,7 @@ def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None
 
 def the_required_node_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(NodeName, "sign", lambda self, pod, nodes: ())
+    patch.setattr(NodeName, "sign_fields", ())
 
 
 def the_host_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:

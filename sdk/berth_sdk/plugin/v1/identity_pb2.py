@@ -27,7 +27,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x62\x65rth/plugin/v1/identity.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"/\n\x0f\x43ontractVersion\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\r\"\xac\x01\n\x10HandshakeRequest\x12\x14\n\x0chost_version\x18\x01 \x01(\t\x12\x12\n\nhost_epoch\x18\x02 \x01(\x04\x12\x15\n\rattachment_id\x18\x03 \x01(\t\x12\x31\n\x07offered\x18\x04 \x03(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12\x12\n\ncredential\x18\x06 \x01(\t\"\xd3\x01\n\x11HandshakeResponse\x12\x33\n\tsupported\x18\x01 \x03(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x32\n\x07plugins\x18\x03 \x03(\x0b\x32!.berth.plugin.v1.PluginDescriptor\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xbc\x04\n\x10PluginDescriptor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06points\x18\x03 \x03(\x0e\x32\x1f.berth.plugin.v1.ExtensionPoint\x12,\n\tnode_mode\x18\x04 \x01(\x0e\x32\x19.berth.plugin.v1.NodeMode\x12,\n\x05needs\x18\x05 \x03(\x0b\x32\x1d.berth.plugin.v1.DeclaredNeed\x12\x38\n\x0fpod_sensitivity\x18\x06 \x01(\x0e\x32\x1f.berth.plugin.v1.PodSensitivity\x12\x14\n\x0creads_shared\x18\x07 \x03(\t\x12.\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1e.berth.plugin.v1.EventInterest\x12:\n\rnormalization\x18\t \x01(\x0e\x32#.berth.plugin.v1.ScoreNormalization\x12\x43\n\tdeadlines\x18\n \x03(\x0b\x32\x30.berth.plugin.v1.PluginDescriptor.DeadlinesEntry\x12\x17\n\x0fmax_concurrency\x18\x0b \x01(\r\x12\x15\n\rhandle_client\x18\x0c \x01(\x08\x1aK\n\x0e\x44\x65\x61\x64linesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration:\x02\x38\x01\"\xc8\x02\n\x0c\x44\x65\x63laredNeed\x12\x30\n\x04kind\x18\x01 \x01(\x0e\x32\".berth.plugin.v1.DeclaredNeed.Kind\x12\x13\n\x0b\x64rop_fields\x18\x02 \x03(\t\x12\x16\n\x0elabel_prefixes\x18\x03 \x03(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x1b\n\x13\x61nnotation_prefixes\x18\x05 \x03(\t\x12\x0e\n\x06images\x18\x06 \x01(\x08\"\x99\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11KIND_NODE_SUMMARY\x10\x01\x12\x14\n\x10KIND_NODE_OBJECT\x10\x02\x12\x14\n\x10KIND_POD_SUMMARY\x10\x03\x12\x13\n\x0fKIND_POD_OBJECT\x10\x04\x12\x0f\n\x0bKIND_OBJECT\x10\x05\x12\x12\n\x0eKIND_WHOLE_POD\x10\x06\"\xc0\x01\n\rEventInterest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x16\n\x0elabel_selector\x18\x03 \x01(\t\x12\x31\n\x04hint\x18\x04 \x01(\x0e\x32#.berth.plugin.v1.EventInterest.Hint\"A\n\x04Hint\x12\x14\n\x10HINT_UNSPECIFIED\x10\x00\x12\x0e\n\nHINT_QUEUE\x10\x01\x12\x13\n\x0fHINT_ASK_PLUGIN\x10\x02\"\x8b\x02\n\x10\x43onfigureRequest\x12\x15\n\rattachment_id\x18\x01 \x01(\t\x12\x32\n\x08\x63ontract\x18\x02 \x01(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12,\n\x07plugins\x18\x04 \x03(\x0b\x32\x1b.berth.plugin.v1.PluginArgs\x12/\n\x06handle\x18\x05 \x01(\x0b\x32\x1f.berth.plugin.v1.HandleEndpoint\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x07 \x01(\x08\x12\x0e\n\x06reason\x18\x08 \x01(\t\"\xbb\x02\n\nPluginArgs\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07profile\x18\x02 \x01(\t\x12%\n\x04\x61rgs\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x30\n\x07\x65nabled\x18\x04 \x03(\x0e\x32\x1f.berth.plugin.v1.ExtensionPoint\x12=\n\tdeadlines\x18\x05 \x03(\x0b\x32*.berth.plugin.v1.PluginArgs.DeadlinesEntry\x12\x10\n\x08required\x18\x06 \x01(\x08\x12\x17\n\x0fmax_concurrency\x18\x07 \x01(\r\x1aK\n\x0e\x44\x65\x61\x64linesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration:\x02\x38\x01\"_\n\x0eHandleEndpoint\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"4\n\x11\x43onfigureResponse\x12\x10\n\x08warnings\x18\x01 \x03(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"%\n\x0cProbeRequest\x12\x15\n\rattachment_id\x18\x01 \x01(\t\"W\n\rProbeResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x11\n\tin_flight\x18\x04 \x01(\r\"n\n\x0c\x44rainRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x15\n\rattachment_id\x18\x04 \x01(\t\"$\n\rDrainResponse\x12\x13\n\x0bopen_cycles\x18\x01 \x01(\r*\x95\x05\n\x0e\x45xtensionPoint\x12\x1f\n\x1b\x45XTENSION_POINT_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45XTENSION_POINT_PRE_ENQUEUE\x10\x01\x12\x1e\n\x1a\x45XTENSION_POINT_QUEUE_SORT\x10\x02\x12\x1e\n\x1a\x45XTENSION_POINT_PRE_FILTER\x10\x03\x12\x1a\n\x16\x45XTENSION_POINT_FILTER\x10\x04\x12\x1f\n\x1b\x45XTENSION_POINT_POST_FILTER\x10\x05\x12\x1d\n\x19\x45XTENSION_POINT_PRE_SCORE\x10\x06\x12\x19\n\x15\x45XTENSION_POINT_SCORE\x10\x07\x12#\n\x1f\x45XTENSION_POINT_NORMALIZE_SCORE\x10\x08\x12\x1b\n\x17\x45XTENSION_POINT_RESERVE\x10\t\x12\x1a\n\x16\x45XTENSION_POINT_PERMIT\x10\n\x12\x1c\n\x18\x45XTENSION_POINT_PRE_BIND\x10\x0b\x12\x18\n\x14\x45XTENSION_POINT_BIND\x10\x0c\x12\x1d\n\x19\x45XTENSION_POINT_POST_BIND\x10\r\"\x04\x08\x0e\x10\x19*\"EXTENSION_POINT_PLACEMENT_GENERATE*\"EXTENSION_POINT_PLACEMENT_FEASIBLE*\x1f\x45XTENSION_POINT_PLACEMENT_SCORE*)EXTENSION_POINT_PLACEMENT_NORMALIZE_SCORE*%EXTENSION_POINT_POD_GROUP_POST_FILTER*\x14\x45XTENSION_POINT_SIGN*R\n\x08NodeMode\x12\x19\n\x15NODE_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fNODE_MODE_NAMES\x10\x01\x12\x16\n\x12NODE_MODE_SNAPSHOT\x10\x02*\x82\x01\n\x0ePodSensitivity\x12\x1f\n\x1bPOD_SENSITIVITY_UNSPECIFIED\x10\x00\x12\x18\n\x14POD_SENSITIVITY_NONE\x10\x01\x12\x18\n\x14POD_SENSITIVITY_NODE\x10\x02\x12\x1b\n\x17POD_SENSITIVITY_CLUSTER\x10\x03*\x87\x02\n\x12ScoreNormalization\x12#\n\x1fSCORE_NORMALIZATION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSCORE_NORMALIZATION_PLUGIN\x10\x01\x12 \n\x1cSCORE_NORMALIZATION_HOST_MAX\x10\x02\x12)\n%SCORE_NORMALIZATION_HOST_MAX_REVERSED\x10\x03\x12$\n SCORE_NORMALIZATION_HOST_MIN_MAX\x10\x04\x12\x1b\n\x17SCORE_NORMALIZATION_RPC\x10\x05\x12\x1c\n\x18SCORE_NORMALIZATION_NONE\x10\x06\x32\xc9\x02\n\x0fIdentityService\x12R\n\tHandshake\x12!.berth.plugin.v1.HandshakeRequest\x1a\".berth.plugin.v1.HandshakeResponse\x12R\n\tConfigure\x12!.berth.plugin.v1.ConfigureRequest\x1a\".berth.plugin.v1.ConfigureResponse\x12\x46\n\x05Probe\x12\x1d.berth.plugin.v1.ProbeRequest\x1a\x1e.berth.plugin.v1.ProbeResponse\x12\x46\n\x05\x44rain\x12\x1d.berth.plugin.v1.DrainRequest\x1a\x1e.berth.plugin.v1.DrainResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x62\x65rth/plugin/v1/identity.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"/\n\x0f\x43ontractVersion\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\r\"\xac\x01\n\x10HandshakeRequest\x12\x14\n\x0chost_version\x18\x01 \x01(\t\x12\x12\n\nhost_epoch\x18\x02 \x01(\x04\x12\x15\n\rattachment_id\x18\x03 \x01(\t\x12\x31\n\x07offered\x18\x04 \x03(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12\x12\n\ncredential\x18\x06 \x01(\t\"\xd3\x01\n\x11HandshakeResponse\x12\x33\n\tsupported\x18\x01 \x03(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x32\n\x07plugins\x18\x03 \x03(\x0b\x32!.berth.plugin.v1.PluginDescriptor\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xed\x04\n\x10PluginDescriptor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06points\x18\x03 \x03(\x0e\x32\x1f.berth.plugin.v1.ExtensionPoint\x12,\n\tnode_mode\x18\x04 \x01(\x0e\x32\x19.berth.plugin.v1.NodeMode\x12,\n\x05needs\x18\x05 \x03(\x0b\x32\x1d.berth.plugin.v1.DeclaredNeed\x12\x38\n\x0fpod_sensitivity\x18\x06 \x01(\x0e\x32\x1f.berth.plugin.v1.PodSensitivity\x12\x14\n\x0creads_shared\x18\x07 \x03(\t\x12.\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1e.berth.plugin.v1.EventInterest\x12:\n\rnormalization\x18\t \x01(\x0e\x32#.berth.plugin.v1.ScoreNormalization\x12\x43\n\tdeadlines\x18\n \x03(\x0b\x32\x30.berth.plugin.v1.PluginDescriptor.DeadlinesEntry\x12\x17\n\x0fmax_concurrency\x18\x0b \x01(\r\x12\x15\n\rhandle_client\x18\x0c \x01(\x08\x12/\n\x0bsign_fields\x18\r \x01(\x0b\x32\x1a.berth.plugin.v1.PodFields\x1aK\n\x0e\x44\x65\x61\x64linesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration:\x02\x38\x01\"6\n\tPodFields\x12)\n\x06\x66ields\x18\x01 \x03(\x0e\x32\x19.berth.plugin.v1.PodField\"\xc8\x02\n\x0c\x44\x65\x63laredNeed\x12\x30\n\x04kind\x18\x01 \x01(\x0e\x32\".berth.plugin.v1.DeclaredNeed.Kind\x12\x13\n\x0b\x64rop_fields\x18\x02 \x03(\t\x12\x16\n\x0elabel_prefixes\x18\x03 \x03(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x1b\n\x13\x61nnotation_prefixes\x18\x05 \x03(\t\x12\x0e\n\x06images\x18\x06 \x01(\x08\"\x99\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11KIND_NODE_SUMMARY\x10\x01\x12\x14\n\x10KIND_NODE_OBJECT\x10\x02\x12\x14\n\x10KIND_POD_SUMMARY\x10\x03\x12\x13\n\x0fKIND_POD_OBJECT\x10\x04\x12\x0f\n\x0bKIND_OBJECT\x10\x05\x12\x12\n\x0eKIND_WHOLE_POD\x10\x06\"\xc0\x01\n\rEventInterest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x16\n\x0elabel_selector\x18\x03 \x01(\t\x12\x31\n\x04hint\x18\x04 \x01(\x0e\x32#.berth.plugin.v1.EventInterest.Hint\"A\n\x04Hint\x12\x14\n\x10HINT_UNSPECIFIED\x10\x00\x12\x0e\n\nHINT_QUEUE\x10\x01\x12\x13\n\x0fHINT_ASK_PLUGIN\x10\x02\"\x8b\x02\n\x10\x43onfigureRequest\x12\x15\n\rattachment_id\x18\x01 \x01(\t\x12\x32\n\x08\x63ontract\x18\x02 \x01(\x0b\x32 .berth.plugin.v1.ContractVersion\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12,\n\x07plugins\x18\x04 \x03(\x0b\x32\x1b.berth.plugin.v1.PluginArgs\x12/\n\x06handle\x18\x05 \x01(\x0b\x32\x1f.berth.plugin.v1.HandleEndpoint\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x07 \x01(\x08\x12\x0e\n\x06reason\x18\x08 \x01(\t\"\xbb\x02\n\nPluginArgs\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07profile\x18\x02 \x01(\t\x12%\n\x04\x61rgs\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x30\n\x07\x65nabled\x18\x04 \x03(\x0e\x32\x1f.berth.plugin.v1.ExtensionPoint\x12=\n\tdeadlines\x18\x05 \x03(\x0b\x32*.berth.plugin.v1.PluginArgs.DeadlinesEntry\x12\x10\n\x08required\x18\x06 \x01(\x08\x12\x17\n\x0fmax_concurrency\x18\x07 \x01(\r\x1aK\n\x0e\x44\x65\x61\x64linesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration:\x02\x38\x01\"_\n\x0eHandleEndpoint\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"4\n\x11\x43onfigureResponse\x12\x10\n\x08warnings\x18\x01 \x03(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"%\n\x0cProbeRequest\x12\x15\n\rattachment_id\x18\x01 \x01(\t\"W\n\rProbeResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x11\n\tin_flight\x18\x04 \x01(\r\"n\n\x0c\x44rainRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x15\n\rattachment_id\x18\x04 \x01(\t\"$\n\rDrainResponse\x12\x13\n\x0bopen_cycles\x18\x01 \x01(\r*\x92\x04\n\x08PodField\x12\x19\n\x15POD_FIELD_UNSPECIFIED\x10\x00\x12\x17\n\x13POD_FIELD_NAMESPACE\x10\x01\x12\x14\n\x10POD_FIELD_LABELS\x10\x02\x12\x19\n\x15POD_FIELD_ANNOTATIONS\x10\x03\x12\x13\n\x0fPOD_FIELD_OWNER\x10\x04\x12\x16\n\x12POD_FIELD_PRIORITY\x10\x05\x12\x16\n\x12POD_FIELD_REQUESTS\x10\x06\x12\x1b\n\x17POD_FIELD_NODE_SELECTOR\x10\x07\x12\x16\n\x12POD_FIELD_AFFINITY\x10\x08\x12\x1d\n\x19POD_FIELD_TOPOLOGY_SPREAD\x10\t\x12\x19\n\x15POD_FIELD_TOLERATIONS\x10\n\x12\x17\n\x13POD_FIELD_NODE_NAME\x10\x0b\x12\x1c\n\x18POD_FIELD_NOMINATED_NODE\x10\x0c\x12\x1e\n\x1aPOD_FIELD_SCHEDULING_GATES\x10\r\x12\x18\n\x14POD_FIELD_HOST_PORTS\x10\x0e\x12\x14\n\x10POD_FIELD_IMAGES\x10\x0f\x12\x15\n\x11POD_FIELD_VOLUMES\x10\x10\x12\x1d\n\x19POD_FIELD_RESOURCE_CLAIMS\x10\x11\x12\x1c\n\x18POD_FIELD_SCHEDULER_NAME\x10\x12\x12\x12\n\x0ePOD_FIELD_SPEC\x10\x13*\x95\x05\n\x0e\x45xtensionPoint\x12\x1f\n\x1b\x45XTENSION_POINT_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45XTENSION_POINT_PRE_ENQUEUE\x10\x01\x12\x1e\n\x1a\x45XTENSION_POINT_QUEUE_SORT\x10\x02\x12\x1e\n\x1a\x45XTENSION_POINT_PRE_FILTER\x10\x03\x12\x1a\n\x16\x45XTENSION_POINT_FILTER\x10\x04\x12\x1f\n\x1b\x45XTENSION_POINT_POST_FILTER\x10\x05\x12\x1d\n\x19\x45XTENSION_POINT_PRE_SCORE\x10\x06\x12\x19\n\x15\x45XTENSION_POINT_SCORE\x10\x07\x12#\n\x1f\x45XTENSION_POINT_NORMALIZE_SCORE\x10\x08\x12\x1b\n\x17\x45XTENSION_POINT_RESERVE\x10\t\x12\x1a\n\x16\x45XTENSION_POINT_PERMIT\x10\n\x12\x1c\n\x18\x45XTENSION_POINT_PRE_BIND\x10\x0b\x12\x18\n\x14\x45XTENSION_POINT_BIND\x10\x0c\x12\x1d\n\x19\x45XTENSION_POINT_POST_BIND\x10\r\"\x04\x08\x0e\x10\x19*\"EXTENSION_POINT_PLACEMENT_GENERATE*\"EXTENSION_POINT_PLACEMENT_FEASIBLE*\x1f\x45XTENSION_POINT_PLACEMENT_SCORE*)EXTENSION_POINT_PLACEMENT_NORMALIZE_SCORE*%EXTENSION_POINT_POD_GROUP_POST_FILTER*\x14\x45XTENSION_POINT_SIGN*R\n\x08NodeMode\x12\x19\n\x15NODE_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fNODE_MODE_NAMES\x10\x01\x12\x16\n\x12NODE_MODE_SNAPSHOT\x10\x02*\x82\x01\n\x0ePodSensitivity\x12\x1f\n\x1bPOD_SENSITIVITY_UNSPECIFIED\x10\x00\x12\x18\n\x14POD_SENSITIVITY_NONE\x10\x01\x12\x18\n\x14POD_SENSITIVITY_NODE\x10\x02\x12\x1b\n\x17POD_SENSITIVITY_CLUSTER\x10\x03*\x87\x02\n\x12ScoreNormalization\x12#\n\x1fSCORE_NORMALIZATION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSCORE_NORMALIZATION_PLUGIN\x10\x01\x12 \n\x1cSCORE_NORMALIZATION_HOST_MAX\x10\x02\x12)\n%SCORE_NORMALIZATION_HOST_MAX_REVERSED\x10\x03\x12$\n SCORE_NORMALIZATION_HOST_MIN_MAX\x10\x04\x12\x1b\n\x17SCORE_NORMALIZATION_RPC\x10\x05\x12\x1c\n\x18SCORE_NORMALIZATION_NONE\x10\x06\x32\xc9\x02\n\x0fIdentityService\x12R\n\tHandshake\x12!.berth.plugin.v1.HandshakeRequest\x1a\".berth.plugin.v1.HandshakeResponse\x12R\n\tConfigure\x12!.berth.plugin.v1.ConfigureRequest\x1a\".berth.plugin.v1.ConfigureResponse\x12\x46\n\x05Probe\x12\x1d.berth.plugin.v1.ProbeRequest\x1a\x1e.berth.plugin.v1.ProbeResponse\x12\x46\n\x05\x44rain\x12\x1d.berth.plugin.v1.DrainRequest\x1a\x1e.berth.plugin.v1.DrainResponseB3\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,14 +39,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLUGINDESCRIPTOR_DEADLINESENTRY']._serialized_options = b'8\001'
   _globals['_PLUGINARGS_DEADLINESENTRY']._loaded_options = None
   _globals['_PLUGINARGS_DEADLINESENTRY']._serialized_options = b'8\001'
-  _globals['_EXTENSIONPOINT']._serialized_start=2703
-  _globals['_EXTENSIONPOINT']._serialized_end=3364
-  _globals['_NODEMODE']._serialized_start=3366
-  _globals['_NODEMODE']._serialized_end=3448
-  _globals['_PODSENSITIVITY']._serialized_start=3451
-  _globals['_PODSENSITIVITY']._serialized_end=3581
-  _globals['_SCORENORMALIZATION']._serialized_start=3584
-  _globals['_SCORENORMALIZATION']._serialized_end=3847
+  _globals['_PODFIELD']._serialized_start=2808
+  _globals['_PODFIELD']._serialized_end=3338
+  _globals['_EXTENSIONPOINT']._serialized_start=3341
+  _globals['_EXTENSIONPOINT']._serialized_end=4002
+  _globals['_NODEMODE']._serialized_start=4004
+  _globals['_NODEMODE']._serialized_end=4086
+  _globals['_PODSENSITIVITY']._serialized_start=4089
+  _globals['_PODSENSITIVITY']._serialized_end=4219
+  _globals['_SCORENORMALIZATION']._serialized_start=4222
+  _globals['_SCORENORMALIZATION']._serialized_end=4485
   _globals['_CONTRACTVERSION']._serialized_start=146
   _globals['_CONTRACTVERSION']._serialized_end=193
   _globals['_HANDSHAKEREQUEST']._serialized_start=196
@@ -54,35 +56,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDSHAKERESPONSE']._serialized_start=371
   _globals['_HANDSHAKERESPONSE']._serialized_end=582
   _globals['_PLUGINDESCRIPTOR']._serialized_start=585
-  _globals['_PLUGINDESCRIPTOR']._serialized_end=1157
-  _globals['_PLUGINDESCRIPTOR_DEADLINESENTRY']._serialized_start=1082
-  _globals['_PLUGINDESCRIPTOR_DEADLINESENTRY']._serialized_end=1157
-  _globals['_DECLAREDNEED']._serialized_start=1160
-  _globals['_DECLAREDNEED']._serialized_end=1488
-  _globals['_DECLAREDNEED_KIND']._serialized_start=1335
-  _globals['_DECLAREDNEED_KIND']._serialized_end=1488
-  _globals['_EVENTINTEREST']._serialized_start=1491
-  _globals['_EVENTINTEREST']._serialized_end=1683
-  _globals['_EVENTINTEREST_HINT']._serialized_start=1618
-  _globals['_EVENTINTEREST_HINT']._serialized_end=1683
-  _globals['_CONFIGUREREQUEST']._serialized_start=1686
-  _globals['_CONFIGUREREQUEST']._serialized_end=1953
-  _globals['_PLUGINARGS']._serialized_start=1956
-  _globals['_PLUGINARGS']._serialized_end=2271
-  _globals['_PLUGINARGS_DEADLINESENTRY']._serialized_start=1082
-  _globals['_PLUGINARGS_DEADLINESENTRY']._serialized_end=1157
-  _globals['_HANDLEENDPOINT']._serialized_start=2273
-  _globals['_HANDLEENDPOINT']._serialized_end=2368
-  _globals['_CONFIGURERESPONSE']._serialized_start=2370
-  _globals['_CONFIGURERESPONSE']._serialized_end=2422
-  _globals['_PROBEREQUEST']._serialized_start=2424
-  _globals['_PROBEREQUEST']._serialized_end=2461
-  _globals['_PROBERESPONSE']._serialized_start=2463
-  _globals['_PROBERESPONSE']._serialized_end=2550
-  _globals['_DRAINREQUEST']._serialized_start=2552
-  _globals['_DRAINREQUEST']._serialized_end=2662
-  _globals['_DRAINRESPONSE']._serialized_start=2664
-  _globals['_DRAINRESPONSE']._serialized_end=2700
-  _globals['_IDENTITYSERVICE']._serialized_start=3850
-  _globals['_IDENTITYSERVICE']._serialized_end=4179
+  _globals['_PLUGINDESCRIPTOR']._serialized_end=1206
+  _globals['_PLUGINDESCRIPTOR_DEADLINESENTRY']._serialized_start=1131
+  _globals['_PLUGINDESCRIPTOR_DEADLINESENTRY']._serialized_end=1206
+  _globals['_PODFIELDS']._serialized_start=1208
+  _globals['_PODFIELDS']._serialized_end=1262
+  _globals['_DECLAREDNEED']._serialized_start=1265
+  _globals['_DECLAREDNEED']._serialized_end=1593
+  _globals['_DECLAREDNEED_KIND']._serialized_start=1440
+  _globals['_DECLAREDNEED_KIND']._serialized_end=1593
+  _globals['_EVENTINTEREST']._serialized_start=1596
+  _globals['_EVENTINTEREST']._serialized_end=1788
+  _globals['_EVENTINTEREST_HINT']._serialized_start=1723
+  _globals['_EVENTINTEREST_HINT']._serialized_end=1788
+  _globals['_CONFIGUREREQUEST']._serialized_start=1791
+  _globals['_CONFIGUREREQUEST']._serialized_end=2058
+  _globals['_PLUGINARGS']._serialized_start=2061
+  _globals['_PLUGINARGS']._serialized_end=2376
+  _globals['_PLUGINARGS_DEADLINESENTRY']._serialized_start=1131
+  _globals['_PLUGINARGS_DEADLINESENTRY']._serialized_end=1206
+  _globals['_HANDLEENDPOINT']._serialized_start=2378
+  _globals['_HANDLEENDPOINT']._serialized_end=2473
+  _globals['_CONFIGURERESPONSE']._serialized_start=2475
+  _globals['_CONFIGURERESPONSE']._serialized_end=2527
+  _globals['_PROBEREQUEST']._serialized_start=2529
+  _globals['_PROBEREQUEST']._serialized_end=2566
+  _globals['_PROBERESPONSE']._serialized_start=2568
+  _globals['_PROBERESPONSE']._serialized_end=2655
+  _globals['_DRAINREQUEST']._serialized_start=2657
+  _globals['_DRAINREQUEST']._serialized_end=2767
+  _globals['_DRAINRESPONSE']._serialized_start=2769
+  _globals['_DRAINRESPONSE']._serialized_end=2805
+  _globals['_IDENTITYSERVICE']._serialized_start=4488
+  _globals['_IDENTITYSERVICE']._serialized_end=4817
 # @@protoc_insertion_point(module_scope)

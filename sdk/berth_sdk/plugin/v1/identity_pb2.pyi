@@ -22,6 +22,102 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _PodField:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PodFieldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodField.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POD_FIELD_UNSPECIFIED: _PodField.ValueType  # 0
+    """Read as a value that the host does not know."""
+    POD_FIELD_NAMESPACE: _PodField.ValueType  # 1
+    """metadata.namespace."""
+    POD_FIELD_LABELS: _PodField.ValueType  # 2
+    """metadata.labels."""
+    POD_FIELD_ANNOTATIONS: _PodField.ValueType  # 3
+    """metadata.annotations."""
+    POD_FIELD_OWNER: _PodField.ValueType  # 4
+    """The owner that is marked as controller."""
+    POD_FIELD_PRIORITY: _PodField.ValueType  # 5
+    """spec.priority and spec.preemptionPolicy."""
+    POD_FIELD_REQUESTS: _PodField.ValueType  # 6
+    """PodSummary.requests, non_zero_requests and score_requests."""
+    POD_FIELD_NODE_SELECTOR: _PodField.ValueType  # 7
+    """spec.nodeSelector."""
+    POD_FIELD_AFFINITY: _PodField.ValueType  # 8
+    """spec.affinity as it is written; terms without namespaces mean the pod's own, which is POD_FIELD_NAMESPACE."""
+    POD_FIELD_TOPOLOGY_SPREAD: _PodField.ValueType  # 9
+    """spec.topologySpreadConstraints as they are written."""
+    POD_FIELD_TOLERATIONS: _PodField.ValueType  # 10
+    """spec.tolerations."""
+    POD_FIELD_NODE_NAME: _PodField.ValueType  # 11
+    """spec.nodeName."""
+    POD_FIELD_NOMINATED_NODE: _PodField.ValueType  # 12
+    """status.nominatedNodeName."""
+    POD_FIELD_SCHEDULING_GATES: _PodField.ValueType  # 13
+    """spec.schedulingGates."""
+    POD_FIELD_HOST_PORTS: _PodField.ValueType  # 14
+    """Ports of the node that the pod's containers claim."""
+    POD_FIELD_IMAGES: _PodField.ValueType  # 15
+    """Images of init and main containers and of image volumes."""
+    POD_FIELD_VOLUMES: _PodField.ValueType  # 16
+    """spec.volumes but the service account's token, and the PersistentVolumeClaims that are mounted, with those made
+    for the pod.
+    """
+    POD_FIELD_RESOURCE_CLAIMS: _PodField.ValueType  # 17
+    """spec.resourceClaims, and the ResourceClaims made for the pod."""
+    POD_FIELD_SCHEDULER_NAME: _PodField.ValueType  # 18
+    """spec.schedulerName."""
+    POD_FIELD_SPEC: _PodField.ValueType  # 19
+    """All of the spec but spec.nodeName; what was made for the pod is VOLUMES and RESOURCE_CLAIMS."""
+
+class PodField(_PodField, metaclass=_PodFieldEnumTypeWrapper):
+    """What two pods can differ in, for a plugin. Their names, uids and times are not among it."""
+
+POD_FIELD_UNSPECIFIED: PodField.ValueType  # 0
+"""Read as a value that the host does not know."""
+POD_FIELD_NAMESPACE: PodField.ValueType  # 1
+"""metadata.namespace."""
+POD_FIELD_LABELS: PodField.ValueType  # 2
+"""metadata.labels."""
+POD_FIELD_ANNOTATIONS: PodField.ValueType  # 3
+"""metadata.annotations."""
+POD_FIELD_OWNER: PodField.ValueType  # 4
+"""The owner that is marked as controller."""
+POD_FIELD_PRIORITY: PodField.ValueType  # 5
+"""spec.priority and spec.preemptionPolicy."""
+POD_FIELD_REQUESTS: PodField.ValueType  # 6
+"""PodSummary.requests, non_zero_requests and score_requests."""
+POD_FIELD_NODE_SELECTOR: PodField.ValueType  # 7
+"""spec.nodeSelector."""
+POD_FIELD_AFFINITY: PodField.ValueType  # 8
+"""spec.affinity as it is written; terms without namespaces mean the pod's own, which is POD_FIELD_NAMESPACE."""
+POD_FIELD_TOPOLOGY_SPREAD: PodField.ValueType  # 9
+"""spec.topologySpreadConstraints as they are written."""
+POD_FIELD_TOLERATIONS: PodField.ValueType  # 10
+"""spec.tolerations."""
+POD_FIELD_NODE_NAME: PodField.ValueType  # 11
+"""spec.nodeName."""
+POD_FIELD_NOMINATED_NODE: PodField.ValueType  # 12
+"""status.nominatedNodeName."""
+POD_FIELD_SCHEDULING_GATES: PodField.ValueType  # 13
+"""spec.schedulingGates."""
+POD_FIELD_HOST_PORTS: PodField.ValueType  # 14
+"""Ports of the node that the pod's containers claim."""
+POD_FIELD_IMAGES: PodField.ValueType  # 15
+"""Images of init and main containers and of image volumes."""
+POD_FIELD_VOLUMES: PodField.ValueType  # 16
+"""spec.volumes but the service account's token, and the PersistentVolumeClaims that are mounted, with those made
+for the pod.
+"""
+POD_FIELD_RESOURCE_CLAIMS: PodField.ValueType  # 17
+"""spec.resourceClaims, and the ResourceClaims made for the pod."""
+POD_FIELD_SCHEDULER_NAME: PodField.ValueType  # 18
+"""spec.schedulerName."""
+POD_FIELD_SPEC: PodField.ValueType  # 19
+"""All of the spec but spec.nodeName; what was made for the pod is VOLUMES and RESOURCE_CLAIMS."""
+Global___PodField: _TypeAlias = PodField  # noqa: Y015
+
 class _ExtensionPoint:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -348,6 +444,7 @@ class PluginDescriptor(_message.Message):
     DEADLINES_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
     HANDLE_CLIENT_FIELD_NUMBER: _builtins.int
+    SIGN_FIELDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -389,6 +486,16 @@ class PluginDescriptor(_message.Message):
         them to the operator's maximum; no key: the host's default. Unknown keys: ignored with a warning.
         """
 
+    @_builtins.property
+    def sign_fields(self) -> Global___PodFields:
+        """OPTIONAL: what of a pod the plugin's answers follow from, beside the cluster and what it remembers. Nothing
+        more travels for it, and there is no call that signs a pod: what the plugin keeps of its answers to Filter
+        and Score, it keeps itself. The host goes by it where one event raises the same question about many waiting
+        pods: QueueingHints names one of those that are equal in these fields, of those that the event is not about,
+        and the answer holds for all of them. Unset: all that a pod wishes may count, and its name and its age too,
+        so the host asks about each.
+        """
+
     def __init__(
         self,
         *,
@@ -404,14 +511,41 @@ class PluginDescriptor(_message.Message):
         deadlines: _abc.Mapping[_builtins.str, _duration_pb2.Duration] | None = ...,
         max_concurrency: _builtins.int = ...,
         handle_client: _builtins.bool = ...,
+        sign_fields: Global___PodFields | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "events", b"events", "handle_client", b"handle_client", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PluginDescriptor: _TypeAlias = PluginDescriptor  # noqa: Y015
+
+@_typing.final
+class PodFields(_message.Message):
+    """Fields of a pod."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedScalarFieldContainer[Global___PodField.ValueType]:
+        """OPTIONAL: which; empty: nothing of the pod. A value that the host does not know: read as if `sign_fields` were
+        unset, with a warning.
+        """
+
+    def __init__(
+        self,
+        *,
+        fields: _abc.Iterable[Global___PodField.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodFields: _TypeAlias = PodFields  # noqa: Y015
 
 @_typing.final
 class DeclaredNeed(_message.Message):

@@ -1,0 +1,119 @@
+"""Waiting pods that are equal in the fields that a plugin elsewhere signs: it is asked about one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.app.waiting_alike import WaitingAlike
+from berth_host.queue.seams import HintQuestion
+from berth_sdk.events import ClusterEvent
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
+from support.hosts import World, node, pod
+from support.scripted_plugin import ScriptedPlugin, decided, descriptor
+
+LABELS, REQUESTS = identity_pb2.POD_FIELD_LABELS, identity_pb2.POD_FIELD_REQUESTS
+REJECTED = pb.Status.CODE_UNSCHEDULABLE
+
+
+def configured(endpoint: str) -> str:
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins: {multiPoint: {enabled: [{name: Demo}]}}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
+        f"plugins:\n- {{name: Demo, endpoint: '{endpoint}', required: true,"
+        " points: {preFilter: {deadline: 10s}}}\n"
+    )
+
+
+def demo(*fields: identity_pb2.PodField.ValueType, signs: bool = True) -> ScriptedPlugin:
+    """Rejects every pod in PreFilter, and is asked about changes of nodes."""
+    events = [
+        identity_pb2.EventInterest(resource="Node", hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN),
+    ]
+    said = descriptor("Demo", "PRE_FILTER", snapshot=False, events=events)
+    if signs:
+        said.sign_fields.CopyFrom(identity_pb2.PodFields(fields=fields))
+    plugin = ScriptedPlugin(said)
+    plugin.on("PreFilter", lambda _: scheduling_pb2.PreFilterResponse(ctx=decided(REJECTED, "no")))
+    plugin.on("QueueingHints", lambda asked: queue_pb2.QueueingHintsResponse(queue=[False] * len(asked.pods)))
+    return plugin
+
+
+def waiting() -> list[dict[str, Any]]:
+    return [pod(f"{app}-{n}", labels={"app": app}) for app in ("web", "db") for n in range(20)]
+
+
+def asked(plugin: ScriptedPlugin) -> list[str]:
+    """The names of the pods in all questions."""
+    return [one.summary.ref.name for request in plugin.requests("QueueingHints") for one in request.pods]
+
+
+@pytest.mark.parametrize(
+    ("fields", "signs", "want"),
+    [
+        pytest.param((LABELS,), True, {"web": 1, "db": 1}, id="labels"),
+        pytest.param((REQUESTS,), True, {"either": 1}, id="requests"),
+        pytest.param((), True, {"either": 1}, id="nothing of a pod"),
+        pytest.param((LABELS, 99), True, {"web": 20, "db": 20}, id="a field of a newer contract"),
+        pytest.param((), False, {"web": 20, "db": 20}, id="unset"),
+    ],
+)
+async def test_an_event_asks_about_one_of_each_kind(
+    tmp_path: Path, fields: tuple[Any, ...], signs: bool, want: dict[str, int]
+) -> None:
+    async with demo(*fields, signs=signs).serving(tmp_path / "p.sock") as plugin:
+        text = configured(f"unix://{tmp_path / 'p.sock'}")
+        async with World([node("n0"), *waiting()], configuration=text) as world:
+            await world.settle()
+            assert len(plugin.requests("PreFilter")) == 40
+            world.server.create(node("n1"))
+            await world.settle()
+            found = Counter("either" if "either" in want else name.split("-")[0] for name in asked(plugin))
+            assert found == want
+
+
+async def test_the_answer_holds_for_all_that_are_equal_and_for_no_others(tmp_path: Path) -> None:
+    def hints(request: Any) -> queue_pb2.QueueingHintsResponse:
+        return queue_pb2.QueueingHintsResponse(
+            queue=[one.summary.labels["app"] == "web" for one in request.pods]
+        )
+
+    async with demo(LABELS).serving(tmp_path / "p.sock") as plugin:
+        plugin.on("QueueingHints", hints)
+        text = configured(f"unix://{tmp_path / 'p.sock'}")
+        async with World([node("n0"), *waiting()], configuration=text) as world:
+            await world.settle()
+            before = len(plugin.requests("PreFilter"))
+            world.server.create(node("n1"))
+            await world.settle()
+            again = [one.ctx.pods[0].summary.ref.name for one in plugin.requests("PreFilter")[before:]]
+            assert sorted(again) == sorted(f"web-{n}" for n in range(20))
+
+
+def test_the_pod_that_the_event_is_about_is_asked_about_by_itself() -> None:
+    first, second, third = (Pod(name=name, uid=name) for name in ("a", "b", "c"))
+    event = ClusterEvent(resource="Pod", action="update", old=first, new=first)
+    kind_of = WaitingAlike(lambda: (PodField.LABELS,)).kind_of
+    own, *others = (kind_of(HintQuestion("Demo", event, one, 1, "Update")) for one in (first, second, third))
+    assert own not in others
+    assert others[0] == others[1]
+    another = ClusterEvent(resource="Pod", action="update", old=first, new=first)
+    assert kind_of(HintQuestion("Demo", another, second, 1, "Update")) != others[0]
+
+
+def test_what_the_instance_of_the_moment_says_counts() -> None:
+    said: list[tuple[PodField, ...] | None] = [(PodField.LABELS,)]
+    kind_of = WaitingAlike(lambda: said[0]).kind_of
+    event = ClusterEvent(resource="Node", action="add")
+    questions = [HintQuestion("Demo", event, Pod(name=name, uid=name), 1, "Add") for name in "ab"]
+    assert kind_of(questions[0]) == kind_of(questions[1])
+    said[0] = None
+    assert kind_of(questions[0]) != kind_of(questions[1])
+    said[0] = ()
+    assert kind_of(questions[0]) == kind_of(questions[1])
