@@ -55,7 +55,7 @@ class SchedulingServiceStub:
 
     Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
       other in the configured order may be asked at the same time about the same nodes, and verdicts count
-      in that order. Default deadline 250 ms.
+      in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
       candidate or is mentioned twice, eager scores of the wrong length: a violation.
@@ -83,7 +83,8 @@ class SchedulingServiceStub:
     PreScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PreScoreRequest, _scheduling_pb2.PreScoreResponse]
     """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-    Caller: the host, with the feasible nodes, if there are at least two. Default deadline 250 ms.
+    Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
+      `skip_score`. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
     Repeat: yes, pure.
@@ -211,7 +212,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
 
     Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
       other in the configured order may be asked at the same time about the same nodes, and verdicts count
-      in that order. Default deadline 250 ms.
+      in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
       candidate or is mentioned twice, eager scores of the wrong length: a violation.
@@ -239,7 +240,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     PreScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PreScoreRequest, _scheduling_pb2.PreScoreResponse]  # type: ignore[assignment]
     """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-    Caller: the host, with the feasible nodes, if there are at least two. Default deadline 250 ms.
+    Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
+      `skip_score`. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
     Repeat: yes, pure.
@@ -374,7 +376,7 @@ class SchedulingServiceServicer:
 
         Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
           other in the configured order may be asked at the same time about the same nodes, and verdicts count
-          in that order. Default deadline 250 ms.
+          in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
           RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
           candidate or is mentioned twice, eager scores of the wrong length: a violation.
@@ -417,7 +419,8 @@ class SchedulingServiceServicer:
     ) -> _typing.Union[_scheduling_pb2.PreScoreResponse, _abc.Awaitable[_scheduling_pb2.PreScoreResponse]]:
         """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-        Caller: the host, with the feasible nodes, if there are at least two. Default deadline 250 ms.
+        Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
+          `skip_score`. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
           RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
         Repeat: yes, pure.
