@@ -17,7 +17,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.pod_volume import PERSISTENT_VOLUME_CLAIM
+from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -84,8 +84,12 @@ class NodeVolumeLimits(Plugin):
         self._csi_nodes = CsiNodes(handle)
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Without storage that is attached there is nothing to count."""
-        return wishes(pod) if any(map(_is_looked_at, pod.volumes)) else NoConcern.CYCLE
+        """Without storage that is attached there is nothing to count. A claim that was made for the pod has
+        its uid, by which another pod of the same name is told from it.
+        """
+        if not any(map(_is_looked_at, pod.volumes)):
+            return NoConcern.CYCLE
+        return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """SKIP for a pod without claims and without disks that a CSI driver has taken over."""

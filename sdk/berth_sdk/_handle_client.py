@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import grpc
+import numpy as np
 
 from berth_sdk import _wire
 from berth_sdk._lanes import waiting_for_host
@@ -25,15 +26,25 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
 from berth_sdk.pod import Pod
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PluginNodeScores,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 
 CALL_DEADLINE_S: Final = 5.0
 EVALUATION_DEADLINE_S: Final = 60.0
-"""The host gives up with the PostFilter that asks, which is earlier."""
+"""The host gives up with the call that asks, which is earlier."""
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CANCELLATIONS: Final = {cancellation.value: cancellation for cancellation in Cancellation}
+_NOMINATIONS: Final = {nomination.value: nomination for nomination in Nomination}
 
 
 class LocalCopy(Protocol):
@@ -155,6 +166,46 @@ class HandleClient:
             tuple(_wire.decode_ref(ref) for ref in reply.victims),
         )
 
+    def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
+        """PreScore and Score of every Score plugin over these nodes. The time of the open call bounds it."""
+        names = tuple(node_names)
+        request = handle_pb2.RunScoresRequest(plugin=self._plugin, cycle_id=state.cycle_id, node_names=names)
+        reply = self._call("RunScores", request, deadline_s=EVALUATION_DEADLINE_S)
+        status = decode_status(reply.status, Code.SUCCESS)
+        if not status.is_success:
+            return NodeScores(status)
+        plugins = tuple(
+            PluginNodeScores(item.plugin, item.weight, np.array(item.scores, dtype=np.int64))
+            for item in reply.plugins
+        )
+        totals = np.array(reply.totals, dtype=np.int64)
+        if any(len(scores) != len(names) for scores in (totals, *(item.scores for item in plugins))):
+            raise HandleError(f"the host did not answer one score for each of the {len(names)} nodes")
+        return NodeScores(status, names, totals, plugins)
+
+    def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or (None) any."""
+        names = () if node_names is None else tuple(node_names)
+        if node_names is not None and not names:
+            return []
+        request = handle_pb2.ListNominatedPodsRequest(
+            plugin=self._plugin,
+            node_names=names,
+            all_nodes=node_names is None,
+            with_objects=self._with_objects,
+        )
+        chunks = self._call("ListNominatedPods", request, whole=list)
+        return [_nominated_pod(item) for chunk in chunks for item in chunk.pods]
+
+    def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node; None: what its status names; "": none."""
+        item = handle_pb2.Nomination(pod_uid=pod.uid, mode=_mode(node_name), node_name=node_name or "")
+        reply = self._call("Nominate", handle_pb2.NominateRequest(plugin=self._plugin, items=[item]))
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one nomination")
+        # A result that is not known here: nothing changed.
+        return _NOMINATIONS.get(reply.results[0], Nomination.NOT_PERMITTED)
+
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Try these pods again; none given: all that this plugin rejected. Answers how many moved."""
         uids = [pod.uid for pod in pods]
@@ -201,24 +252,45 @@ class HandleClient:
         # A result that is not known here: nothing changed.
         return _DECISIONS.get(reply.results[0], Decision.NOT_PERMITTED)
 
-    def _call(self, method: str, request: Any, deadline_s: float = CALL_DEADLINE_S) -> Any:
+    def _call(
+        self,
+        method: str,
+        request: Any,
+        deadline_s: float = CALL_DEADLINE_S,
+        whole: Callable[[Any], Any] = lambda reply: reply,
+    ) -> Any:
+        """`whole`: what makes the answer of what the stub returns; a stream is read to its end."""
         stub, metadata = self._connection.open()
         call: Callable[..., Any] = getattr(stub, method)
         try:
             with waiting_for_host():
-                return call(request, metadata=metadata, timeout=deadline_s)
+                return whole(call(request, metadata=metadata, timeout=deadline_s))
         except grpc.RpcError as err:
-            # Every error of a unary call is also the call that failed.
+            # Every error of a call is also the call that failed.
             failed: Any = err
             raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
         except ValueError as err:
             raise HandleError(f"{method} failed: the attachment ended meanwhile") from err
 
 
-def _waiting_pod(message: handle_pb2.WaitingPod) -> WaitingPod:
+def _mode(node_name: str | None) -> handle_pb2.Nomination.Mode.ValueType:
+    if node_name is None:
+        return handle_pb2.Nomination.MODE_FROM_STATUS
+    return handle_pb2.Nomination.MODE_OVERRIDE if node_name else handle_pb2.Nomination.MODE_REMOVE
+
+
+def _pod(message: handle_pb2.WaitingPod | handle_pb2.NominatedPod) -> Pod:
     item = _wire.decode_object(message.object) if message.HasField("object") else None
+    return _wire.decode_pod(message.pod, item=item)
+
+
+def _nominated_pod(message: handle_pb2.NominatedPod) -> NominatedPod:
+    return NominatedPod(pod=_pod(message), node_name=message.node_name)
+
+
+def _waiting_pod(message: handle_pb2.WaitingPod) -> WaitingPod:
     return WaitingPod(
-        pod=_wire.decode_pod(message.pod, item=item),
+        pod=_pod(message),
         cycle_id=message.cycle_id,
         node_name=message.node_name,
         pending_plugins=tuple(message.pending_plugins),

@@ -260,7 +260,7 @@ class PluginRuntime:
             writes = state.writes
             answer = self._own_filter(state, pod, nodes)
             result = answer if isinstance(answer, FilterResult) else (yield answer)
-            if table is not None and state.writes == writes:
+            if table is not None and state.writes == writes and not _has_errors(result.verdicts):
                 table.keep(state, pod, nodes, result)
         return result
 
@@ -276,7 +276,7 @@ class PluginRuntime:
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
-        if any(not one.is_success and not one.is_rejected for one in result.verdicts.statuses):
+        if _has_errors(result.verdicts):
             # An error is no answer about the row; the next pod asks again.
             column.forget(asked.rows)
         return FilterResult(verdicts)
@@ -396,6 +396,11 @@ def _grouped(statuses: Sequence[Status]) -> Verdicts:
             group = by_id[id(status)] = seen.setdefault(status, len(seen))
         groups[row] = group
     return Verdicts(groups, tuple(seen))
+
+
+def _has_errors(verdicts: Verdicts) -> bool:
+    """An error is no answer about the nodes; the next pod asks again."""
+    return any(not one.is_success and not one.is_rejected for one in verdicts.statuses)
 
 
 def _nothing(_answer: Any) -> None:

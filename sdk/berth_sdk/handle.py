@@ -14,7 +14,15 @@ from typing import Protocol
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.tables import NodeTable
 
 
@@ -84,6 +92,33 @@ class Handle(Protocol):
         awaited, or returned as it is. `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute`:
         candidates to find, the larger counts; both 0: 10 % and 100. Raises HandleError where no
         `post_filter` of this plugin is open.
+        """
+        ...
+
+    def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores | Awaitable[NodeScores]:
+        """How good these nodes are for the cycle's pod: PreScore and Score of every Score plugin, this one
+        too, over these nodes and no others, whether or not their Filters pass them (kube-scheduler:
+        RunPreScorePlugins and RunScorePlugins).
+
+        For `post_filter`, `reserve` and `permit`; in process it is to be awaited. Raises HandleError where
+        none of these of this plugin is open, where scores are being run already, and for unknown nodes.
+        """
+        ...
+
+    def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or (None) any: node by node, on each in the order of
+        nomination (kube-scheduler: NominatedPodsForNode).
+        """
+        ...
+
+    def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node in place of any other; None: what its status names; "": no node
+        (kube-scheduler: AddNominatedPod, DeleteNominatedPodIfExists).
+
+        It counts from the next cycle on, as if PostFilter had nominated the pod, until that is assumed on a
+        node, bound or deleted, or an attempt for it fails, which has an outcome of its own. It stands in the
+        host's memory alone: `status.nominatedNodeName` stays as it is, and wins when the pod is updated. What
+        shall last is answered from `post_filter`. No pod is tried again because of it; see `requeue`.
         """
         ...
 

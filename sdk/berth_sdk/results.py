@@ -250,6 +250,47 @@ class Cancellation(Enum):
     STALE_CYCLE = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominatedPod:
+    """A pod that is promised a node: `node_name`. `pod.nominated_node` is what its status says."""
+
+    pod: Pod
+    node_name: str
+
+
+class Nomination(Enum):
+    """What became of a `nominate` (the contract's NominateResponse.Result)."""
+
+    APPLIED = 1
+    NOT_PENDING = 2
+    """The pod is gone, bound, assumed on a node, or another scheduler's: it is promised nothing."""
+    UNKNOWN_NODE = 3
+    NOT_PERMITTED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginNodeScores:
+    """One plugin's say: int64[n], 0..100, after normalisation and before the weight."""
+
+    plugin: str
+    weight: int
+    scores: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeScores:
+    """What `run_scores` answers about n nodes. `totals`: int64[n], the sum of score times weight.
+
+    `status` SUCCESS, or the error of the first plugin that failed: then the rest is empty. `plugins`: in the
+    configured order, without those that skip the pod.
+    """
+
+    status: Status
+    node_names: tuple[str, ...] = ()
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    plugins: tuple[PluginNodeScores, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRejections:
     """Why no node fits, as PostFilter sees it: rejected nodes by name, each with its signed status.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from berth_plugins.node_volume_limits import REASON, NodeVolumeLimits
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.results import FilterResult
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.testing import make_node, make_table
@@ -170,6 +173,18 @@ async def test_ephemeral_volume_must_be_the_pods_own(ask: Ask) -> None:
         plug(objects={CLAIMS: (claim("web-v0", owner="x"),)}), pod, make_table(NODES[:1])
     )
     assert got == Status.error("PVC default/web-v0 was not created for pod default/web (pod is not owner)")
+
+
+def test_a_pod_of_the_same_name_is_another_one_to_its_ephemeral_volume() -> None:
+    pod = pod_using("web", {"ephemeral": {}})
+    runtime = plug(
+        csi_node("a", {DRIVER: 1}), objects={CLAIMS: (claim("web-v0", bound_to="pv-d0", owner=pod.uid),)}
+    ).runtime()
+    nodes = make_table(NODES)
+    for name, passes in ((pod.uid, True), ("uid-of-another", False), (pod.uid, True)):
+        answer = runtime.filter(CycleState(name), replace(pod, uid=name), nodes)
+        assert isinstance(answer, FilterResult)
+        assert answer.verdicts.all_passed is passes
 
 
 async def test_pod_on_a_node_that_cannot_be_counted_is_an_error_there_alone(ask: Ask) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ class Whole(Plugin):
 
     normalization = NONE
     depends_on = DependsOn.OTHER
-    answers_ahead: Any = True
+    answers_ahead: ClassVar[bool | None] = True
     takes_s = 0.0
 
     def __init__(self, *_made_with: object) -> None:
@@ -137,7 +137,7 @@ async def test_a_pod_that_is_rejected_costs_no_more(status: Status) -> None:
 async def test_scores_that_depend_on_the_candidates_come_with_pre_score(
     normalization: ScoreNormalization,
 ) -> None:
-    more = {"normalize": lambda *_: None} if normalization is ScoreNormalization.RPC else {}
+    more: dict[str, Any] = {"normalize": lambda *_: None} if normalization is ScoreNormalization.RPC else {}
     plugin = made(normalization=normalization, **more)
     first = await result(ahead(plugin).pre_filter(state(), POD, NODES))
     assert (first.eager_filter.all_passed, first.eager_scores) == (False, None)

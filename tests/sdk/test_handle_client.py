@@ -18,6 +18,9 @@ from berth_sdk import (
     HandleError,
     Need,
     NodeMode,
+    NodeScores,
+    NominatedPod,
+    Nomination,
     Plugin,
     Pod,
     PostFilterResult,
@@ -47,6 +50,8 @@ class Host(HandleServiceServicer):
         self.asked: list[Any] = []
         self.results = [handle_pb2.DecideWaitingPodsResponse.RESULT_STORED_EARLY]
         self.cancellations = [handle_pb2.CancelBindingResponse.RESULT_CANCELLED]
+        self.nominations = [handle_pb2.NominateResponse.RESULT_APPLIED]
+        self.scores = handle_pb2.RunScoresResponse()
         self.on_requeue: Callable[[], None] = lambda: None
 
     def _note(self, request: Any, context: Any) -> None:
@@ -73,6 +78,22 @@ class Host(HandleServiceServicer):
     def CancelBinding(self, request: Any, context: Any) -> handle_pb2.CancelBindingResponse:  # noqa: N802
         self._note(request, context)
         return handle_pb2.CancelBindingResponse(results=self.cancellations)
+
+    def RunScores(self, request: Any, context: Any) -> handle_pb2.RunScoresResponse:  # noqa: N802
+        self._note(request, context)
+        return self.scores
+
+    def ListNominatedPods(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> Iterator[handle_pb2.ListNominatedPodsResponse]:
+        self._note(request, context)
+        for name in ("n0", "n1"):
+            nominated = handle_pb2.NominatedPod(pod=_wire.encode_pod(POD), node_name=name)
+            yield handle_pb2.ListNominatedPodsResponse(pods=[nominated])
+
+    def Nominate(self, request: Any, context: Any) -> handle_pb2.NominateResponse:  # noqa: N802
+        self._note(request, context)
+        return handle_pb2.NominateResponse(results=self.nominations)
 
     def Requeue(self, request: Any, context: Any) -> handle_pb2.RequeueResponse:  # noqa: N802
         self._note(request, context)
@@ -185,6 +206,74 @@ def test_a_cancellation_names_the_pod_and_the_cycle(attached: Attached) -> None:
         (item(pod_uid="u1"),),
         (item(pod_uid="u1", cycle_id="c1", message="no room"),),
     ]
+
+
+def test_nominated_pods_come_as_records_from_every_chunk(attached: Attached) -> None:
+    service, handle, _ = attached
+    assert handle.list_nominated_pods() == [
+        NominatedPod(pod=POD, node_name="n0"),
+        NominatedPod(pod=POD, node_name="n1"),
+    ]
+    assert len(handle.list_nominated_pods(iter(["n1", "n0"]))) == 2
+    assert handle.list_nominated_pods([]) == []
+    assert service.asked == [
+        handle_pb2.ListNominatedPodsRequest(plugin="Asker", all_nodes=True),
+        handle_pb2.ListNominatedPodsRequest(plugin="Asker", node_names=["n1", "n0"]),
+    ]
+
+
+def test_a_nomination_says_by_what(attached: Attached) -> None:
+    service, handle, _ = attached
+    for node_name in ("n0", None, ""):
+        assert handle.nominate(POD, node_name) is Nomination.APPLIED
+    item = handle_pb2.Nomination
+    assert [tuple(request.items) for request in service.asked] == [
+        (item(pod_uid="u1", mode=item.MODE_OVERRIDE, node_name="n0"),),
+        (item(pod_uid="u1", mode=item.MODE_FROM_STATUS),),
+        (item(pod_uid="u1", mode=item.MODE_REMOVE),),
+    ]
+    service.nominations = [99]  # type: ignore[list-item]  # a value of a later minor
+    assert handle.nominate(POD, "n0") is Nomination.NOT_PERMITTED
+    service.nominations = []
+    with pytest.raises(HandleError, match="0 results to one nomination"):
+        handle.nominate(POD, "n0")
+
+
+def test_scores_are_aligned_with_the_nodes(attached: Attached) -> None:
+    service, handle, _ = attached
+    other = handle_pb2.PluginNodeScores(plugin="Other", weight=2, scores=[0, 50])
+    success = pb.Status(code=pb.Status.CODE_SUCCESS)
+    service.scores = handle_pb2.RunScoresResponse(status=success, totals=[-1, 2**40], plugins=[other])
+    found = handle.run_scores(CycleState("c1"), iter(["n1", "n0"]))
+    assert isinstance(found, NodeScores)
+    assert (found.status, found.node_names, found.totals.tolist()) == (
+        Status.success(),
+        ("n1", "n0"),
+        [-1, 2**40],
+    )
+    assert [(item.plugin, item.weight, item.scores.tolist()) for item in found.plugins] == [
+        ("Other", 2, [0, 50])
+    ]
+    assert service.asked == [
+        handle_pb2.RunScoresRequest(plugin="Asker", cycle_id="c1", node_names=["n1", "n0"])
+    ]
+
+
+def test_scores_that_failed_or_are_too_few_are_not_taken_for_scores(attached: Attached) -> None:
+    service, handle, _ = attached
+    service.scores = handle_pb2.RunScoresResponse(status=pb.Status(code=pb.Status.CODE_ERROR, reasons=["no"]))
+    failed = handle.run_scores(CycleState("c1"), ["n0"])
+    assert isinstance(failed, NodeScores)
+    assert (failed.status.message, failed.node_names, len(failed.totals)) == ("no", (), 0)
+    success = pb.Status(code=pb.Status.CODE_SUCCESS)
+    short = handle_pb2.PluginNodeScores(plugin="Other", weight=2)
+    for reply in (
+        handle_pb2.RunScoresResponse(status=success),
+        handle_pb2.RunScoresResponse(status=success, totals=[1], plugins=[short]),
+    ):
+        service.scores = reply
+        with pytest.raises(HandleError, match="one score for each of the 1 nodes"):
+            handle.run_scores(CycleState("c1"), ["n0"])
 
 
 def test_requeue_names_pods_or_means_all(attached: Attached) -> None:

@@ -117,3 +117,34 @@ def test_who_cannot_sign_is_asked_in_full_and_named_once(
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 1
     assert texts[0].startswith("Anyway cannot sign pod default/p")
+
+
+class FailsAtFirst(Plugin):
+    """Cannot say anything about any node when it is asked for the first time."""
+
+    asked = 0
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """All pods are the same."""
+        return ()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """An error, then success."""
+        type(self).asked += 1
+        return Status.error("not ready") if self.asked == 1 else Status.success()
+
+
+@pytest.mark.parametrize("on", [DependsOn.ROW, DependsOn.TABLE])
+def test_an_error_is_not_kept(on: DependsOn) -> None:
+    class Anyway(FailsAtFirst):
+        asked = 0
+        depends_on = on
+
+    table = make_table([make_node("a"), make_node("b")])
+    runtime = PluginRuntime(Anyway({}, RecordingHandle(lambda: table, {})))
+    passed = []
+    for name in ("p", "q", "r"):
+        answer = cast("FilterResult", runtime.filter(CycleState(name), make_pod(name), table))
+        passed.append(answer.verdicts.all_passed)
+    assert passed == [False, True, True]
+    assert Anyway.asked == 2

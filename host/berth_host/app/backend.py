@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import NeedKind
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.tables import NodeTable
 
+from berth_host.log import get_logger
 from berth_host.queue.events import PluginRequest
 
 if TYPE_CHECKING:
     from berth_host.app.host import Host
+
+log = get_logger()
 
 
 class Backend:
@@ -61,7 +72,37 @@ class Backend:
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> Awaitable[PostFilterResult]:
         """Where to make room for the pod of a cycle, and whose."""
-        return self._host.open_post_filters.evaluate_preemption(plugin, cycle_id, percentage, absolute)
+        return self._host.open_calls.evaluate_preemption(plugin, cycle_id, percentage, absolute)
+
+    def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
+        """How good these nodes are for the pod of a cycle."""
+        return self._host.open_calls.run_scores(plugin, cycle_id, node_names)
+
+    def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or any."""
+        nominator = self._host.queue.nominator
+        names = sorted(nominator.by_node()) if node_names is None else dict.fromkeys(node_names)
+        return [NominatedPod(pod=pod, node_name=name) for name in names for pod in nominator.on_node(name)]
+
+    def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node."""
+        host = self._host
+        pod = host.objects.pod_by_uid(uid)
+        # An assumed pod counts on its node already; of another scheduler's pods nobody hears the end.
+        if (
+            pod is None
+            or pod.node_name
+            or pod.scheduler_name not in host.scheduler.profiles
+            or host.cache.is_assumed(uid)
+        ):
+            return Nomination.NOT_PENDING
+        if node_name and host.objects.node(node_name) is None:
+            return Nomination.UNKNOWN_NODE
+        host.queue.nominate(pod, node_name)
+        log.info(
+            "pod.nominated_by_plugin", pod=pod.key, plugin=plugin, node=host.queue.nominator.node_of(uid)
+        )
+        return Nomination.APPLIED
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         """Try these pods again; how many moved."""

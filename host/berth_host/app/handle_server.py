@@ -20,7 +20,7 @@ def handle_server(host: Host) -> HandleServer:
     seams = HandleSeams(
         backend=host.backend,
         state=SnapshotState(host),
-        filters=host.open_post_filters,
+        filters=host.open_calls,
         descriptor_of=lambda name: _descriptor(host, name),
     )
     return HandleServer(

@@ -23,7 +23,7 @@ from berth_host.app.facts import SnapshotFacts
 from berth_host.app.feed import Feed
 from berth_host.app.handle_server import handle_server
 from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
-from berth_host.app.open_post_filters import OpenPostFilters, PodsAndEvictions
+from berth_host.app.open_calls import OpenCalls, PodsAndEvictions
 from berth_host.app.queue_wiring import QueueWiring, queue_config
 from berth_host.app.readings import show_host
 from berth_host.app.registry import ClassRegistry
@@ -131,7 +131,7 @@ class Host:
         self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
         self._queue_metrics = QueueMetrics(self.metrics, self.options.queue_observer)
         self.backend = Backend(self)
-        self.open_post_filters = OpenPostFilters(self)
+        self.open_calls = OpenCalls(self)
         self.handle_server = handle_server(self)
         self.attachments = HostAttachments(configuration, self, self.handle_server)
         self.clients = self._make_clients()

@@ -24,6 +24,7 @@ from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PreFilterOutcome as PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
+from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
@@ -137,6 +138,25 @@ class Framework:
 
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """PreScore, Score and NormalizeScore of all plugins over the rows of `nodes`."""
+        pre_score, score = self._scoring(cycle)
+        return await self._answers.score(pre_score, score, cycle, nodes)
+
+    async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
+        """The same for a plugin that wants to know: everybody is asked, and the cycle goes on as it was.
+
+        Scores that came with verdicts do not count: of a rejected node they say nothing.
+        """
+        context = cycle.context
+        before = cycle.skip_score, cycle.pre_scored_s, context.eager
+        cycle.skip_score, context.eager = set(), {}
+        try:
+            pre_score, score = self._scoring(cycle)
+            return await score_nodes(pre_score, score, cycle, nodes)
+        finally:
+            cycle.skip_score, cycle.pre_scored_s, context.eager = before
+
+    def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
+        """Who has a say in PreScore and in Score; what has nothing to do with the pod skips both."""
         score = self._score
         if not self._scores_all:
             inside = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
@@ -144,7 +164,7 @@ class Framework:
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
-        return await self._answers.score(pre_score, score, cycle, nodes)
+        return pre_score, score
 
     # --- Reserve, Permit -----------------------------------------------------------------------
 

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.tables import NodeTable
 
 from berth_host.errors import HostError
 
 
-class NoOpenPostFilterError(HostError):
-    """No PostFilter of that plugin is open in that cycle."""
+class NoOpenCallError(HostError):
+    """None of the calls of that plugin in which it may ask so is open in that cycle."""
+
+
+class QuestionUnderWayError(HostError):
+    """The plugin asks the same already."""
+
+
+class UnknownNodesError(HostError):
+    """A node was asked for that the snapshot does not have."""
 
 
 class HandleBackend(Protocol):
@@ -49,8 +65,23 @@ class HandleBackend(Protocol):
     ) -> Awaitable[PostFilterResult]:
         """Where to make room for the pod of a cycle, and whose; both limits 0: the defaults.
 
-        Raises NoOpenPostFilterError.
+        Raises NoOpenCallError.
         """
+        ...
+
+    def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
+        """How good these nodes are for the pod of a cycle.
+
+        Raises NoOpenCallError, QuestionUnderWayError and UnknownNodesError.
+        """
+        ...
+
+    def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or (None) any; node by node."""
+        ...
+
+    def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node that exists; None: the one in its status; "": none."""
         ...
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:

@@ -16,10 +16,23 @@ from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.tables import NodeTable
 
-from berth_host.handle.backend import HandleBackend, NoOpenPostFilterError
+from berth_host.handle.backend import (
+    HandleBackend,
+    NoOpenCallError,
+    QuestionUnderWayError,
+    UnknownNodesError,
+)
 
 T = TypeVar("T")
 THREAD_TIMEOUT_S = 10.0
@@ -78,8 +91,24 @@ class InProcessHandle:
                 min_candidate_nodes_percentage,
                 min_candidate_nodes_absolute,
             )
-        except NoOpenPostFilterError as err:
+        except NoOpenCallError as err:
             raise HandleError(str(err)) from err
+
+    async def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
+        """PreScore and Score over these nodes, to be awaited on the loop."""
+        try:
+            return await self._backend.run_scores(self._plugin, state.cycle_id, tuple(node_names))
+        except (NoOpenCallError, QuestionUnderWayError, UnknownNodesError) as err:
+            raise HandleError(str(err)) from err
+
+    def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or (None) any."""
+        names = None if node_names is None else tuple(node_names)
+        return self._run(lambda: self._backend.nominated_pods(self._plugin, names))
+
+    def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node; None: what its status names; "": none."""
+        return self._run(lambda: self._backend.nominate(self._plugin, pod.uid, node_name))
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Try pods again; none given: all that this plugin rejected."""

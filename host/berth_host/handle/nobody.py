@@ -5,15 +5,23 @@ Reads work on what is there; there are no waiting pods and no queue, and events 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.tables import NodeTable
 
-from berth_host.handle.backend import NoOpenPostFilterError
+from berth_host.handle.backend import NoOpenCallError
 
 
 class Objects(Protocol):
@@ -58,8 +66,20 @@ class NoHost:
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> PostFilterResult:
-        """There is no cycle. Raises NoOpenPostFilterError."""
-        raise NoOpenPostFilterError(f"no PostFilter of {plugin} is open: no host runs")
+        """There is no cycle. Raises NoOpenCallError."""
+        raise NoOpenCallError(f"no PostFilter of {plugin} is open: no host runs")
+
+    async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:
+        """There is no cycle. Raises NoOpenCallError."""
+        raise NoOpenCallError(f"no call of {plugin} is open: no host runs")
+
+    def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
+        """Nobody is promised anything."""
+        return []
+
+    def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
+        """Nobody is pending."""
+        return Nomination.NOT_PENDING
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         """There is no queue."""

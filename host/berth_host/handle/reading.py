@@ -14,16 +14,12 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2
 
 from berth_host.attach.feed import HostState
-from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
+from berth_host.handle.backend import UnknownNodesError
 from berth_host.model.state_changes import StateSelection
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 from berth_host.rpc.state_codec import StateEncoder
-
-
-class UnknownNodesError(HostError):
-    """A node was asked for that the snapshot does not have."""
 
 
 class StateReader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
@@ -27,9 +27,15 @@ from grpc import StatusCode
 
 from berth_host.attach.feed import HostState
 from berth_host.errors.state import InvariantError
-from berth_host.handle.backend import HandleBackend, NoOpenPostFilterError
+from berth_host.handle.backend import (
+    HandleBackend,
+    NoOpenCallError,
+    QuestionUnderWayError,
+    UnknownNodesError,
+)
 from berth_host.handle.grants import Grants
-from berth_host.handle.reading import StateReader, UnknownNodesError
+from berth_host.handle.nominated import nominate, nominated_chunks
+from berth_host.handle.reading import StateReader
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
 from berth_host.rpc.remote.statuses import cut, encode_status
 
@@ -37,7 +43,9 @@ MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""
 MAX_NOTE_BYTES: Final = 1024
 MAX_READS: Final = 4
-"""Of the state, by one plugin at once: each keeps what it reads alive, however slowly it is taken."""
+"""Of the state and the nominations, by one plugin at once: each keeps what it reads alive, however slowly it
+is taken.
+"""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -47,7 +55,7 @@ class FilterRunner(Protocol):
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Per scenario SUCCESS or the first rejection of the other plugins, in configured order.
 
-        Raises NoOpenPostFilterError.
+        Raises NoOpenCallError.
         """
         ...
 
@@ -124,18 +132,24 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     ) -> AsyncIterator[handle_pb2.ReadStateResponse]:
         """The snapshot as it is when the call begins, in chunks; it may move on between two of them."""
         await self._admit(request, context)
-        if self._reads[request.plugin] >= MAX_READS:
-            text = f"{request.plugin} has {MAX_READS} reads under way: end one first"
-            await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, text)
-        self._reads[request.plugin] += 1
-        try:
+        async with self._reading(request.plugin, context):
             reader = await self._reader(request, context)
             # Closed here, whatever ends the stream: what was captured for it must not outlive it.
             async with aclosing(reader.chunks()) as chunks:
                 async for chunk in chunks:
                     yield chunk
+
+    @asynccontextmanager
+    async def _reading(self, plugin: str, context: Context) -> AsyncIterator[None]:
+        """One more read of the plugin, unless it has too many."""
+        if self._reads[plugin] >= MAX_READS:
+            text = f"{plugin} has {MAX_READS} reads under way: end one first"
+            await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, text)
+        self._reads[plugin] += 1
+        try:
+            yield
         finally:
-            self._reads[request.plugin] -= 1
+            self._reads[plugin] -= 1
 
     async def _reader(self, request: handle_pb2.ReadStateRequest, context: Context) -> StateReader:
         """Version and content are taken in one step of the loop; only a refusal awaits."""
@@ -154,7 +168,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         descriptor = self._seams.descriptor_of(request.plugin)
         return () if descriptor is None else descriptor.needs
 
-    # --- from PostFilter ---------------------------------------------------------------------------
+    # --- from an open call -------------------------------------------------------------------------
 
     async def RunFilters(
         self, request: handle_pb2.RunFiltersRequest, context: Context
@@ -167,8 +181,8 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             statuses = await self._seams.filters.run_filters(request.plugin, request.cycle_id, scenarios)
         except ScenarioError as err:
             await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
-        except NoOpenPostFilterError:
-            await _refuse_closed(request, context)
+        except NoOpenCallError:
+            await _refuse_closed(request, context, "PostFilter")
         return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])
 
     async def EvaluatePreemption(
@@ -183,8 +197,8 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
                 request.min_candidate_nodes_percentage,
                 request.min_candidate_nodes_absolute,
             )
-        except NoOpenPostFilterError:
-            await _refuse_closed(request, context)
+        except NoOpenCallError:
+            await _refuse_closed(request, context, "PostFilter")
         return handle_pb2.EvaluatePreemptionResponse(
             status=encode_status(found.status),
             nominated_node=found.nominated_node,
@@ -192,7 +206,55 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             victims=[_wire.encode_ref(ref) for ref in found.victims],
         )
 
+    async def RunScores(
+        self, request: handle_pb2.RunScoresRequest, context: Context
+    ) -> handle_pb2.RunScoresResponse:
+        """What the profile's Score plugins say of some nodes."""
+        await self._admit(request, context)
+        try:
+            found = await self._backend.run_scores(
+                request.plugin, request.cycle_id, tuple(request.node_names)
+            )
+        except NoOpenCallError:
+            await _refuse_closed(request, context, "PostFilter, Reserve or Permit")
+        except QuestionUnderWayError as err:
+            await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, str(err))
+        except UnknownNodesError as err:
+            await _refuse(context, StatusCode.INVALID_ARGUMENT, str(err))
+        return handle_pb2.RunScoresResponse(
+            status=encode_status(found.status),
+            totals=found.totals.tolist(),
+            plugins=[
+                handle_pb2.PluginNodeScores(
+                    plugin=item.plugin, weight=item.weight, scores=item.scores.tolist()
+                )
+                for item in found.plugins
+            ],
+        )
+
     # --- the queue ---------------------------------------------------------------------------------
+
+    async def ListNominatedPods(
+        self, request: handle_pb2.ListNominatedPodsRequest, context: Context
+    ) -> AsyncIterator[handle_pb2.ListNominatedPodsResponse]:
+        """The nominations as they are when the call begins, in chunks."""
+        await self._admit(request, context)
+        async with self._reading(request.plugin, context):
+            names = None if request.all_nodes else tuple(request.node_names)
+            pods = self._backend.nominated_pods(request.plugin, names)
+            async with aclosing(nominated_chunks(pods, with_objects=request.with_objects)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def Nominate(
+        self, request: handle_pb2.NominateRequest, context: Context
+    ) -> handle_pb2.NominateResponse:
+        """Each pod by itself, in order."""
+        await self._admit(request, context)
+        results = [nominate(self._backend, request.plugin, item).value for item in request.items]
+        return handle_pb2.NominateResponse(
+            results=[handle_pb2.NominateResponse.Result.ValueType(result) for result in results]
+        )
 
     async def Requeue(
         self, request: handle_pb2.RequeueRequest, context: Context
@@ -271,8 +333,8 @@ def _bearer(context: Context) -> bytes | None:
     return None
 
 
-async def _refuse_closed(request: Any, context: Context) -> NoReturn:
-    text = f"no PostFilter of {request.plugin} is open in cycle {request.cycle_id}"
+async def _refuse_closed(request: Any, context: Context, calls: str) -> NoReturn:
+    text = f"no {calls} of {request.plugin} is open in cycle {request.cycle_id}"
     await _refuse(context, StatusCode.FAILED_PRECONDITION, text)
 
 

@@ -65,6 +65,7 @@ EVENTS: Final = frozenset(
         "pod.bound_elsewhere",
         "pod.dropped",
         "pod.failed",
+        "pod.nominated_by_plugin",
         "pod.read_back_failed",
         "pod.status_refused",
         "pod.unschedulable",

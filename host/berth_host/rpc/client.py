@@ -160,19 +160,15 @@ class PluginClient(PluginRelay):
 
     async def post_filter(self, cycle: CycleContext, rejections: NodeRejections) -> PostFilterResult:
         """Can room be made? Nomination and victims are checked."""
-        cycle.open_post_filters.add(self.name)
-        try:
-            return await self._call(
-                calls.POST_FILTER,
-                cycle,
-                lambda way, deadline_s: way.post_filter(cycle, rejections, deadline_s),
-                lambda answer: self._check.post_filter(answer, cycle.pod),
-                lambda policy, failure: PostFilterResult(
-                    self._stand_in(policy, failure, otherwise=Status(Code.UNSCHEDULABLE, (), self.name))
-                ),
-            )
-        finally:
-            cycle.open_post_filters.discard(self.name)
+        return await self._open_call(
+            calls.POST_FILTER,
+            cycle,
+            lambda way, deadline_s: way.post_filter(cycle, rejections, deadline_s),
+            lambda answer: self._check.post_filter(answer, cycle.pod),
+            lambda policy, failure: PostFilterResult(
+                self._stand_in(policy, failure, otherwise=Status(Code.UNSCHEDULABLE, (), self.name))
+            ),
+        )
 
     def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
         """Whether PreScore and Score leave the process: the plugin is remote and has not answered already."""
@@ -274,7 +270,7 @@ class PluginClient(PluginRelay):
                     cycle.eager_pre_bind[self.name] = answer.pre_bind
             return status
 
-        return await self._call(
+        return await self._open_call(
             calls.RESERVE,
             cycle,
             lambda way, deadline_s: way.reserve(cycle, node_name, deadline_s),
@@ -297,7 +293,7 @@ class PluginClient(PluginRelay):
 
     async def permit(self, cycle: CycleContext, node_name: str) -> PermitResult:
         """SUCCESS, a rejection, or WAIT with its effective timeout."""
-        return await self._call(
+        return await self._open_call(
             calls.PERMIT,
             cycle,
             lambda way, deadline_s: way.permit(cycle, node_name, deadline_s),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState, SharedState
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreBindResult, PreFlightResult
 from berth_sdk.status import Status, Verdicts
@@ -89,7 +90,7 @@ class CycleContext:
         "instances",
         "lost_by",
         "notes",
-        "open_post_filters",
+        "open_calls",
         "pod",
         "profile",
         "repeating",
@@ -147,8 +148,8 @@ class CycleContext:
         """Plugins that came back and know nothing of their part of this cycle: it cannot go on."""
         self.rounds: dict[str, tuple[int, float]] = {}
         """Per plugin the PreBind rounds made and the deadline of all of them (monotonic seconds)."""
-        self.open_post_filters: set[str] = set()
-        """Plugins whose PostFilter runs now; they may ask about the others' filters meanwhile."""
+        self.open_calls: dict[str, ExtensionPoint] = {}
+        """Plugins whose PostFilter, Reserve or Permit runs now: they may ask about the cycle meanwhile."""
         self.repeating: set[str] = set()
         """Plugins whose call is being repeated right now."""
         self.wire: dict[str, Any] = {}

@@ -214,6 +214,21 @@ class PluginRelay:
             self._recovered(call)
         return answer
 
+    async def _open_call(
+        self,
+        call: Call,
+        cycle: CycleContext,
+        ask: Callable[[Transport, float], Answer[Any]],
+        check: Callable[[Any], T],
+        stand_in: Callable[[Policy, PluginError], T],
+    ) -> T:
+        """As `_call`; until it has answered the plugin may ask about the cycle."""
+        cycle.open_calls[self.name] = call.point
+        try:
+            return await self._call(call, cycle, ask, check, stand_in)
+        finally:
+            del cycle.open_calls[self.name]
+
     def _checked(
         self,
         call: Call,

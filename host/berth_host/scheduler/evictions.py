@@ -56,6 +56,10 @@ class Waker(Protocol):
         """The pods nominated to a node."""
         ...
 
+    def delete_nomination(self, pod: Pod) -> None:
+        """The pod is promised nothing any more."""
+        ...
+
     def reopen(self, pod: Pod) -> None:
         """Ask again about a pod that a gate keeps out."""
         ...
@@ -238,6 +242,9 @@ class Evictions:
             await self._status.ensure_nominated(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
+            if not lower.nominated_node:
+                # Promised by a plugin's word: its status does not change, so no event will tell.
+                self._seams.queue.delete_nomination(lower)
         *others, last = eviction.victims
         deleted = await self._together([self._evict(eviction, victim) for victim in others])
         self.preempting.last(eviction.preemptor.uid, last)

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
-from berth_sdk.status import Status
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PostFilterResult,
+    WaitingPod,
+)
+from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, ObjectStore
 
 
@@ -40,7 +50,8 @@ class RecordingHandle:
 
     `waiting`: the pods held at Permit; `allowed`, `rejected`: uids. `in_pre_bind`: the pods whose PreBind
     plugins are at work, as cycle ids by uid; `cancelled`: uids. `events`, `requeues`: what was called;
-    `stale_keys`: uids, None for all keys. `preemption`: what `evaluate_preemption` answers.
+    `stale_keys`: uids, None for all keys. `preemption`: what `evaluate_preemption` answers. `nominated`: the
+    pods that are promised a node, by uid. `totals`: what `run_scores` answers by node, 0 for the others.
     """
 
     def __init__(self, nodes: Callable[[], NodeTable], objects: Mapping[str, ObjectStore]) -> None:
@@ -53,6 +64,8 @@ class RecordingHandle:
         self.requeues: list[RecordedRequeue] = []
         self.stale_keys: list[list[str] | None] = []
         self.preemption = PostFilterResult(Status.unschedulable("preemption is not part of this test"))
+        self.nominated: dict[str, NominatedPod] = {}
+        self.totals: dict[str, int] = {}
         self.plugin = ""
         self._nodes = nodes
         self._objects = objects
@@ -100,6 +113,35 @@ class RecordingHandle:
     ) -> PostFilterResult:
         """`preemption`, whatever the limits."""
         return self.preemption
+
+    def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
+        """`totals`, said by no plugin in particular. Raises HandleError for a node that is not there."""
+        names, known = tuple(node_names), set(self._nodes().names)
+        for name in names:
+            if name not in known:
+                raise HandleError(f"node {name!r} is not in the snapshot")
+        totals = np.array([self.totals.get(name, 0) for name in names], dtype=np.int64)
+        return NodeScores(SUCCESS, names, totals)
+
+    def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
+        """What stands in `nominated`, node by node."""
+        items = list(self.nominated.values())
+        names = (
+            sorted({item.node_name for item in items}) if node_names is None else dict.fromkeys(node_names)
+        )
+        return [item for name in names for item in items if item.node_name == name]
+
+    def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
+        """Change `nominated`; every pod that is on no node counts as pending."""
+        if pod.node_name:
+            return Nomination.NOT_PENDING
+        wanted = pod.nominated_node if node_name is None else node_name
+        if node_name and node_name not in self._nodes().names:
+            return Nomination.UNKNOWN_NODE
+        self.nominated.pop(pod.uid, None)
+        if wanted:
+            self.nominated[pod.uid] = NominatedPod(pod=pod, node_name=wanted)
+        return Nomination.APPLIED
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
         """Note the call; as many pods are said to have moved as were named."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from berth_host.errors.state import InvariantError
-from berth_host.handle.backend import NoOpenPostFilterError
+from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
@@ -30,12 +31,21 @@ from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
-from berth_sdk.results import Cancellation, Decision, PostFilterResult, WaitingPod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PluginNodeScores,
+    PostFilterResult,
+    WaitingPod,
+)
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
-from support.attached import ClusterState, until
+from support.attached import PATIENCE_S, ClusterState, until
 
 WAITING = WaitingPod(
     pod=make_pod("held", uid="uid-held", labels={"a": "b"}),
@@ -58,6 +68,7 @@ class Backend:
         self.asked: list[tuple[Any, ...]] = []
         self.decisions = list(Decision)
         self.events_left = 1000
+        self.nominated: list[NominatedPod] = []
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
         self.asked.append(("waiting_pods", plugin, only_mine))
@@ -85,10 +96,29 @@ class Backend:
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> PostFilterResult:
         if cycle_id != "open":
-            raise NoOpenPostFilterError(cycle_id)
+            raise NoOpenCallError(cycle_id)
         self.asked.append(("preempt", plugin, percentage, absolute))
         victim = ObjectRef(namespace="default", name="low", uid="low-uid")
         return PostFilterResult(SUCCESS, "n1", victims=(victim,))
+
+    async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:
+        errors = {"busy": QuestionUnderWayError, "nowhere": UnknownNodesError, "open": None}
+        error = errors.get(cycle_id, NoOpenCallError)
+        if error is not None:
+            raise error(f"it is {cycle_id}")
+        self.asked.append(("scores", plugin, *node_names))
+        if not node_names:
+            return NodeScores(Status.error("no scores"))
+        scores = np.arange(len(node_names), dtype=np.int64)
+        return NodeScores(SUCCESS, tuple(node_names), 2 * scores - 1, (PluginNodeScores("Other", 2, scores),))
+
+    def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
+        self.asked.append(("nominated", plugin, None if node_names is None else list(node_names)))
+        return self.nominated
+
+    def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
+        self.asked.append(("nominate", plugin, uid, node_name))
+        return Nomination[uid]
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         self.asked.append(("requeue", plugin, None if uids is None else list(uids), reason, skip_backoff))
@@ -110,7 +140,7 @@ class Filters:
 
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         if cycle_id != "open":
-            raise NoOpenPostFilterError(cycle_id)
+            raise NoOpenCallError(cycle_id)
         return [
             SUCCESS if len(item.added) < 2 else Status.unschedulable(f"{item.node_name} is full")
             for item in scenarios
@@ -167,15 +197,21 @@ REQUESTS = {
     "CancelBinding": handle_pb2.CancelBindingRequest,
     "RunFilters": handle_pb2.RunFiltersRequest,
     "EvaluatePreemption": handle_pb2.EvaluatePreemptionRequest,
+    "RunScores": handle_pb2.RunScoresRequest,
+    "Nominate": handle_pb2.NominateRequest,
     "Requeue": handle_pb2.RequeueRequest,
     "InvalidateSortKeys": handle_pb2.InvalidateSortKeysRequest,
     "RecordEvents": handle_pb2.RecordEventsRequest,
+}
+READS = {
+    "ReadState": handle_pb2.ReadStateRequest,
+    "ListNominatedPods": handle_pb2.ListNominatedPodsRequest,
 }
 
 
 def test_every_call_is_tried_below() -> None:
     service = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
-    assert {method.name for method in service.methods} == {*REQUESTS, "ReadState"}
+    assert {method.name for method in service.methods} == {*REQUESTS, *READS}
 
 
 @pytest.mark.parametrize("rpc", REQUESTS)
@@ -199,12 +235,21 @@ async def test_no_call_in_the_name_of_another_attachments_plugin(rpc: str) -> No
         assert "'Stranger'" in text
 
 
-async def test_state_is_read_with_the_token_alone() -> None:
+@pytest.mark.parametrize("rpc", READS)
+async def test_nothing_is_read_without_the_token_or_for_another_plugin(rpc: str) -> None:
     async with serving() as host:
-        stream = host.stub.ReadState(handle_pb2.ReadStateRequest(plugin="Demo"), timeout=60)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stream.read()
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        call, metadata = getattr(host.stub, rpc), (("authorization", f"Bearer {host.token}"),)
+        for stream, code in [
+            (call(READS[rpc](plugin="Demo"), timeout=60), grpc.StatusCode.UNAUTHENTICATED),
+            (
+                call(READS[rpc](plugin="Stranger"), metadata=metadata, timeout=60),
+                grpc.StatusCode.PERMISSION_DENIED,
+            ),
+        ]:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() is code
+        assert host.backend.asked == []
 
 
 async def test_new_grant_of_an_attachment_ends_the_old_one() -> None:
@@ -312,6 +357,59 @@ async def test_each_cancellation_gets_its_own_result_in_order() -> None:
         assert names == [f"RESULT_{uid}" for uid in uids]
         assert [entry[:4] for entry in host.backend.asked] == [("cancel", "Demo", uid, "c") for uid in uids]
         assert {len(entry[4].encode()) for entry in host.backend.asked} == {MAX_REASON_BYTES}
+
+
+async def test_each_nomination_gets_its_own_result_in_order() -> None:
+    modes = handle_pb2.Nomination
+    async with serving() as host:
+        items = [
+            modes(pod_uid="APPLIED", mode=modes.MODE_OVERRIDE, node_name="n1"),
+            modes(pod_uid="UNKNOWN_NODE", mode=modes.MODE_OVERRIDE, node_name="gone"),
+            modes(pod_uid="APPLIED", mode=modes.MODE_OVERRIDE),
+            modes(pod_uid="NOT_PENDING", mode=modes.MODE_FROM_STATUS, node_name="n1"),
+            modes(pod_uid="APPLIED", mode=modes.MODE_REMOVE, node_name="n1"),
+            modes(pod_uid="APPLIED", node_name="n1"),
+            modes(pod_uid="APPLIED", mode=9, node_name="n1"),  # type: ignore[arg-type]  # of a later minor
+        ]
+        reply = await host.call("Nominate", handle_pb2.NominateRequest(plugin="Demo", items=items))
+        assert [handle_pb2.NominateResponse.Result.Name(result) for result in reply.results] == [
+            "RESULT_APPLIED",
+            "RESULT_UNKNOWN_NODE",
+            "RESULT_UNKNOWN_NODE",  # no name
+            "RESULT_NOT_PENDING",
+            "RESULT_APPLIED",
+            "RESULT_NOT_PERMITTED",
+            "RESULT_NOT_PERMITTED",
+        ]
+        assert host.backend.asked == [
+            ("nominate", "Demo", "APPLIED", "n1"),
+            ("nominate", "Demo", "UNKNOWN_NODE", "gone"),
+            ("nominate", "Demo", "NOT_PENDING", None),
+            ("nominate", "Demo", "APPLIED", ""),
+        ]
+
+
+async def test_scores_are_run_for_an_open_call() -> None:
+    async with serving() as host:
+        request = handle_pb2.RunScoresRequest(plugin="Demo", cycle_id="open", node_names=["n2", "n0"])
+        reply = await host.call("RunScores", request)
+        assert (reply.status.code, list(reply.totals)) == (pb.Status.CODE_SUCCESS, [-1, 1])
+        (item,) = reply.plugins
+        assert (item.plugin, item.weight, list(item.scores)) == ("Other", 2, [0, 1])
+        failed = await host.call("RunScores", handle_pb2.RunScoresRequest(plugin="Demo", cycle_id="open"))
+        assert (failed.status.code, list(failed.status.reasons)) == (pb.Status.CODE_ERROR, ["no scores"])
+        assert host.backend.asked == [("scores", "Demo", "n2", "n0"), ("scores", "Demo")]
+        for cycle_id, code, text in [
+            ("busy", grpc.StatusCode.RESOURCE_EXHAUSTED, "it is busy"),
+            ("nowhere", grpc.StatusCode.INVALID_ARGUMENT, "it is nowhere"),
+            (
+                "over",
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "no PostFilter, Reserve or Permit of Demo is open in cycle over",
+            ),
+        ]:
+            request.cycle_id = cycle_id
+            assert await host.refused("RunScores", request) == (code, text)
 
 
 async def test_requeue_moves_the_named_pods_and_all_rejected_ones() -> None:
@@ -579,3 +677,74 @@ async def test_unknown_nodes_are_refused() -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await read(host, nodes=nodes)
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# --- reading the nominations -------------------------------------------------------------------------------
+
+
+def open_list(host: Serving, **fields: Any) -> Any:
+    """A list under way."""
+    return host.stub.ListNominatedPods(
+        handle_pb2.ListNominatedPodsRequest(plugin="Demo", **fields),
+        metadata=(("authorization", f"Bearer {host.token}"),),
+        timeout=60,
+    )
+
+
+async def test_nominated_pods_are_listed_with_their_objects_on_request() -> None:
+    async with serving() as host:
+        assert [chunk async for chunk in open_list(host)] == []
+        host.backend.nominated = [
+            NominatedPod(pod=make_pod("web", uid="u1", nominated="n2"), node_name="n1"),
+            NominatedPod(pod=make_pod("db", uid="u2"), node_name="n2"),
+        ]
+        (plain,) = [chunk async for chunk in open_list(host, node_names=["n1", "n2"])]
+        assert [(item.pod.ref.uid, item.pod.nominated_node, item.node_name) for item in plain.pods] == [
+            ("u1", "n2", "n1"),
+            ("u2", "", "n2"),
+        ]
+        assert not plain.pods[0].HasField("object")
+        (full,) = [chunk async for chunk in open_list(host, all_nodes=True, with_objects=True)]
+        assert b'"web"' in full.pods[0].object.raw
+        assert host.backend.asked == [
+            ("nominated", "Demo", []),
+            ("nominated", "Demo", ["n1", "n2"]),
+            ("nominated", "Demo", None),
+        ]
+
+
+async def test_many_nominated_pods_come_in_chunks_below_the_agreed_size() -> None:
+    async with serving() as host:
+        pods = [make_pod(f"p{i}", uid=f"u{i}", annotations={"a": "x" * (5000 * (i % 9))}) for i in range(400)]
+        host.backend.nominated = [NominatedPod(pod=pod, node_name="n1") for pod in pods]
+        chunks = [chunk async for chunk in open_list(host, all_nodes=True, with_objects=True)]
+        assert [item.pod.ref.uid for chunk in chunks for item in chunk.pods] == [pod.uid for pod in pods]
+        alone = max(chunk.pods[0].ByteSize() for chunk in chunks)
+        assert alone > state_chunks.CHUNK_BYTES > 1000
+        for chunk in chunks:
+            assert chunk.ByteSize() < state_chunks.CHUNK_BYTES + 1000 or len(chunk.pods) == 1
+
+
+async def test_lists_are_among_the_reads_that_are_bounded() -> None:
+    async with serving() as host:
+        pods = [make_pod(f"p{i}", uid=f"u{i}", annotations={"a": "x" * 9000}) for i in range(2000)]
+        host.backend.nominated = [NominatedPod(pod=pod, node_name="n1") for pod in pods]
+        calls = [open_list(host, all_nodes=True, with_objects=True) for _ in range(MAX_READS)]
+        for call in calls:
+            assert await call.read() is not grpc.aio.EOF
+        for refused in (open_list(host, all_nodes=True), open_call(host)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await refused.read()
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in calls:
+            call.cancel()
+
+        async def listed() -> bool:
+            try:
+                return bool([chunk async for chunk in open_list(host, all_nodes=True)])
+            except grpc.aio.AioRpcError:
+                return False
+
+        async with asyncio.timeout(PATIENCE_S):
+            while not await listed():
+                await asyncio.sleep(0.01)

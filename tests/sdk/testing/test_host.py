@@ -357,6 +357,20 @@ def test_the_handle_reads_the_cluster_and_notes_what_is_asked(host: PluginHost) 
     assert (handle.allowed, handle.requeues[0].reason, handle.stale_keys) == ([pod.uid], "quota", [None])
 
 
+def test_the_handle_keeps_nominations_and_gives_the_scores_of_the_test(host: PluginHost) -> None:
+    handle, pod = host.handle, make_pod("web")
+    asked = [handle.nominate(pod, name).name for name in ("n1", "nowhere")]
+    assert asked == ["APPLIED", "UNKNOWN_NODE"]
+    assert [(item.pod, item.node_name) for item in handle.list_nominated_pods()] == [(pod, "n1")]
+    assert (len(handle.list_nominated_pods(["n1"])), handle.list_nominated_pods([])) == (1, [])
+    assert (handle.nominate(pod, "").name, handle.nominated) == ("APPLIED", {})
+    assert handle.nominate(pod.on_node("n1"), "n1").name == "NOT_PENDING"
+    handle.totals["n1"] = 7
+    assert handle.run_scores(CycleState("c1"), ["n2", "n1"]).totals.tolist() == [0, 7]
+    with pytest.raises(HandleError, match="'nowhere' is not in the snapshot"):
+        handle.run_scores(CycleState("c1"), ["nowhere"])
+
+
 # --- the rules of the host -------------------------------------------------------------------------
 
 

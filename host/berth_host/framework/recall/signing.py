@@ -78,6 +78,7 @@ class Signers:
 
     def __init__(self, clients: Iterable[PluginClient]) -> None:
         self._warned: set[str] = set()
+        self._mark: Final = object()
         # In the order in which `sign` asks: first those whose signatures are known with the spec.
         self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
         self._names = tuple([one.name for one in self.all])
@@ -131,8 +132,9 @@ class Signers:
         if spec is None:
             return tuple([sign(pod, nodes) for sign in self._of_spec])
         known = spec.signed
-        if known is None or known[0] is not self:
-            known = spec.signed = self, tuple([sign(pod, nodes) for sign in self._of_spec])
+        if known is None or known[0] is not self._mark:
+            # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
+            known = spec.signed = self._mark, tuple([sign(pod, nodes) for sign in self._of_spec])
         return known[1]
 
 

@@ -1,7 +1,10 @@
-"""`BusyPoll`: keeps the event loop awake while a plugin elsewhere is asked. Used by `CallStreams`.
+"""`BusyPoll`: keeps the event loop awake while a plugin elsewhere is asked, where that earns what it burns.
+Used by `CallStreams` and `FramedLines`.
 
 A core that goes to sleep between a question and its answer comes back with cold caches and does the rest of
-the cycle at up to half its speed; waking it takes as long as a short call (docs/performance.md).
+the cycle at up to half its speed; waking it takes as long as a short call. Turning costs as much as the wait
+is long, and takes the core from whoever could use it. So it earns where answers come soon
+(docs/performance.md). The rule is that of renting skis: turn no longer than sleeping would have cost.
 """
 
 from __future__ import annotations
@@ -13,41 +16,61 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-_LONGEST_S: Final = 0.005
+_WORTH_S: Final = 0.0003
+"""What a sleep costs the host, about: waking up, and the rest of the cycle with cold caches."""
+_SHARE: Final = 1 / 8
+_TRIAL_EVERY: Final = 64
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 class BusyPoll:
-    """The loop turns instead of sleeping from `begin` to as many `end`s, `longest_s` after the last `begin`
-    at most: who waits longer than that waits for the plugin, not for the core.
+    """The loop turns instead of sleeping from `begin` to as many `end`s, for `worth_s` at most, where the
+    last answers came within that time on average. While they do not, every 64th wait is tried again.
 
     `cpus`: how many this process may use; with less than two, the plugin needs the core more.
     """
 
-    __slots__ = ("_clock", "_longest_s", "_loop", "_open", "_turning", "_until_s", "_worth_it")
+    __slots__ = (
+        "_began_s",
+        "_clock",
+        "_loop",
+        "_open",
+        "_polls",
+        "_turning",
+        "_unpolled",
+        "_usual_s",
+        "_worth_it",
+        "_worth_s",
+    )
 
     def __init__(
         self,
         cpus: float | None = None,
         *,
-        longest_s: float = _LONGEST_S,
-        clock: Callable[[], float] = time.monotonic,
+        worth_s: float = _WORTH_S,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._worth_it = (usable_cpus() if cpus is None else cpus) >= 2
-        self._longest_s = longest_s
+        self._worth_s = worth_s
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = 0
         self._turning = False
-        self._until_s = 0.0
+        self._polls = False
+        self._unpolled = 0
+        self._usual_s = 0.0
+        self._began_s = 0.0
 
     def begin(self) -> None:
         """A question is asked."""
         self._open += 1
-        if not self._worth_it:
+        if not self._worth_it or self._open > 1:
             return
-        self._until_s = self._clock() + self._longest_s
-        if not self._turning:
+        self._began_s = self._clock()
+        self._polls = self._usual_s <= self._worth_s or self._unpolled >= _TRIAL_EVERY
+        if not self._polls:
+            self._unpolled += 1
+        elif not self._turning:
             self._turning = True
             self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._turn)
@@ -55,9 +78,18 @@ class BusyPoll:
     def end(self) -> None:
         """It is answered, or nobody waits for it any more."""
         self._open -= 1
+        if not self._worth_it or self._open:
+            return
+        waited_s = self._clock() - self._began_s
+        if self._unpolled >= _TRIAL_EVERY and self._polls:
+            # A trial counts alone: the waits before it had a waking in them.
+            self._unpolled, self._usual_s = 0, waited_s
+        else:
+            # One very long wait says no more than that this one was too long.
+            self._usual_s += _SHARE * (min(waited_s, 4 * self._worth_s) - self._usual_s)
 
     def _turn(self) -> None:
-        self._turning = self._open > 0 and self._clock() < self._until_s
+        self._turning = self._open > 0 and self._polls and self._clock() - self._began_s < self._worth_s
         if self._turning and self._loop is not None:
             self._loop.call_soon(self._turn)
 

@@ -589,6 +589,344 @@ class EvaluatePreemptionResponse(_message.Message):
 Global___EvaluatePreemptionResponse: _TypeAlias = EvaluatePreemptionResponse  # noqa: Y015
 
 @_typing.final
+class RunScoresRequest(_message.Message):
+    """Nodes to score for the pod of a cycle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    CYCLE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAMES_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    cycle_id: _builtins.str
+    """REQUIRED: the cycle in which a call of the plugin is open."""
+    @_builtins.property
+    def node_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: the nodes by name; empty: nothing to ask."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        cycle_id: _builtins.str = ...,
+        node_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_names", b"node_names", "plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunScoresRequest: _TypeAlias = RunScoresRequest  # noqa: Y015
+
+@_typing.final
+class PluginNodeScores(_message.Message):
+    """What one plugin says of the nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that scores."""
+    weight: _builtins.int
+    """REQUIRED: its weight in the profile."""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """REQUIRED: aligned with the request's `node_names`: 0 to 100, normalised, before the weight."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        weight: _builtins.int = ...,
+        scores: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin", "scores", b"scores", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PluginNodeScores: _TypeAlias = PluginNodeScores  # noqa: Y015
+
+@_typing.final
+class RunScoresResponse(_message.Message):
+    """How good the nodes are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> _common_pb2.Status:
+        """REQUIRED: SUCCESS, or the error of the first plugin that failed; then the other fields are empty."""
+
+    @_builtins.property
+    def totals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """REQUIRED with SUCCESS: aligned with the request's `node_names`: the sum of score times weight."""
+
+    @_builtins.property
+    def plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginNodeScores]:
+        """OPTIONAL: in the configured order; a plugin that skips the pod is left out."""
+
+    def __init__(
+        self,
+        *,
+        status: _common_pb2.Status | None = ...,
+        totals: _abc.Iterable[_builtins.int] | None = ...,
+        plugins: _abc.Iterable[Global___PluginNodeScores] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugins", b"plugins", "status", b"status", "totals", b"totals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunScoresResponse: _TypeAlias = RunScoresResponse  # noqa: Y015
+
+@_typing.final
+class ListNominatedPodsRequest(_message.Message):
+    """Which nominated pods to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    NODE_NAMES_FIELD_NUMBER: _builtins.int
+    ALL_NODES_FIELD_NUMBER: _builtins.int
+    WITH_OBJECTS_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    all_nodes: _builtins.bool
+    """OPTIONAL: true: on every node."""
+    with_objects: _builtins.bool
+    """OPTIONAL: true: fill NominatedPod.object."""
+    @_builtins.property
+    def node_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: the nodes by name, known or not; empty: see the next field."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        node_names: _abc.Iterable[_builtins.str] | None = ...,
+        all_nodes: _builtins.bool = ...,
+        with_objects: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_nodes", b"all_nodes", "node_names", b"node_names", "plugin", b"plugin", "with_objects", b"with_objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNominatedPodsRequest: _TypeAlias = ListNominatedPodsRequest  # noqa: Y015
+
+@_typing.final
+class NominatedPod(_message.Message):
+    """A pod that is promised a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    """REQUIRED: the node."""
+    @_builtins.property
+    def pod(self) -> _common_pb2.PodSummary:
+        """REQUIRED: the pod, complete. Its `nominated_node` is what its status says, which may be another one."""
+
+    @_builtins.property
+    def object(self) -> _common_pb2.KubeObject:
+        """OPTIONAL: the core/v1 Pod, if with_objects asked for it."""
+
+    def __init__(
+        self,
+        *,
+        pod: _common_pb2.PodSummary | None = ...,
+        node_name: _builtins.str = ...,
+        object: _common_pb2.KubeObject | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "pod", b"pod"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_name", b"node_name", "object", b"object", "pod", b"pod"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NominatedPod: _TypeAlias = NominatedPod  # noqa: Y015
+
+@_typing.final
+class ListNominatedPodsResponse(_message.Message):
+    """One chunk of the nominated pods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PODS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___NominatedPod]:
+        """OPTIONAL: the pods, node by node, on each in the order of nomination; empty: none."""
+
+    def __init__(
+        self,
+        *,
+        pods: _abc.Iterable[Global___NominatedPod] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pods", b"pods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNominatedPodsResponse: _TypeAlias = ListNominatedPodsResponse  # noqa: Y015
+
+@_typing.final
+class Nomination(_message.Message):
+    """What one pod shall be promised."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Mode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Nomination._Mode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MODE_UNSPECIFIED: Nomination._Mode.ValueType  # 0
+        """Answered with NOT_PERMITTED, as is every value that the host does not know."""
+        MODE_OVERRIDE: Nomination._Mode.ValueType  # 1
+        """The node in `node_name`."""
+        MODE_FROM_STATUS: Nomination._Mode.ValueType  # 2
+        """The node that the pod's status names, none if it names none."""
+        MODE_REMOVE: Nomination._Mode.ValueType  # 3
+        """No node."""
+
+    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
+        """By what."""
+
+    MODE_UNSPECIFIED: Nomination.Mode.ValueType  # 0
+    """Answered with NOT_PERMITTED, as is every value that the host does not know."""
+    MODE_OVERRIDE: Nomination.Mode.ValueType  # 1
+    """The node in `node_name`."""
+    MODE_FROM_STATUS: Nomination.Mode.ValueType  # 2
+    """The node that the pod's status names, none if it names none."""
+    MODE_REMOVE: Nomination.Mode.ValueType  # 3
+    """No node."""
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    """REQUIRED: the pod's uid."""
+    mode: Global___Nomination.Mode.ValueType
+    """REQUIRED: by what; unspecified: not applied."""
+    node_name: _builtins.str
+    """REQUIRED with OVERRIDE, else empty: the node."""
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        mode: Global___Nomination.Mode.ValueType = ...,
+        node_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "node_name", b"node_name", "pod_uid", b"pod_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Nomination: _TypeAlias = Nomination  # noqa: Y015
+
+@_typing.final
+class NominateRequest(_message.Message):
+    """What pods shall be promised."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """REQUIRED: the plugin that asks."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Nomination]:
+        """OPTIONAL: the pods, in order; empty: nothing to do."""
+
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        items: _abc.Iterable[Global___Nomination] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NominateRequest: _TypeAlias = NominateRequest  # noqa: Y015
+
+@_typing.final
+class NominateResponse(_message.Message):
+    """What became of the nominations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Result:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[NominateResponse._Result.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RESULT_UNSPECIFIED: NominateResponse._Result.ValueType  # 0
+        """Never sent."""
+        RESULT_APPLIED: NominateResponse._Result.ValueType  # 1
+        """It is as asked for."""
+        RESULT_NOT_PENDING: NominateResponse._Result.ValueType  # 2
+        """No pod of this scheduler with this uid is pending: it is gone, bound, or assumed on a node; it is
+        promised nothing.
+        """
+        RESULT_UNKNOWN_NODE: NominateResponse._Result.ValueType  # 3
+        """OVERRIDE with a node that the cluster does not have; nothing changed."""
+        RESULT_NOT_PERMITTED: NominateResponse._Result.ValueType  # 4
+        """An unknown mode; nothing changed."""
+
+    class Result(_Result, metaclass=_ResultEnumTypeWrapper):
+        """What became of one."""
+
+    RESULT_UNSPECIFIED: NominateResponse.Result.ValueType  # 0
+    """Never sent."""
+    RESULT_APPLIED: NominateResponse.Result.ValueType  # 1
+    """It is as asked for."""
+    RESULT_NOT_PENDING: NominateResponse.Result.ValueType  # 2
+    """No pod of this scheduler with this uid is pending: it is gone, bound, or assumed on a node; it is
+    promised nothing.
+    """
+    RESULT_UNKNOWN_NODE: NominateResponse.Result.ValueType  # 3
+    """OVERRIDE with a node that the cluster does not have; nothing changed."""
+    RESULT_NOT_PERMITTED: NominateResponse.Result.ValueType  # 4
+    """An unknown mode; nothing changed."""
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedScalarFieldContainer[Global___NominateResponse.Result.ValueType]:
+        """REQUIRED: aligned with `items`; a value that the plugin does not know: nothing changed."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___NominateResponse.Result.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NominateResponse: _TypeAlias = NominateResponse  # noqa: Y015
+
+@_typing.final
 class RequeueRequest(_message.Message):
     """Pods to try again."""
 

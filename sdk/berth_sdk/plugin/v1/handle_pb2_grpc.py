@@ -74,6 +74,21 @@ class HandleServiceStub(object):
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionRequest.SerializeToString,
                 response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionResponse.FromString,
                 _registered_method=True)
+        self.RunScores = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/RunScores',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.FromString,
+                _registered_method=True)
+        self.ListNominatedPods = channel.unary_stream(
+                '/berth.plugin.v1.HandleService/ListNominatedPods',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsResponse.FromString,
+                _registered_method=True)
+        self.Nominate = channel.unary_unary(
+                '/berth.plugin.v1.HandleService/Nominate',
+                request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.NominateRequest.SerializeToString,
+                response_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.NominateResponse.FromString,
+                _registered_method=True)
         self.Requeue = channel.unary_unary(
                 '/berth.plugin.v1.HandleService/Requeue',
                 request_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RequeueRequest.SerializeToString,
@@ -179,6 +194,54 @@ class HandleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunScores(self, request, context):
+        """How good some nodes are for the cycle's pod: PreScore, Score and normalisation of every Score plugin of the
+        profile, the caller too, over these nodes and no others, whether or not their Filters pass them. Nothing is
+        scheduled by it. The plugins are asked anew: what a PreScore leaves in its cycle is that of this question.
+
+        Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open; the snapshot is the
+        cycle's, without the pod.
+        Errors: FAILED_PRECONDITION: none of these calls of the caller is open in that cycle: give up.
+        RESOURCE_EXHAUSTED: scores are being run already, for the caller or, still, for another one: wait.
+        INVALID_ARGUMENT: a node is not in the snapshot; the message names it.
+        DEADLINE_EXCEEDED: the time of the open call is over: answer it with what is known.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListNominatedPods(self, request, context):
+        """The pods that are promised a node: by a preemption, by their status, or by Nominate. All of one moment, in
+        chunks below the agreed size.
+
+        Caller: the plugin, at any time.
+        Errors: RESOURCE_EXHAUSTED: four reads of this plugin are under way, those of ReadState included: end one
+        first.
+        Repeat: yes, pure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Nominate(self, request, context):
+        """Promises nodes to pending pods, or takes promises back. From the next cycle on a nominated pod counts on
+        its node when pods of equal or lower priority are judged, exactly as one that PostFilter has nominated. The
+        promise lives in the memory of the host alone: status.nominatedNodeName is neither written nor cleared. It
+        ends when the pod is assumed on a node, bound or deleted; when pods are evicted from the node for one of
+        higher priority; when an attempt for the pod fails, whose outcome (PostFilter's nomination, else the status)
+        then counts; when the pod is updated and its status named a node before or names one now, which then counts;
+        and when another host leads. To keep it, answer it from PostFilter.
+
+        Caller: the plugin, at any time; also about pods that it has nothing to do with. No pod is tried again
+        because of it: see Requeue.
+        Errors: none besides those of every call; what became of each item stands in `results`.
+        Repeat: yes; the last one counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Requeue(self, request, context):
         """Something that the plugin's rejections depend on has changed: try the pods again.
 
@@ -244,6 +307,21 @@ def add_HandleServiceServicer_to_server(servicer, server):
                     servicer.EvaluatePreemption,
                     request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionRequest.FromString,
                     response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionResponse.SerializeToString,
+            ),
+            'RunScores': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunScores,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.SerializeToString,
+            ),
+            'ListNominatedPods': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListNominatedPods,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsResponse.SerializeToString,
+            ),
+            'Nominate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Nominate,
+                    request_deserializer=berth_dot_plugin_dot_v1_dot_handle__pb2.NominateRequest.FromString,
+                    response_serializer=berth_dot_plugin_dot_v1_dot_handle__pb2.NominateResponse.SerializeToString,
             ),
             'Requeue': grpc.unary_unary_rpc_method_handler(
                     servicer.Requeue,
@@ -433,6 +511,87 @@ class HandleService(object):
             '/berth.plugin.v1.HandleService/EvaluatePreemption',
             berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionRequest.SerializeToString,
             berth_dot_plugin_dot_v1_dot_handle__pb2.EvaluatePreemptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunScores(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/RunScores',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.RunScoresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNominatedPods(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/ListNominatedPods',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.ListNominatedPodsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Nominate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/berth.plugin.v1.HandleService/Nominate',
+            berth_dot_plugin_dot_v1_dot_handle__pb2.NominateRequest.SerializeToString,
+            berth_dot_plugin_dot_v1_dot_handle__pb2.NominateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -94,6 +94,42 @@ class HandleServiceStub:
       DEADLINE_EXCEEDED: the time of the PostFilter is over: answer it with what is known.
     Repeat: yes, pure.
     """
+    RunScores: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunScoresRequest, _handle_pb2.RunScoresResponse]
+    """How good some nodes are for the cycle's pod: PreScore, Score and normalisation of every Score plugin of the
+    profile, the caller too, over these nodes and no others, whether or not their Filters pass them. Nothing is
+    scheduled by it. The plugins are asked anew: what a PreScore leaves in its cycle is that of this question.
+
+    Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open; the snapshot is the
+      cycle's, without the pod.
+    Errors: FAILED_PRECONDITION: none of these calls of the caller is open in that cycle: give up.
+      RESOURCE_EXHAUSTED: scores are being run already, for the caller or, still, for another one: wait.
+      INVALID_ARGUMENT: a node is not in the snapshot; the message names it.
+      DEADLINE_EXCEEDED: the time of the open call is over: answer it with what is known.
+    Repeat: yes, pure.
+    """
+    ListNominatedPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]
+    """The pods that are promised a node: by a preemption, by their status, or by Nominate. All of one moment, in
+    chunks below the agreed size.
+
+    Caller: the plugin, at any time.
+    Errors: RESOURCE_EXHAUSTED: four reads of this plugin are under way, those of ReadState included: end one
+      first.
+    Repeat: yes, pure.
+    """
+    Nominate: _grpc.UnaryUnaryMultiCallable[_handle_pb2.NominateRequest, _handle_pb2.NominateResponse]
+    """Promises nodes to pending pods, or takes promises back. From the next cycle on a nominated pod counts on
+    its node when pods of equal or lower priority are judged, exactly as one that PostFilter has nominated. The
+    promise lives in the memory of the host alone: status.nominatedNodeName is neither written nor cleared. It
+    ends when the pod is assumed on a node, bound or deleted; when pods are evicted from the node for one of
+    higher priority; when an attempt for the pod fails, whose outcome (PostFilter's nomination, else the status)
+    then counts; when the pod is updated and its status named a node before or names one now, which then counts;
+    and when another host leads. To keep it, answer it from PostFilter.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with. No pod is tried again
+      because of it: see Requeue.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; the last one counts.
+    """
     Requeue: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RequeueRequest, _handle_pb2.RequeueResponse]
     """Something that the plugin's rejections depend on has changed: try the pods again.
 
@@ -181,6 +217,42 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Errors: FAILED_PRECONDITION: no PostFilter of the caller is open in that cycle: give up.
       DEADLINE_EXCEEDED: the time of the PostFilter is over: answer it with what is known.
     Repeat: yes, pure.
+    """
+    RunScores: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunScoresRequest, _handle_pb2.RunScoresResponse]  # type: ignore[assignment]
+    """How good some nodes are for the cycle's pod: PreScore, Score and normalisation of every Score plugin of the
+    profile, the caller too, over these nodes and no others, whether or not their Filters pass them. Nothing is
+    scheduled by it. The plugins are asked anew: what a PreScore leaves in its cycle is that of this question.
+
+    Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open; the snapshot is the
+      cycle's, without the pod.
+    Errors: FAILED_PRECONDITION: none of these calls of the caller is open in that cycle: give up.
+      RESOURCE_EXHAUSTED: scores are being run already, for the caller or, still, for another one: wait.
+      INVALID_ARGUMENT: a node is not in the snapshot; the message names it.
+      DEADLINE_EXCEEDED: the time of the open call is over: answer it with what is known.
+    Repeat: yes, pure.
+    """
+    ListNominatedPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]  # type: ignore[assignment]
+    """The pods that are promised a node: by a preemption, by their status, or by Nominate. All of one moment, in
+    chunks below the agreed size.
+
+    Caller: the plugin, at any time.
+    Errors: RESOURCE_EXHAUSTED: four reads of this plugin are under way, those of ReadState included: end one
+      first.
+    Repeat: yes, pure.
+    """
+    Nominate: _aio.UnaryUnaryMultiCallable[_handle_pb2.NominateRequest, _handle_pb2.NominateResponse]  # type: ignore[assignment]
+    """Promises nodes to pending pods, or takes promises back. From the next cycle on a nominated pod counts on
+    its node when pods of equal or lower priority are judged, exactly as one that PostFilter has nominated. The
+    promise lives in the memory of the host alone: status.nominatedNodeName is neither written nor cleared. It
+    ends when the pod is assumed on a node, bound or deleted; when pods are evicted from the node for one of
+    higher priority; when an attempt for the pod fails, whose outcome (PostFilter's nomination, else the status)
+    then counts; when the pod is updated and its status named a node before or names one now, which then counts;
+    and when another host leads. To keep it, answer it from PostFilter.
+
+    Caller: the plugin, at any time; also about pods that it has nothing to do with. No pod is tried again
+      because of it: see Requeue.
+    Errors: none besides those of every call; what became of each item stands in `results`.
+    Repeat: yes; the last one counts.
     """
     Requeue: _aio.UnaryUnaryMultiCallable[_handle_pb2.RequeueRequest, _handle_pb2.RequeueResponse]  # type: ignore[assignment]
     """Something that the plugin's rejections depend on has changed: try the pods again.
@@ -296,6 +368,57 @@ class HandleServiceServicer:
         Errors: FAILED_PRECONDITION: no PostFilter of the caller is open in that cycle: give up.
           DEADLINE_EXCEEDED: the time of the PostFilter is over: answer it with what is known.
         Repeat: yes, pure.
+        """
+
+    def RunScores(
+        self,
+        request: _handle_pb2.RunScoresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.RunScoresResponse, _abc.Awaitable[_handle_pb2.RunScoresResponse]]:
+        """How good some nodes are for the cycle's pod: PreScore, Score and normalisation of every Score plugin of the
+        profile, the caller too, over these nodes and no others, whether or not their Filters pass them. Nothing is
+        scheduled by it. The plugins are asked anew: what a PreScore leaves in its cycle is that of this question.
+
+        Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open; the snapshot is the
+          cycle's, without the pod.
+        Errors: FAILED_PRECONDITION: none of these calls of the caller is open in that cycle: give up.
+          RESOURCE_EXHAUSTED: scores are being run already, for the caller or, still, for another one: wait.
+          INVALID_ARGUMENT: a node is not in the snapshot; the message names it.
+          DEADLINE_EXCEEDED: the time of the open call is over: answer it with what is known.
+        Repeat: yes, pure.
+        """
+
+    def ListNominatedPods(
+        self,
+        request: _handle_pb2.ListNominatedPodsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_handle_pb2.ListNominatedPodsResponse], _abc.AsyncIterator[_handle_pb2.ListNominatedPodsResponse]]:
+        """The pods that are promised a node: by a preemption, by their status, or by Nominate. All of one moment, in
+        chunks below the agreed size.
+
+        Caller: the plugin, at any time.
+        Errors: RESOURCE_EXHAUSTED: four reads of this plugin are under way, those of ReadState included: end one
+          first.
+        Repeat: yes, pure.
+        """
+
+    def Nominate(
+        self,
+        request: _handle_pb2.NominateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handle_pb2.NominateResponse, _abc.Awaitable[_handle_pb2.NominateResponse]]:
+        """Promises nodes to pending pods, or takes promises back. From the next cycle on a nominated pod counts on
+        its node when pods of equal or lower priority are judged, exactly as one that PostFilter has nominated. The
+        promise lives in the memory of the host alone: status.nominatedNodeName is neither written nor cleared. It
+        ends when the pod is assumed on a node, bound or deleted; when pods are evicted from the node for one of
+        higher priority; when an attempt for the pod fails, whose outcome (PostFilter's nomination, else the status)
+        then counts; when the pod is updated and its status named a node before or names one now, which then counts;
+        and when another host leads. To keep it, answer it from PostFilter.
+
+        Caller: the plugin, at any time; also about pods that it has nothing to do with. No pod is tried again
+          because of it: see Requeue.
+        Errors: none besides those of every call; what became of each item stands in `results`.
+        Repeat: yes; the last one counts.
         """
 
     def Requeue(

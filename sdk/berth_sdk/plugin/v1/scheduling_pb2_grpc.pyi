@@ -83,8 +83,9 @@ class SchedulingServiceStub:
     PreScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PreScoreRequest, _scheduling_pb2.PreScoreResponse]
     """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-    Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
-      `skip_score`. Default deadline 250 ms.
+    Caller: the host, with the feasible nodes, if there are at least two, unless scores or `skip_score` came
+      before; also with any nodes, and at any time until Permit is over, for a plugin that calls RunScores,
+      after which Score is about those. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
     Repeat: yes, pure.
@@ -240,8 +241,9 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     PreScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PreScoreRequest, _scheduling_pb2.PreScoreResponse]  # type: ignore[assignment]
     """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-    Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
-      `skip_score`. Default deadline 250 ms.
+    Caller: the host, with the feasible nodes, if there are at least two, unless scores or `skip_score` came
+      before; also with any nodes, and at any time until Permit is over, for a plugin that calls RunScores,
+      after which Score is about those. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
     Repeat: yes, pure.
@@ -419,8 +421,9 @@ class SchedulingServiceServicer:
     ) -> _typing.Union[_scheduling_pb2.PreScoreResponse, _abc.Awaitable[_scheduling_pb2.PreScoreResponse]]:
         """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-        Caller: the host, with the feasible nodes, if there are at least two. Left out after eager scores or
-          `skip_score`. Default deadline 250 ms.
+        Caller: the host, with the feasible nodes, if there are at least two, unless scores or `skip_score` came
+          before; also with any nodes, and at any time until Permit is over, for a plugin that calls RunScores,
+          after which Score is about those. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
           RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
         Repeat: yes, pure.

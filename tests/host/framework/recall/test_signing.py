@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -141,3 +143,15 @@ def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_name
     named = {entry["plugin"]: entry["reason"] for entry in logs if entry["event"] == "plugin.cannot_sign"}
     assert len(logs) == len(named) == 2
     assert named["Broken"] == "it raised ValueError: no"
+
+
+def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers, pod = signers_of(by_spec), make_pod("web", cpu="9")
+    signers.sign(pod, NODES)
+    assert pod._read is not None
+    assert pod._read.signed is not None
+    gone = weakref.ref(by_spec), weakref.ref(signers)
+    del by_spec, signers
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from berth_host.attach.wanted import Place
 from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import all_rows
@@ -29,7 +30,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
-from support.attached import AttachedHost, Place, attached_host, wanted
+from support.attached import AttachedHost, attached_host, wanted
 from support.frameworks import cycle_of, framework_of
 
 NODES = 9
@@ -72,7 +73,9 @@ class Scores:
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         scores: NDArray[np.int64] = nodes.rows.astype(np.int64)
-        return scores * state.get("by", 1) + state.get("plus", 0)
+        scores *= state.get("by", 1)
+        scores += state.get("plus", 0)
+        return scores
 
 
 class All(Prepares, Judges, PreScores, Scores, Base):
@@ -187,7 +190,7 @@ async def served(cls: type, folder: Path) -> AsyncIterator[AttachedHost]:
             yield host
 
 
-async def decided(framework: Framework, cycle: Cycle, nominated: NominatedPods = NOBODY) -> list[object]:
+async def decided(framework: Framework, cycle: Cycle, nominated: NominatedPods = NOBODY) -> list[Any]:
     """All that one pod's attempt comes to, up to the scores."""
     outcome = await framework.run_pre_filter(cycle)
     rows = all_rows(cycle.nodes)
@@ -241,3 +244,56 @@ async def test_a_pod_costs_one_round_trip_and_the_decision_is_the_same(
             assert got == await decided(here, cycle_of(pod, host.nodes, f"cycle-{i}"))
             skipping = pod.labels.get("app") == "quiet" and issubclass(cls, PreScores)
             assert len(calls) <= round_trips if skipping else len(calls) == round_trips, calls
+
+
+async def test_a_node_with_nominated_pods_is_asked_about_once_more_and_the_scores_hold(
+    tmp_path: Path,
+) -> None:
+    other = make_pod("other", uid="other")
+    async with served(All, tmp_path) as host:
+        nominated = NominatedPods.of(host.nodes, {"n1": [other], "n4": [other]})
+        there = framework_of([host.client], answers=AskEveryone())
+        here = framework_of([All({}, NO_HANDLE)], answers=AskEveryone())
+        got = await decided(there, Cycle(host.cycle(), host.nodes), nominated)
+        assert got == await decided(here, cycle_of(make_pod("p"), host.nodes), nominated)
+        calls = [call for _, call, _, _ in host.sent if call in UP_TO_SCORE]
+        assert calls == ["PreFilter", "SimulateFilter"]
+
+
+async def test_a_node_that_pre_filter_left_out_is_asked_about_where_the_pod_is_promised_it(
+    tmp_path: Path,
+) -> None:
+    async with served(Narrows, tmp_path) as host:
+        cycle = host.cycle()
+        await host.client.pre_filter(cycle, host.nodes)
+        promised = host.nodes.take([2])
+        assert (await host.client.filter(cycle, promised)).all_passed
+        assert [call for _, call, _, _ in host.sent if call in UP_TO_SCORE] == ["PreFilter", "Filter"]
+
+
+async def test_a_pod_that_fits_nowhere_costs_one_round_trip_and_says_why(tmp_path: Path) -> None:
+    async with served(All, tmp_path) as host:
+        nodes = host.nodes.take([0, 3, 6])
+        framework = framework_of([host.client], answers=AskEveryone())
+        cycle = Cycle(host.cycle(), nodes)
+        await framework.run_pre_filter(cycle)
+        statuses = NodeStatuses(nodes)
+        assert not len(await framework.run_filter(cycle, statuses, all_rows(nodes), NOBODY))
+        assert [statuses.statuses[group].reasons for group in statuses.groups] == [THIRD.reasons] * 3
+        assert [call for _, call, _, _ in host.sent if call in UP_TO_SCORE] == ["PreFilter"]
+
+
+async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_stay(tmp_path: Path) -> None:
+    async with served(All, tmp_path) as host:
+        framework = framework_of([host.client], answers=AskEveryone())
+        cycle = Cycle(host.cycle(), host.nodes)
+        before = await decided(framework, cycle)
+        # n0 and n3 were rejected: what came ahead says nothing of them.
+        apart = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
+        assert isinstance(apart, ScoreTable)
+        assert apart.plugins[0].raw.tolist() == [5, 6, 8]
+        again = await framework.run_score(cycle, host.nodes.take(before[1]))
+        assert isinstance(again, ScoreTable)
+        assert again.total.tolist() == before[3]
+        calls = [call for _, call, _, _ in host.sent if call in UP_TO_SCORE]
+        assert calls == ["PreFilter", "PreScore"]
