@@ -8,6 +8,7 @@ ahead are for those that are quick. Kept for each plugin of each profile by `Ahe
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 SAVED_S: Final = 0.001
@@ -20,13 +21,15 @@ _RARELY: Final = 1 << 16
 _NOT_BOUND: Final = 1 / 4
 """Of a pod that is not bound the verdicts were of use at most."""
 _WEIGHT: Final = 1 / 16
-_LONGEST_S: Final = 32 * SAVED_S
+_LAST: Final = 15
+"""Calls, of whose times the median counts: on a busy machine some take long for reasons of its own."""
 
 
 class Worth:
     """pays -it took longer than it saves-> does not pay -a trial that did not-> pays"""
 
     def __init__(self) -> None:
+        self._last_s = deque([0.0] * _LAST, _LAST)
         self._spent_s = 0.0
         self._used = 1.0
         self._declined = 0
@@ -35,7 +38,7 @@ class Worth:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that answers ahead took lately, by call."""
+        """Seconds that the answers ahead of one call took lately."""
         return self._spent_s
 
     @property
@@ -54,13 +57,17 @@ class Worth:
     def took(self, seconds: float) -> None:
         """It was, and that took so long."""
         if not self._tries:
-            # A running mean, which one call on a busy machine does not carry away.
-            self._spent_s += (min(seconds, _LONGEST_S) - self._spent_s) * _WEIGHT
+            self._last_s.append(seconds)
+            self._spent_s = sorted(self._last_s)[_LAST // 2]
             return
         self._tries = False
         self._declined = 0
         self._spent_s = seconds
-        self._retry_every = RETRY_EVERY if self.pays else min(2 * self._retry_every, _RARELY)
+        if self.pays:
+            self._last_s.extend([0.0] * _LAST)
+            self._retry_every = RETRY_EVERY
+        else:
+            self._retry_every = min(2 * self._retry_every, _RARELY)
 
     def ended(self, *, bound: bool) -> None:
         """A cycle of the plugin is over."""
