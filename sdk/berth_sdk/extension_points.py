@@ -207,8 +207,9 @@ class Plugin:
     PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
     ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
     With the first three the same holds for PreFilter and PreScore of a class that has no later point: what
-    they answer and write follows from the pod's wishes and the Node objects, and is taken over from the cycle
-    of an equal pod until a Node object changes.
+    they answer and write follows from the pod's wishes and the Node objects, not from the pods on them nor
+    from which nodes PreScore is handed, and is taken over from the cycle of an equal pod until a Node object
+    changes.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -297,7 +298,8 @@ class NoConcern(Enum):
 
     CYCLE = 1
     """For the whole cycle: PreFilter and PreScore would answer SKIP, and Score 0 everywhere, whatever moves.
-    No later point is asked about the pod but PostFilter.
+    No later point is asked about the pod but PostFilter. It takes a `pre_filter` that answers SKIP: a class
+    without one is asked later all the same.
     """
     FILTER = 2
     """PreFilter would answer SKIP, whatever moves."""

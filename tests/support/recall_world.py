@@ -8,87 +8,50 @@ of every pod: verdicts, reasons, scores, who skips, the best nodes, and why no n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from berth_host.app.alone import FrameworkAlone
-from berth_host.framework.filtering import filter_error
-from berth_host.framework.framework import all_rows
-from berth_host.framework.nominated import NOBODY, NominatedPods
-from berth_host.model.node_statuses import NodeStatuses
-from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_host.app.registry import ClassRegistry
+from berth_host.cache.snapshot import Snapshot
+from berth_host.config.loading import load_configuration
+from berth_host.explain.fit_error import fit_error_message
+from berth_host.queue.nominated_columns import NominatedColumns
+from berth_host.scheduler.algorithm import Algorithm, SearchStart
+from berth_host.scheduler.chooser import SmallestName
+from berth_host.scheduler.nominations import Nominations
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
-from berth_sdk.testing import make_node, make_pod
+from berth_sdk.testing import make_node
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from support.recall_objects import HOST, LABELS, NAMES, NODES, OBJECTS, PODS, kube_object
+from support.recall_plugins import Census, Fickle
 
-ZONE = "topology.kubernetes.io/zone"
-HOST = "kubernetes.io/hostname"
-WEB = {"matchLabels": {"app": "web"}}
-
-
-def _node(name: str, **fields: Any) -> Node:
-    return make_node(name, **{"cpu": 4, "memory": "8Gi", "pods": 9, **fields})
-
-
-NODES: Sequence[Mapping[str, Any]] = (
-    {"labels": {ZONE: "a"}},
-    {"labels": {ZONE: "b"}, "taints": ["t=1:NoSchedule"]},
-    {"labels": {ZONE: "b"}, "cpu": 2, "images": {"web:v1": 900 << 20}},
-    {"labels": {ZONE: "a"}, "unschedulable": True},
-    {"taints": ["u=1:PreferNoSchedule"], "pods": 2},
+NUMBERS = st.integers(0, 4)
+FORMS = st.sampled_from(sorted(OBJECTS)).flatmap(
+    lambda which: st.tuples(st.just(which), st.integers(0, len(OBJECTS[which]) - 1))
 )
-_SPREAD = {"maxSkew": 1, "topologyKey": ZONE, "labelSelector": WEB}
-_HARD = {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]}
-_SOFT = {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]}
-_BY_KEY = {
-    "topologySpreadConstraints": [
-        {**_SPREAD, "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["own"]}
-    ]
-}
 
 
-def _affinity(kind: str, *, preferred: bool = False, **term: Any) -> dict[str, Any]:
-    one = {"topologyKey": HOST, "labelSelector": WEB, **term}
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    if preferred:
-        key = "preferredDuringSchedulingIgnoredDuringExecution"
-        return {"affinity": {kind: {key: [{"weight": 5, "podAffinityTerm": one}]}}}
-    return {"affinity": {kind: {key: [one]}}}
+def _node(fields: Mapping[str, Any], number: int) -> Node:
+    labels = {**fields.get("labels", {}), HOST: f"n{number}"}
+    return make_node(f"n{number}", **{"cpu": 4, "memory": "8Gi", "pods": 9, **fields, "labels": labels})
 
 
-SPECS: Sequence[Mapping[str, Any]] = (
-    {},
-    _HARD,
-    _SOFT,
-    _BY_KEY,
-    _affinity("podAntiAffinity"),
-    _affinity("podAntiAffinity", preferred=True),
-    _affinity("podAffinity", topologyKey=ZONE),
-    _affinity("podAntiAffinity", namespaceSelector={"matchLabels": {"team": "x"}}),
-    {"nodeSelector": {ZONE: "a"}},
-    {"nodeName": "n1"},
-    {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "gone"}}]},
-)
-LABELS: Sequence[Mapping[str, str]] = ({}, {"app": "web"}, {"app": "db"})
-FIELDS: Sequence[Mapping[str, Any]] = (
-    {"cpu": "500m"},
-    {"cpu": 2, "memory": "1Gi"},
-    {"cpu": "500m", "tolerations": ["t"], "images": ["web:v1"]},
-    {"host_ports": [80], "priority": 7},
-)
-PODS = st.builds(
-    lambda spec, labels, fields, own: make_pod(
-        f"p{own}", spec=dict(spec), labels={**labels, "own": str(own)}, **fields
-    ),
-    st.sampled_from(SPECS),
-    st.sampled_from(LABELS),
-    st.sampled_from(FIELDS),
-    st.integers(0, 5),
-)
+PLUGINS = {"Census": Census, "Fickle": Fickle}
+# At Filter they stand in front, among those whose verdicts are put together.
+_CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    filter: {enabled: [{name: Census}, {name: Fickle}]}
+    multiPoint: {enabled: [{name: Census, weight: 3}, {name: Fickle}]}
+"""
 
 
 class RecallMachine(RuleBasedStateMachine):
@@ -96,34 +59,50 @@ class RecallMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.both = (FrameworkAlone(), FrameworkAlone(recall=False))
+        configuration = load_configuration(
+            _CONFIGURATION, source="test", registered=ClassRegistry(PLUGINS).points()
+        )
+        self.both = tuple(
+            FrameworkAlone(configuration, plugins=PLUGINS, recall=recall) for recall in (True, False)
+        )
+        Fickle.fails = ""
         self.placed: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
+        self.columns = [NominatedColumns() for _ in self.both]
+        self.nominations = [Nominations(columns) for columns in self.columns]
         for number in range(3):
             self.node_comes_or_changes(NODES[number], number)
 
     # --- events ------------------------------------------------------------------------------------
 
-    @rule(fields=st.sampled_from(NODES), number=st.integers(0, 4))
+    @rule(fields=st.sampled_from(NODES), number=NUMBERS)
     def node_comes_or_changes(self, fields: Mapping[str, Any], number: int) -> None:
-        labels = {**fields.get("labels", {}), HOST: f"n{number}"}
         for alone in self.both:
-            alone.add_node(_node(f"n{number}", **{**fields, "labels": labels}))
+            alone.add_node(_node(fields, number))
 
-    @rule(number=st.integers(0, 4))
+    @rule(number=NUMBERS)
     def node_goes(self, number: int) -> None:
         for alone in self.both:
             info = alone._cache.node_info(f"n{number}")
             if info is not None and info.node is not None:
                 alone._cache.remove_node(f"n{number}")
 
-    @rule(pod=PODS, uid=st.sampled_from("abcdef"), number=st.integers(0, 4))
-    def pod_comes(self, pod: Pod, uid: str, number: int) -> None:
+    @rule()
+    def snapshot_is_begun_anew(self) -> None:
+        for alone in self.both:
+            alone._snapshot = Snapshot(alone.objects)
+        # Theirs are slots of the snapshot that they saw first.
+        self.columns = [NominatedColumns() for _ in self.both]
+        self.nominations = [Nominations(columns) for columns in self.columns]
+        self._nominate({pod.nominated_node for pod in self.nominated.values()})
+
+    @rule(pod=PODS, uid=st.sampled_from("abcdef"), number=NUMBERS, assumed=st.booleans())
+    def pod_comes(self, pod: Pod, uid: str, number: int, assumed: bool) -> None:
         if uid in self.placed:
             return
         placed = self.placed[uid] = replace(pod, name=uid, uid=uid, node_name=f"n{number}")
         for alone in self.both:
-            alone._cache.add_pod(placed)
+            (alone._cache.assume if assumed else alone._cache.add_pod)(placed)
 
     @rule(uid=st.sampled_from("abcdef"), labels=st.sampled_from((*LABELS, None)))
     def pod_changes_or_goes(self, uid: str, labels: Mapping[str, str] | None) -> None:
@@ -132,6 +111,8 @@ class RecallMachine(RuleBasedStateMachine):
             return
         changed = None if labels is None else replace(pod, labels=labels)
         for alone in self.both:
+            if alone._cache.is_assumed(uid):
+                alone._cache.add_pod(pod)
             if changed is None:
                 alone._cache.remove_pod(pod)
             else:
@@ -139,61 +120,94 @@ class RecallMachine(RuleBasedStateMachine):
         if changed is not None:
             self.placed[uid] = changed
 
-    @rule(team=st.sampled_from(("x", "y", None)))
-    def namespace_changes(self, team: str | None) -> None:
-        metadata = {"name": "default", "labels": {} if team is None else {"team": team}}
-        self._put("Namespace", KubeObject("v1", "Namespace", parsed={"metadata": metadata}))
-
-    @rule(app=st.sampled_from(("web", "db", None)))
-    def service_comes_changes_or_goes(self, app: str | None) -> None:
-        if app is None:
-            for alone in self.both:
-                alone.objects.remove("Service", ObjectRef(name="s", namespace="default"))
-            return
-        raw = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": app}}}
-        self._put("Service", KubeObject("v1", "Service", parsed=raw))
-
-    @rule(pod=PODS, number=st.integers(0, 4), stays=st.booleans())
-    def nomination_comes_or_goes(self, pod: Pod, number: int, stays: bool) -> None:
-        self.nominated.pop(f"n{number}", None)
-        if stays:
-            self.nominated[f"n{number}"] = replace(pod, name=f"at{number}", uid=f"at{number}")
-
-    def _put(self, kind: str, item: KubeObject) -> None:
+    @rule(form=FORMS)
+    def object_comes_changes_or_goes(self, form: tuple[tuple[str, str], int]) -> None:
+        which, number = form
+        raw = OBJECTS[which][number]
+        shown = raw or next(one for one in OBJECTS[which] if one is not None)
+        namespace = shown["metadata"].get("namespace", "")
         for alone in self.both:
-            alone.objects.put(kind, item)
+            if raw is None:
+                alone.objects.remove(which[0], ObjectRef(name=which[1], namespace=namespace))
+            else:
+                alone.objects.put(which[0], kube_object(raw))
+
+    @rule()
+    def logs_forget(self) -> None:
+        """So much moved that they do not reach back."""
+        for alone in self.both:
+            alone._snapshot.update(alone._cache)
+            alone._snapshot.columns.moved.forget()
+            alone._snapshot.columns.node_moved.forget()
+
+    @rule(pod=PODS, point=st.sampled_from(("filter", "score")))
+    def plugin_fails(self, pod: Pod, point: str) -> None:
+        """What it says then is no answer."""
+        for alone in self.both:
+            alone._snapshot.update(alone._cache)  # so that both give out their slots alike
+        Fickle.fails = point
+        asyncio.run(self._said(self.both[0], self.nominations[0], pod))
+        Fickle.fails = ""
+
+    @rule(pod=PODS, number=st.sampled_from((0, 1, 2, 3, 4, None)))
+    def nomination_comes_moves_or_goes(self, pod: Pod, number: int | None) -> None:
+        before = self.nominated.pop(pod.uid, None)
+        if number is not None:
+            self.nominated[pod.uid] = replace(pod, nominated_node=f"n{number}")
+        self._nominate({before.nominated_node if before else f"n{number}", f"n{number}"})
+
+    def _nominate(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            here = [one for one in self.nominated.values() if one.nominated_node == name]
+            for columns in self.columns:
+                columns.set(name, here)
 
     # --- the law -----------------------------------------------------------------------------------
 
-    @rule(pod=PODS, times=st.integers(1, 3))
-    def cycles(self, pod: Pod, times: int) -> None:
-        for _ in range(times):
-            recalled, asked = (asyncio.run(self._said(alone, pod)) for alone in self.both)
-            assert recalled == asked
+    @rule(pod=PODS, others=st.sets(st.sampled_from(NAMES), max_size=2))
+    def cycles(self, pod: Pod, others: set[str]) -> None:
+        """The pod, and others that are like it but for their names and a label, one after the other."""
+        for name in (pod.name, *sorted(others)):
+            self._cycle(replace(pod, name=name, uid=name, labels={**pod.labels, "own": name}))
+            self._cycle(pod)
 
-    async def _said(self, alone: FrameworkAlone, pod: Pod) -> dict[str, Any]:
+    def _cycle(self, pod: Pod) -> None:
+        own = self.nominated.get(pod.uid)
+        if own is not None:
+            pod = replace(pod, nominated_node=own.nominated_node)
+        recalled, asked = (
+            asyncio.run(self._said(alone, nominations, pod))
+            for alone, nominations in zip(self.both, self.nominations, strict=True)
+        )
+        assert recalled == asked
+
+    async def _said(self, alone: FrameworkAlone, nominations: Nominations, pod: Pod) -> dict[str, Any]:
         cycle, framework = alone.cycle(pod), alone.framework
         nodes = cycle.nodes
-        outcome = await framework.run_pre_filter(cycle)
-        said: dict[str, Any] = {"": (outcome.status, outcome.eligible, cycle.skip_filter, cycle.skip)}
-        if not outcome.status.is_success or not len(nodes):
-            return said
-        names = set(nodes.names)
-        here = {name: [other] for name, other in self.nominated.items() if name in names}
-        nominated = NominatedPods.of(nodes, here) if here else NOBODY
-        statuses = NodeStatuses(nodes)
-        rows = all_rows(nodes)
-        passed = await framework.run_filter(cycle, statuses, rows, nominated)
-        said["error"] = filter_error(statuses, rows)
-        said["verdicts"] = {name: statuses.status_of(name) for name in nodes.names}
-        said["reasons"] = statuses.reasons()
-        left = nodes if len(passed) == len(nodes) else nodes.take(passed)
-        if len(left):
+        if not len(nodes):
+            return {}
+        cycle.nominated = nominations.counted_for(pod, nodes)
+        found = await Algorithm(framework, SmallestName()).find_feasible(
+            cycle, cycle.nominated, SearchStart()
+        )
+        nominations.release()
+        statuses = found.statuses
+        said: dict[str, Any] = {
+            "status": found.status,
+            "verdicts": {name: statuses.status_of(name) for name in nodes.names},
+            "rejected by": found.rejected_by,
+            "skipped": (cycle.skip_filter, cycle.skip),
+            "fit error": fit_error_message(
+                len(nodes), statuses.reasons(), pre_filter_message=found.pre_filter_message
+            ),
+        }
+        if found.status.is_success and len(found.rows):
+            left = nodes if len(found.rows) == len(nodes) else nodes.take(found.rows)
             table = await framework.run_score(cycle, left)
             if isinstance(table, Status):
                 return {**said, "failed": table}
             said["total"], said["best"] = table.total.tolist(), table.best().tolist()
-            said["skipped"] = sorted(table.skipped)
+            said["no scores"] = sorted(table.skipped)
             said["scores"] = {
                 one.plugin: (one.raw.tolist(), one.normalized.tolist()) for one in table.plugins
             }

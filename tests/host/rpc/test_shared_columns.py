@@ -141,6 +141,14 @@ def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def the_host_believes_the_score_of_the_node(patch: pytest.MonkeyPatch) -> None:
+    """Plugins that score by the Node are not asked again although it has changed."""
+    forget = shared_scores.SharedScores.forget
+    patch.setattr(
+        shared_scores.SharedScores, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+    )
+
+
 def skips_hold_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A SKIP is taken over although what it followed from has changed."""
     patch.setattr(Licences, "sign", lambda self, pod, nodes: NoConcern.CYCLE)
@@ -241,6 +249,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
         _cycle(0),
     ),
     the_host_believes_the_node: (_cycle(0), _node(_CORDONED, 1), _cycle(0)),
+    the_host_believes_the_score_of_the_node: (_cycle(0), _node(NODES[2], 0), _cycle(0)),
     skips_hold_for_ever: (_cycle(0), _service("s"), _service("t"), _cycle(0)),
     counts_of_images_are_not_copied_anew: (
         _node(NODES[4], 0),

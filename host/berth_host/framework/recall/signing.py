@@ -6,6 +6,7 @@ A plugin in the host that signs, or judges node by node, takes part (`Signer`). 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from berth_sdk._runtime import PluginRuntime
@@ -22,6 +23,8 @@ from berth_host.rpc.client import PluginClient
 log = get_logger()
 
 Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
+_CHECKED_SPECS: Final = 16
+_GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
 _HOST: Final = 2
 """How many entries of a key are the host's own."""
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
@@ -79,6 +82,8 @@ class Signers:
     def __init__(self, clients: Iterable[PluginClient]) -> None:
         self._warned: set[str] = set()
         self._mark: Final = object()
+        self._unchecked = _CHECKED_SPECS
+        self._by_spec_holds = True
         # In the order in which `sign` asks: first those whose signatures are known with the spec.
         self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
         self._names = tuple([one.name for one in self.all])
@@ -129,13 +134,39 @@ class Signers:
     def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> tuple[Hashable, ...]:
         """Made once for all pods with the same spec, which most pods of a controller have."""
         spec = pod._read
-        if spec is None:
+        if spec is None or not self._by_spec_holds:
             return tuple([sign(pod, nodes) for sign in self._of_spec])
         known = spec.signed
         if known is None or known[0] is not self._mark:
             # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
             known = spec.signed = self._mark, tuple([sign(pod, nodes) for sign in self._of_spec])
+            if self._unchecked:
+                self._unchecked -= 1
+                self._check_by_spec(pod, nodes, known[1])
         return known[1]
+
+    def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: tuple[Hashable, ...]) -> None:
+        """Of a few specs: whether a pod that shares the spec, and nothing else, is signed the same. A class
+        that goes by more would be given other pods' answers; no spec is signed once and for all then.
+        """
+        other = replace(
+            pod,
+            name="",
+            namespace="",
+            uid="",
+            resource_version="",
+            labels={},
+            annotations={},
+            owner=None,
+            node_name="",
+            nominated_node="",
+            created_at_s=None,
+            started_at_s=None,
+        )
+        for signer, signature in zip(self.all, signed, strict=False):
+            if self._sign_or_nothing(signer, other, nodes) != signature:
+                self._by_spec_holds = False
+                self._warn(signer.name, pod, _GOES_BY_MORE)
 
 
 def _is_hashable(signature: object) -> bool:

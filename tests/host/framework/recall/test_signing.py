@@ -84,10 +84,11 @@ def test_a_spec_is_signed_once_and_a_label_every_time() -> None:
         assert signatures == {"BySpec": ((), None), "ByLabel": app}
         keys.append(key)
     assert keys[0] == keys[1] != keys[2]
-    assert (by_spec.asked, by_label.asked) == (1, 3)
+    # Once for all, and once to see whether it goes by the spec alone.
+    assert (by_spec.asked, by_label.asked) == (2, 3)
     other = make_pod("four", cpu="1", tolerations=["dedicated"])
     assert signers.sign(other, NODES)[0]["BySpec"] == (other.tolerations, None)
-    assert by_spec.asked == 2
+    assert by_spec.asked == 4
 
 
 def test_a_plugin_with_other_arguments_signs_the_same_spec_for_itself() -> None:
@@ -155,3 +156,22 @@ def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
     del by_spec, signers
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
+
+
+class NotBySpec(Signing):
+    """Says that it goes by the spec, and goes by a label."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The label."""
+        return pod.labels.get("app")
+
+
+def test_a_class_that_signs_more_than_the_spec_is_named_and_does_not_get_the_answers_of_others() -> None:
+    by_spec = BySpec({}, NO_HANDLE)
+    signers = signers_of(by_spec, NotBySpec({}, NO_HANDLE))
+    with capture_logs() as logs:
+        for app in ("web", "db", "web"):
+            pod = make_pod(app, cpu="11", labels={"app": app})
+            assert signers.sign(pod, NODES)[0] == {"BySpec": ((), None), "NotBySpec": app}
+    assert [(entry["event"], entry["plugin"]) for entry in logs] == [("plugin.cannot_sign", "NotBySpec")]
+    assert "write it as sign" in logs[0]["reason"]

@@ -1,0 +1,364 @@
+"""Mutants of what recalls: each breaks one thing by which what is kept ceases to hold, and is shown.
+
+Used by `tests/host/framework/test_recall.py`. A new invalidation comes with a mutant here; one in a signature
+or in what a plugin keeps with one in `recall_sign_mutants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from berth_host.framework import score_roles
+from berth_host.framework.recall import (
+    known_pods,
+    said,
+    shared_nominated,
+    shared_scores,
+    shared_verdicts,
+)
+from berth_host.framework.recall.leaders import Leaders
+from berth_sdk._shared_columns import RowColumn
+from berth_sdk.pod import Pod
+from berth_sdk.tables import SlotFollower
+from support.recall_objects import GPU
+from support.recall_steps import (
+    DB,
+    Mutant,
+    Step,
+    cycles,
+    failing,
+    gone,
+    node,
+    nominated,
+    once,
+    placed,
+    simply,
+    thing,
+)
+from support.recall_world import RecallMachine
+
+# --- what is kept of pods that are the same to all -------------------------------------------------------
+
+
+def known_pods_do_not_catch_up(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What is put together outlives its rows."""
+    patch.setattr(known_pods.KnownPods, "catch_up", lambda self, columns: None)
+
+
+def a_log_that_forgot_says_nothing_moved(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Nobody hears that everything may have moved."""
+    moved_in = SlotFollower.moved_in
+    patch.setattr(
+        SlotFollower,
+        "moved_in",
+        lambda self, columns: moved_in(self, columns) or ([] if self._what.name != "VOLUMES" else None),
+    )
+
+
+def verdicts_outlive_their_rows(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A merged verdict is kept although its row moved."""
+    patch.setattr(shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: None)
+
+
+def verdicts_outlive_the_node(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Plugins that judge the Node alone are not asked again although it changed."""
+    forget = shared_verdicts.SharedVerdicts.forget
+    patch.setattr(
+        shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+    )
+
+
+def verdicts_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A plugin that judges by all nodes is not asked again although one of them changed."""
+    patch.setattr(shared_verdicts.SharedVerdicts, "forget_about_all_nodes", lambda self: None)
+
+
+def verdicts_outlive_their_plugins(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """PreFilter left other plugins in than the last time."""
+    prepare = shared_verdicts.SharedVerdicts._prepare
+
+    def same(self: Any, clients: Any, capacity: int) -> None:
+        prepare(self, self._clients or clients, capacity)
+
+    patch.setattr(shared_verdicts.SharedVerdicts, "_prepare", same)
+
+
+def verdicts_are_put_together_once(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """The verdicts on all nodes stay what they were although one of them is another one by now."""
+    put_together = shared_verdicts.SharedVerdicts._put_together
+    kept: dict[Any, Any] = {}
+
+    def once_for_all(self: Any, nodes: Any) -> Any:
+        return kept.setdefault((id(self), len(nodes)), put_together(self, nodes))
+
+    patch.setattr(shared_verdicts.SharedVerdicts, "_put_together", once_for_all)
+
+
+def errors_are_verdicts(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What is said while a plugin fails is kept."""
+    keep = shared_verdicts.SharedVerdicts._keep
+
+    def sound(self: Any, clients: Any, slots: Any, found: Any, asked: Any) -> bool:
+        keep(self, clients, slots, found, asked)
+        self._known.learn(slots, in_use=found.table.snapshot_size)
+        return True
+
+    patch.setattr(shared_verdicts.SharedVerdicts, "_keep", sound)
+
+
+def nominations_are_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A verdict with other nominated pods is taken over."""
+    first_pass = shared_nominated.SharedNominated.first_pass
+
+    async def same(
+        self: Any, clients: Any, cycle: Any, statuses: Any, rows: Any, nominated: Any, second: Any
+    ) -> Any:
+        nominated.marks[nominated.marks != 0] = 1
+        return await first_pass(self, clients, cycle, statuses, rows, nominated, second)
+
+    patch.setattr(shared_nominated.SharedNominated, "first_pass", same)
+
+
+def own_nomination_is_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """The node's nominated pods are the same with the pod itself and without."""
+    counted_for = world.nominations[0].counted_for
+
+    def without_own(one: Pod, nodes: Any) -> Any:
+        counted = counted_for(one, nodes)
+        if counted.marks is not None:
+            # All that are nominated in the steps are nominated to one node.
+            version = world.columns[0].versions.max()
+            counted.marks = np.where(counted.marks < 0, version, counted.marks)
+        return counted
+
+    patch.setattr(world.nominations[0], "counted_for", without_own)
+
+
+def scores_outlive_their_rows(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A score in the sum is kept although its row moved."""
+    patch.setattr(shared_scores.SharedScores, "forget", lambda self, moved, node_moved: None)
+
+
+def scores_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A plugin that scores by all nodes is not asked again although one of them changed."""
+    patch.setattr(shared_scores.SharedScores, "forget_about_all_nodes", lambda self: None)
+
+
+def scores_outlive_their_plugins(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """PreScore left other plugins in than the last time."""
+    prepare = shared_scores.SharedScores._prepare
+
+    def same(self: Any, plugins: Any, capacity: int) -> None:
+        prepare(self, self._plugins or plugins, capacity)
+
+    patch.setattr(shared_scores.SharedScores, "_prepare", same)
+
+
+def failures_are_scores(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What a policy put in the place of an answer is kept."""
+    learn = shared_scores.SharedScores._learn
+
+    async def sound(self: Any, cycle: Any, nodes: Any, missing: Any) -> Any:
+        failed = await learn(self, cycle, nodes, missing)
+        self._known.learn(nodes.rows.take(missing), in_use=nodes.snapshot_size)
+        return failed
+
+    patch.setattr(shared_scores.SharedScores, "_learn", sound)
+
+
+def sums_are_not_put_right(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A row was scored anew, the total stays."""
+    patch.setattr(shared_scores._Column, "change", lambda self, rows, total: False)
+
+
+def sums_are_of_other_candidates(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """As many rows, but not the same, have passed."""
+    add_up = shared_scores.SharedScores._add_up
+
+    def same(self: Any, nodes: Any) -> None:
+        if self._rows is not None and len(self._rows) == len(nodes.rows):
+            self._rows = nodes.rows
+        add_up(self, nodes)
+
+    patch.setattr(shared_scores.SharedScores, "_add_up", same)
+
+
+def the_best_stay_the_best(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """A total changed, the rows with the highest stay."""
+    patch.setattr(Leaders, "change", lambda self, positions, total: None)
+
+
+def the_best_are_never_found_anew(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Much changed, the rows with the highest stay."""
+    patch.setattr(Leaders, "forget", lambda self: None)
+
+
+def score_roles_are_kept(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Others skip Score by now."""
+    patch.setattr(score_roles.ScoreRoles, "fit", lambda self, score, cycle: True)
+
+
+def pre_filter_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Who skips is kept although a Node object changed."""
+    catch_up = known_pods.KnownPods.catch_up
+
+    def keep(self: Any, columns: Any) -> None:
+        kept = self.pre_filtered, self.states
+        catch_up(self, columns)
+        self.pre_filtered, self.states = kept
+
+    patch.setattr(known_pods.KnownPods, "catch_up", keep)
+
+
+def pre_score_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Likewise at PreScore."""
+    catch_up = known_pods.KnownPods.catch_up
+
+    def keep(self: Any, columns: Any) -> None:
+        kept = self.pre_scored
+        catch_up(self, columns)
+        self.pre_scored = kept
+
+    patch.setattr(known_pods.KnownPods, "catch_up", keep)
+
+
+# --- what is kept of one plugin --------------------------------------------------------------------------
+
+
+def what_was_said_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What a plugin answered at PreFilter and PreScore is kept although a Node object changed."""
+    patch.setattr(said.Said, "catch_up", lambda self, nodes_version: None)
+
+
+def what_was_said_is_said_of_all(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """It is kept under whatever signature."""
+    of = said.Memory.of
+    patch.setattr(said.Memory, "of", lambda self, signature, nodes: of(self, (), nodes))
+
+
+def columns_outlive_their_rows(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """One plugin's column is kept although rows moved."""
+    catch_up = RowColumn.catch_up
+
+    def at_first(self: Any, columns: Any) -> None:
+        if len(self._known) < columns.capacity:
+            catch_up(self, columns)
+
+    patch.setattr(RowColumn, "catch_up", at_first)
+
+
+def columns_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """The column of a plugin that goes by all nodes is kept where the node stands still."""
+    catch_up = RowColumn.catch_up
+
+    def by_node(self: Any, columns: Any) -> None:
+        self._by = None
+        catch_up(self, columns)
+
+    patch.setattr(RowColumn, "catch_up", by_node)
+
+
+def columns_are_read_once(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """What was read of a column is handed out again although rows were written since."""
+    keep = RowColumn.keep
+
+    def quietly(self: Any, nodes: Any, positions: Any, numbers: Any) -> None:
+        before = self._read
+        keep(self, nodes, positions, numbers)
+        self._read = before
+
+    patch.setattr(RowColumn, "keep", quietly)
+
+
+def scores_are_normalized_once(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Final scores are those of the raw ones before."""
+    normalized = said.Said.normalized
+
+    def first(self: Any, signer: Any, raw: Any) -> Any:
+        if self._final is not None and len(self._final[0]) == len(raw):
+            return self._final[1]
+        return normalized(self, signer, raw)
+
+    patch.setattr(said.Said, "normalized", first)
+
+
+def errors_stay_in_columns(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """An error is kept as an answer."""
+    patch.setattr(RowColumn, "forget", lambda self, slots: None)
+
+
+def objects_are_ignored(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
+    """Objects that are read beside the tables changed."""
+    answers: Any = world.both[0].framework._answers
+    patch.setattr(answers, "_readers", ())
+
+
+MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
+    known_pods_do_not_catch_up: (cycles(), node(3, 0), cycles()),
+    a_log_that_forgot_says_nothing_moved: (cycles(), node(3, 0), simply("logs_forget"), cycles()),
+    verdicts_outlive_their_rows: (cycles(), placed("a", cpu=4), cycles()),
+    verdicts_outlive_the_node: (cycles(), node(3, 0), cycles()),
+    verdicts_outlive_all_nodes: (cycles(labels=DB), node(4, 2), cycles(labels=DB)),
+    verdicts_outlive_their_plugins: (cycles(labels=DB), node(0, 1), cycles(labels=DB)),
+    verdicts_are_put_together_once: (node(3, 1), cycles(), node(3, 2), cycles()),
+    errors_are_verdicts: (once(), placed("a"), failing("filter"), once()),
+    nominations_are_not_told_apart: (
+        nominated("p1", 0, cpu=1),
+        cycles(),
+        nominated("p2", 0, cpu=3),
+        cycles(),
+    ),
+    own_nomination_is_not_told_apart: (
+        nominated("p5", 0, host_ports=[80]),
+        nominated("p1", 0, cpu=4),
+        cycles(host_ports=[80]),
+        cycles(host_ports=[80]),
+    ),
+    scores_outlive_their_rows: (cycles(), placed("a"), cycles()),
+    scores_outlive_all_nodes: (node(3, 4), cycles(labels=DB), node(0, 3), cycles(labels=DB)),
+    scores_outlive_their_plugins: (cycles(labels=DB), node(3, 4), cycles(labels=DB)),
+    failures_are_scores: (once(), placed("a"), failing("score"), once()),
+    sums_are_not_put_right: (cycles(), placed("a"), cycles()),
+    sums_are_of_other_candidates: (
+        node(0, 3),
+        placed("a", number=3, cpu=4),
+        cycles(),
+        gone("a"),
+        placed("b", number=0, cpu=4),
+        cycles(),
+    ),
+    the_best_stay_the_best: (cycles(), placed("a"), cycles()),
+    the_best_are_never_found_anew: (placed("a", cpu="3500m"), cycles(), node(3, 0), cycles()),
+    score_roles_are_kept: (cycles(labels=DB), node(3, 4), cycles(labels=DB)),
+    pre_filter_outlives_the_nodes: (node(0, 1), cycles(labels=DB), node(1, 1), cycles(labels=DB)),
+    pre_score_outlives_the_nodes: (cycles(labels=DB), node(3, 4), cycles(labels=DB)),
+    what_was_said_outlives_the_nodes: (node(0, 1), cycles(labels=DB), node(1, 1), cycles(labels=DB)),
+    what_was_said_is_said_of_all: (cycles(), cycles(cpu=3)),
+    columns_outlive_their_rows: (once(), once(cpu=1), once(cpu=2), node(1, 0), once(cpu=3)),
+    columns_outlive_all_nodes: (
+        once(labels=DB),
+        once(labels=DB, cpu=1),
+        once(labels=DB, cpu=2),
+        node(4, 2),
+        once(labels=DB, cpu=3),
+    ),
+    columns_are_read_once: (
+        node(3, 3),
+        once(),
+        ("node_goes", {"number": 1}),
+        once(cpu=1),
+        once(cpu=2),
+        node(3, 0),
+        once(cpu=3),
+    ),
+    scores_are_normalized_once: (once(), once(cpu="1"), once(cpu="2"), node(4, 0), once(cpu="300m")),
+    errors_stay_in_columns: (once(), once(cpu=1), placed("a"), failing("filter", cpu=2), once(cpu=3)),
+    objects_are_ignored: (
+        cycles(requests={GPU: 1}),
+        thing("DeviceClass", "gpu", 1),
+        cycles(requests={GPU: 1}),
+    ),
+}
