@@ -8,6 +8,7 @@ method, so that a slip such as `return True` is found at once, in process and re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -54,7 +55,9 @@ class Answers:
             return PreFilterResult(self.status("pre_filter", answer))
         if answer.eager_filter is not None:
             self._check_count("pre_filter", len(answer.eager_filter), count)
-        return answer
+        if answer.eager_scores is None:
+            return answer
+        return replace(answer, eager_scores=self.scores("pre_filter", answer.eager_scores, count))
 
     def filter_nodes(self, answer: Any, count: int) -> FilterResult:
         """A FilterResult for `count` candidates."""

@@ -126,7 +126,9 @@ def cycle_call(
             instance.admit(ctx.attachment_id)
             served = instance.served(ctx.plugin, ctx.profile)
             for ended in ctx.ended:
-                instance.cycles.end(served.name, ended.cycle_id, bound=ended.outcome == _BOUND)
+                bound = ended.outcome == _BOUND
+                served.ahead.ended(bound=bound)
+                instance.cycles.end(served.name, ended.cycle_id, bound=bound)
             part, missing = _prepared(instance, served, ctx)
             if part is None:
                 return response_type(ctx=missing)  # type: ignore[no-any-return]  # the plain message

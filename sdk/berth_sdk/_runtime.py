@@ -8,9 +8,8 @@ policy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +42,10 @@ from berth_sdk.results import (
     ReserveResult,
 )
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
 T = TypeVar("T")
-_LOG: Final = logging.getLogger("berth_sdk.plugin")
 
 
 class PluginRuntime:
@@ -121,24 +119,21 @@ class PluginRuntime:
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult]:
         """PreFilter over all nodes."""
         return self._ask(
-            "pre_filter", lambda answer: self._read.pre_filter(answer, len(nodes)), state, pod, nodes
+            "pre_filter", lambda answer: self._read_pre_filter(answer, len(nodes)), state, pod, nodes
         )
 
-    def filter(
-        self, state: CycleState, pod: Pod, nodes: NodeTable, *, eager: bool = True
-    ) -> Answer[FilterResult]:
-        """Verdicts over the candidates. With `eager` scores come along where the descriptor says so."""
-        eager = eager and self.descriptor.eager
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
+        """Verdicts over the candidates, with scores where the plugin itself adds them."""
         shared = self._shared.verdicts
-        if shared is None and not eager:
+        if shared is None:
             return self._own_filter(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
-            return run(self._filter(state, pod, nodes, eager))
+            return run(self._filter(state, pod, nodes))
         column = shared.column(state, pod, nodes)
         missing = column.missing(nodes)
-        if not len(missing) and not eager:
+        if not len(missing):
             return FilterResult(column.verdicts(nodes))
-        return run(self._filter_rows(column, missing, state, pod, nodes, eager))
+        return run(self._filter_rows(column, missing, state, pod, nodes))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """One verdict per scenario, by the plugin's own method or derived from its Filter."""
@@ -263,7 +258,7 @@ class PluginRuntime:
             return result
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
-    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable, eager: bool) -> Steps[FilterResult]:
+    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         shared = self._shared.verdicts
         table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
@@ -273,36 +268,24 @@ class PluginRuntime:
             result = answer if isinstance(answer, FilterResult) else (yield answer)
             if table is not None and state.writes == writes and not _has_errors(result.verdicts):
                 table.keep(state, pod, nodes, result)
-        if eager and result.eager_scores is None and not result.skip_score:
-            result = yield from self._with_scores(state, pod, nodes, result)
         return result
 
     def _filter_rows(
-        self,
-        column: RowColumn,
-        missing: NDArray[np.intp],
-        state: CycleState,
-        pod: Pod,
-        nodes: NodeTable,
-        eager: bool,
+        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[FilterResult]:
         """Ask about the rows that moved, and remember what was said."""
-        errors = False
-        if len(missing):
-            asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-            result = yield self._own_filter(state, pod, asked)
-            if result.eager_scores is not None or result.skip_score:
-                # What comes beside the verdicts is about this call: such a plugin is asked in full.
-                self._shared.verdicts = None
-                return (yield from self._filter(state, pod, nodes, eager))
-            column.keep_verdicts(nodes, missing, result.verdicts)
-            errors = _has_errors(result.verdicts)
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        result: FilterResult = yield self._own_filter(state, pod, asked)
+        if result.eager_scores is not None or result.skip_score:
+            # What comes beside the verdicts is about this call: such a plugin is asked in full.
+            self._shared.verdicts = None
+            return (yield from self._filter(state, pod, nodes))
+        column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
-        if errors:
+        if _has_errors(result.verdicts):
             # An error is no answer about the row; the next pod asks again.
             column.forget(asked.rows)
-        result = FilterResult(verdicts)
-        return (yield from self._with_scores(state, pod, nodes, result)) if eager else result
+        return FilterResult(verdicts)
 
     def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """The plugin's own answer for every row."""
@@ -323,48 +306,25 @@ class PluginRuntime:
             statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
         return FilterResult(_grouped(statuses))
 
+    def _read_pre_filter(self, answer: Any, count: int) -> PreFilterResult:
+        result = self._read.pre_filter(answer, count)
+        self._check_eager("pre_filter", result)
+        return result
+
     def _read_filter(self, answer: Any, count: int) -> FilterResult:
         if type(answer) is Verdicts and len(answer.groups) == count:  # nearly always
             return FilterResult(answer)
         result = self._read.filter_nodes(answer, count)
+        self._check_eager("filter_nodes", result)
+        return result
+
+    def _check_eager(self, method: str, result: PreFilterResult | FilterResult) -> None:
         if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
             raise PluginAnswerError(
-                f"{self.descriptor.name}.filter_nodes answered eager scores with normalization"
+                f"{self.descriptor.name}.{method} answered eager scores with normalization"
                 f" {self.descriptor.normalization.name}: declare HOST_MAX, HOST_MAX_REVERSED, HOST_MIN_MAX or"
                 " NONE if a score does not depend on the other candidates, else leave them out"
             )
-        return result
-
-    def _with_scores(
-        self, state: CycleState, pod: Pod, nodes: NodeTable, result: FilterResult
-    ) -> Steps[FilterResult]:
-        verdicts = result.verdicts
-        if verdicts.all_passed:
-            passed, feasible = None, nodes
-        else:
-            passed = verdicts.passed
-            feasible = nodes.take(passed)
-        if not len(feasible):
-            return result
-        try:
-            ready = self.pre_score(state, pod, feasible)
-            status = ready if isinstance(ready, Status) else (yield ready)
-            if status.code is Code.SKIP:
-                return FilterResult(verdicts, skip_score=True)
-            if not status.is_success:
-                return result
-            answer = self.score(state, pod, feasible)
-            scores = answer if isinstance(answer, np.ndarray) else (yield answer)
-        except Exception:  # noqa: BLE001 (the host meets the fault again, see below)
-            # A fault in scoring must not fail Filter: without eager scores the host asks PreScore and
-            # Score, meets the same fault there, and applies the policy of those points.
-            _LOG.debug("%s: no eager scores", self.descriptor.name, exc_info=True)
-            return result
-        if passed is None:
-            return FilterResult(verdicts, scores)
-        dense = np.zeros(len(nodes), dtype=np.int64)
-        dense[passed] = scores
-        return FilterResult(verdicts, dense)
 
     def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Steps[Verdicts]:
         if self._has("filter_scenarios"):

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
+from berth_sdk._ahead import PreScored
 from berth_sdk._calls import CallRefusedError
 from berth_sdk._cycle_call import CycleCall, cycle_call
 from berth_sdk._instance import Instance
@@ -44,6 +47,7 @@ from berth_sdk.results import (
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 
+M = TypeVar("M")
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
 
 
@@ -57,11 +61,11 @@ class SchedulingServicer:
     # --- the scheduling cycle ------------------------------------------------------------------
 
     @cycle_call("pre_filter", spb.PreFilterResponse)
-    def PreFilter(self, request: spb.PreFilterRequest, call: CycleCall) -> spb.PreFilterResponse:
-        """Over all nodes of the snapshot."""
+    def PreFilter(self, request: spb.PreFilterRequest, call: CycleCall) -> Scored[spb.PreFilterResponse]:
+        """Over all nodes of the snapshot, with what else is known by then."""
         nodes = call.candidates(request.candidates)
-        result: PreFilterResult = call.ask(lambda: call.runtime.pre_filter(call.state, call.pod, nodes))
-        reply = spb.PreFilterResponse(ctx=call.reply(result.status))
+        result: PreFilterResult = call.ask(lambda: call.served.ahead.pre_filter(call.state, call.pod, nodes))
+        reply = spb.PreFilterResponse(ctx=call.reply(result.status), skip_score=result.skip_score)
         # Set and empty says something here: no node, all nodes.
         if result.eligible is not None:
             reply.eligible.SetInParent()
@@ -69,24 +73,20 @@ class SchedulingServicer:
         if result.eager_filter is not None:
             reply.eager_filter.SetInParent()
             reply.eager_filter.MergeFrom(encode_verdicts(result.eager_filter, nodes, call.mode))
-        return reply
+        scores = None if result.skip_score else result.eager_scores
+        return _with_scores(reply, spb.PreFilterResponse.EAGER_SCORES_FIELD_NUMBER, scores)
 
     @cycle_call("filter", spb.FilterResponse)
     def Filter(self, request: spb.FilterRequest, call: CycleCall) -> Scored[spb.FilterResponse]:
         """Over the nodes still alive, with scores where they are of use."""
         nodes = call.candidates(request.candidates)
-        result: FilterResult = call.ask(
-            lambda: call.runtime.filter(call.state, call.pod, nodes, eager=call.served.eager)
-        )
+        result: FilterResult = call.ask(lambda: call.served.ahead.filter(call.state, call.pod, nodes))
         reply = spb.FilterResponse(skip_score=result.skip_score)
         reply.ctx.SetInParent()  # there, and nothing to say in it
         if not result.verdicts.all_passed:
             reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
-        if result.eager_scores is None or result.skip_score:
-            return Scored(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, None)
-        return Scored(
-            reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, encode_aligned(result.eager_scores)
-        )
+        scores = None if result.skip_score else result.eager_scores
+        return _with_scores(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, scores)
 
     @cycle_call("filter_scenarios", spb.SimulateFilterResponse)
     def SimulateFilter(
@@ -125,11 +125,12 @@ class SchedulingServicer:
         )
 
     @cycle_call("pre_score", spb.PreScoreResponse)
-    def PreScore(self, request: spb.PreScoreRequest, call: CycleCall) -> spb.PreScoreResponse:
-        """Over the feasible nodes."""
+    def PreScore(self, request: spb.PreScoreRequest, call: CycleCall) -> Scored[spb.PreScoreResponse]:
+        """Over the feasible nodes, with their scores."""
         nodes = call.candidates(request.candidates)
-        status: Status = call.ask(lambda: call.runtime.pre_score(call.state, call.pod, nodes))
-        return spb.PreScoreResponse(ctx=call.reply(status))
+        number = spb.PreScoreResponse.EAGER_SCORES_FIELD_NUMBER
+        result: PreScored = call.ask(lambda: call.served.ahead.pre_score(call.state, call.pod, nodes))
+        return _with_scores(spb.PreScoreResponse(ctx=call.reply(result.status)), number, result.scores)
 
     @cycle_call("score", spb.ScoreResponse)
     def Score(self, request: spb.ScoreRequest, call: CycleCall) -> Scored[spb.ScoreResponse]:
@@ -264,6 +265,11 @@ class SchedulingServicer:
             bound = ended.outcome == pb.CycleEnd.OUTCOME_BOUND
             self.instance.cycles.end(request.plugin, ended.cycle_id, bound=bound)
         return spb.EndCyclesResponse()
+
+
+def _with_scores(reply: M, number: int, scores: NDArray[np.int64] | None) -> Scored[M]:
+    """`reply` with scores in the field `number`, if there are any."""
+    return Scored(reply, number, None if scores is None else encode_aligned(scores))
 
 
 def _encode_pre_flight(call: CycleCall, result: PreFlightResult) -> spb.PreBindPreFlightResponse:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
+from berth_sdk._ahead import Ahead
 from berth_sdk._lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.extension_points import ExtensionPoint
@@ -52,8 +53,7 @@ class ServedPlugin:
         self.name = runtime.descriptor.name
         self.profile = profile
         self.enabled = frozenset(enabled)
-        self.eager = ExtensionPoint.SCORE in self.enabled
-        """Whether scores are worth sending with Filter's answer."""
+        self.ahead = Ahead(runtime, self.enabled)
         self._lanes = lanes
 
     def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:

@@ -38,18 +38,18 @@ HOST_NORMALIZED: Final = frozenset(
     }
 )
 EAGER: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
-"""With these a node's score does not depend on the other candidates, so it may come with Filter."""
+"""With these a node's score does not depend on the other candidates, so it may come before they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
     """One plugin as the host sees it. Readings of unset values are applied already.
 
-    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `eager`: the SDK adds
-    scores to Filter's answer. `depends_on`: what its own process shares answers by; the host of a served
-    plugin is not told, nor of `signs_queue`: one answer of its gate and its hint holds for all pods that
-    are signed alike. `sign_fields`: pods that are equal in these are the same to it; None: it does not say.
-    `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`;
+    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_ahead`: as the
+    class says, None: as long as it pays. `depends_on`: what its own process shares answers by. `signs_queue`:
+    one answer of its gate and its hint holds for all pods that are signed alike. The host of a served plugin
+    is not told of these three. `sign_fields`: pods that are equal in these are the same to it; None: it does
+    not say. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`;
     `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by
     comparison alone, so it cannot be served. `handle_client`: it wants the way back.
     """
@@ -68,7 +68,7 @@ class Descriptor:
     depends_on: DependsOn = DependsOn.OTHER
     signs_queue: bool = False
     sign_fields: tuple[PodField, ...] | None = None
-    eager: bool = False
+    answers_ahead: bool | None = None
     has_hint: bool = False
     has_pre_flight: bool = False
     has_add_remove: bool = False
@@ -137,11 +137,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         depends_on=depends_on,
         signs_queue=_has(cls, "sign_queue") or sign_fields is not None,
         sign_fields=sign_fields,
-        eager=(
-            normalization in EAGER
-            and _has(cls, "score_nodes")
-            and (_has(cls, "filter") or _has(cls, "filter_nodes"))
-        ),
+        answers_ahead=_attribute(cls, "answers_ahead"),
         has_hint=_has(cls, "queueing_hint"),
         has_pre_flight=_has(cls, "pre_bind_pre_flight"),
         has_add_remove=_has(cls, "add_pod"),
@@ -171,7 +167,13 @@ def _normalization(title: str, cls: type) -> ScoreNormalization:
         raise PluginDefinitionError(
             f"{title} declares normalization RPC and has no method `normalize`: write it, or choose another"
         )
-    return declared if declared is not None else ScoreNormalization.PLUGIN
+    if declared is not None:
+        how: ScoreNormalization = declared
+        return how
+    # A `score` that is asked about one node after the other, and has not seen them all in `pre_score`, cannot
+    # measure one by the others.
+    alone = _has(cls, "score") and not _has(cls, "score_nodes") and not _has(cls, "pre_score")
+    return ScoreNormalization.NONE if alone else ScoreNormalization.PLUGIN
 
 
 # Methods of a plugin that remembers more than the tables show.

@@ -185,7 +185,16 @@ class Plugin:
     ROW, CLUSTER with TABLE and OTHER.
     """
     normalization: ClassVar[ScoreNormalization | None] = None
-    """None: RPC for a class with `normalize`, else PLUGIN."""
+    """None: RPC for a class with `normalize`, NONE for one whose `score` is asked about one node after the
+    other and that has no `pre_score`, else PLUGIN.
+    """
+    answers_ahead: ClassVar[bool | None] = None
+    """In a process of its own: answer Filter with PreFilter, and Score with PreScore, and with PreFilter and
+    Filter too where the normalization is NONE or HOST_*. So a pod costs one round trip up to Score.
+
+    None: as long as that takes less than about 1 ms of a call, and less the fewer of the pods are bound; the
+    log says each time that this changes. True: always. False: never. With `reads_shared`: never.
+    """
     reads_shared: ClassVar[Sequence[str]] = ()
     """Shared cycle-state keys (`<plugin>/<key>`) that it reads."""
     events: ClassVar[Sequence[EventInterest] | None] = None

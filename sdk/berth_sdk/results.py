@@ -26,11 +26,21 @@ class PreFilterResult:
     """`eligible`: the only nodes worth asking about, by name (None: all; they need not exist).
 
     `eager_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
+    `eager_scores`, `skip_score`: as in FilterResult. What these say of nodes that are not `eligible` counts
+    for nothing. A class that has the methods of Filter and Score need not answer any of the three: in a
+    process of its own the SDK asks these at once (`answers_ahead`).
     """
 
     status: Status = SUCCESS
     eligible: frozenset[str] | None = None
     eager_filter: Verdicts | None = None
+    eager_scores: NDArray[np.int64] | None = None
+    skip_score: bool = False
+
+    @property
+    def answers_ahead(self) -> bool:
+        """Whether something is said of Filter or Score."""
+        return self.eager_filter is not None or self.eager_scores is not None or self.skip_score
 
 
 @dataclass(frozen=True, slots=True)

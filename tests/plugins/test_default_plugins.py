@@ -9,7 +9,7 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import default_configuration
 from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
-from berth_sdk.descriptor import Descriptor, describe
+from berth_sdk.descriptor import EAGER, Descriptor, describe
 from berth_sdk.events import Hint
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import BindResult
@@ -81,8 +81,8 @@ def test_events_are_those_of_the_table(descriptor: Descriptor) -> None:
 
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])
-def test_filter_and_score_come_in_one_round_trip(name: str) -> None:
-    assert DESCRIPTORS[name].eager
+def test_all_up_to_score_may_come_in_one_round_trip(name: str) -> None:
+    assert DESCRIPTORS[name].normalization in EAGER
 
 
 async def test_the_host_posts_the_binding(ask: Ask) -> None:

@@ -273,7 +273,7 @@ async def test_earlier_alternatives_score_higher(ask: Ask) -> None:
     runtime = plug([item], slices, classes).runtime()
     state = CycleState("cycle")
     assert runtime.pre_filter(state, web("c"), NODES).status == SUCCESS  # type: ignore[union-attr]  # plain methods
-    verdicts: Any = runtime.filter(state, web("c"), NODES, eager=False)
+    verdicts: Any = runtime.filter(state, web("c"), NODES)
     assert verdicts.verdicts.to_list() == [SUCCESS] * 2
     scores: Any = runtime.score(state, web("c"), NODES)
     assert scores.tolist() == [8, 7]

@@ -51,7 +51,7 @@ def check(runtime: PluginRuntime, cluster: AffineCluster, table: NodeTable) -> N
     before: Any = runtime.pre_filter(state, pod, table)
     assert (before.status.code is Code.SKIP) == rules.skips_filter
     if not rules.skips_filter:
-        result: Any = runtime.filter(state, pod, table, eager=False)
+        result: Any = runtime.filter(state, pod, table)
         got = [as_verdict(status) for status in result.verdicts.to_list()]
         assert got == [rules.verdict(cluster.nodes[row]) for row in rows]
     status: Any = runtime.pre_score(state, pod, table)
@@ -75,8 +75,8 @@ def test_part_of_the_table_gets_the_same_answers(cluster: AffineCluster, data: s
     rows = data.draw(st.lists(st.sampled_from(range(len(whole))), min_size=1, unique=True))
     state = CycleState("cycle")
     runtime.pre_filter(state, pod, whole)
-    every: Any = runtime.filter(state, pod, whole, eager=False)
-    some: Any = runtime.filter(state, pod, whole.take(rows), eager=False)
+    every: Any = runtime.filter(state, pod, whole)
+    some: Any = runtime.filter(state, pod, whole.take(rows))
     assert some.verdicts.to_list() == every.verdicts.take(rows).to_list()
     want = cluster.rules.scores()
     if want is not None:

@@ -99,7 +99,7 @@ def test_what_if_pods_left_equals_a_cluster_without_them(
     runtime = Plug(cls).runtime()
     got: Any = runtime.filter_scenarios(CycleState("cycle"), pod, scenarios)
     rest = Cluster(cluster.nodes, [one for i, one in enumerate(cluster.pods) if i not in gone], cluster.pod)
-    want: Any = Plug(cls).runtime().filter(CycleState("cycle"), pod, table_of(rest), eager=False)
+    want: Any = Plug(cls).runtime().filter(CycleState("cycle"), pod, table_of(rest))
     assert got.to_list() == want.verdicts.to_list()
 
 

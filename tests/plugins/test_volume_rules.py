@@ -248,7 +248,7 @@ class Both:
             return [None] * len(table)
         if not before.status.is_success:
             return [shown(before.status)] * len(table)
-        result: Any = self.runtime.filter(state, pod, table, eager=False)
+        result: Any = self.runtime.filter(state, pod, table)
         return [shown(status) for status in result.verdicts.to_list()]
 
 

@@ -195,25 +195,31 @@ def test_without_a_snapshot_no_state_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("normalization", "eager"),
+    ("methods", "normalization"),
     [
-        pytest.param(None, False, id="plugin normalises"),
-        pytest.param(ScoreNormalization.PLUGIN, False, id="plugin says so"),
-        pytest.param(ScoreNormalization.HOST_MAX, True, id="host max"),
-        pytest.param(ScoreNormalization.HOST_MAX_REVERSED, True, id="host max reversed"),
-        pytest.param(ScoreNormalization.HOST_MIN_MAX, True, id="host min max"),
-        pytest.param(ScoreNormalization.NONE, True, id="none"),
+        pytest.param(("score_nodes",), ScoreNormalization.PLUGIN, id="sees all candidates"),
+        pytest.param(("score",), ScoreNormalization.NONE, id="sees one node"),
+        pytest.param(("score", "pre_score"), ScoreNormalization.PLUGIN, id="saw all candidates before"),
+        pytest.param(("score", "normalize"), ScoreNormalization.RPC, id="second step"),
     ],
 )
-def test_scores_come_with_filter_where_they_do_not_depend_on_the_candidates(
-    normalization: ScoreNormalization | None, eager: bool
+def test_normalization_follows_from_what_the_methods_see(
+    methods: tuple[str, ...], normalization: ScoreNormalization
 ) -> None:
-    assert describe(made(score_nodes=nothing, normalization=normalization)).eager is eager
+    assert describe(made(**dict.fromkeys(methods, nothing))).normalization is normalization
+
+
+def test_what_others_publish_meanwhile_cannot_be_in_an_answer_ahead() -> None:
+    assert describe(made(answers_ahead=True)).answers_ahead is True
+    with pytest.raises(PluginDefinitionError, match="answers_ahead and reads_shared"):
+        describe(made(answers_ahead=True, reads_shared=("Other/key",)))
+    with pytest.raises(PluginDefinitionError, match="must be True, False or None"):
+        describe(made(answers_ahead="yes"))
 
 
 def test_a_class_with_normalize_normalises_by_a_call() -> None:
     got = describe(made(score_nodes=nothing, normalize=nothing))
-    assert (got.normalization, got.eager) == (ScoreNormalization.RPC, False)
+    assert got.normalization is ScoreNormalization.RPC
 
 
 def test_both_styles_of_filter_are_allowed() -> None:

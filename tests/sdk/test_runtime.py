@@ -13,7 +13,7 @@ from berth_sdk._shared_columns import MAX_SIGNATURES, RowColumns
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -322,54 +322,6 @@ async def test_normalize_may_write_to_its_scores() -> None:
     raw.flags.writeable = False
     got = await result(runtime(score_nodes=rank, normalize=halve).normalize(state(), POD, raw, NODES))
     assert got.tolist() == [1, 2, 3]
-
-
-def eager(**methods: Any) -> PluginRuntime:
-    base = {"filter_nodes": whole_table, "score_nodes": rank, "normalization": ScoreNormalization.NONE}
-    return runtime(**(base | methods))
-
-
-async def test_scores_come_with_the_verdicts_and_are_asked_for_feasible_nodes_alone() -> None:
-    got = await result(eager().filter(state(), POD, NODES))
-    assert got.eager_scores.tolist() == [0, 11, 0]
-    assert not got.skip_score
-
-
-async def test_the_caller_can_do_without_eager_scores() -> None:
-    got = await result(eager().filter(state(), POD, NODES, eager=False))
-    assert got.eager_scores is None
-
-
-async def test_pre_score_runs_before_eager_scores_and_may_skip() -> None:
-    def pre_score(self: Any, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | None:
-        state.write("names", nodes.names)
-        return Status.skip() if pod.labels.get("quiet") else None
-
-    plugin = eager(pre_score=pre_score)
-    cycle = state()
-    got = await result(plugin.filter(cycle, POD, NODES))
-    assert (got.eager_scores.tolist(), cycle.read("names")) == ([0, 11, 0], ["n1"])
-    got = await result(plugin.filter(state(), Pod(name="p", labels={"quiet": "1"}), NODES))
-    assert (got.eager_scores, got.skip_score) == (None, True)
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        pytest.param({"score_nodes": lambda *_: 1 / 0}, id="score raises"),
-        pytest.param({"pre_score": lambda *_: 1 / 0}, id="pre_score raises"),
-        pytest.param({"pre_score": lambda *_: Status.error("no")}, id="pre_score fails"),
-    ],
-)
-async def test_a_fault_in_scoring_does_not_fail_filter(broken: dict[str, Any]) -> None:
-    got = await result(eager(**broken).filter(state(), POD, NODES))
-    assert got.eager_scores is None
-    assert got.verdicts.to_list()[0] == SPOT
-
-
-async def test_without_a_feasible_node_nothing_is_scored() -> None:
-    got = await result(eager(score_nodes=lambda *_: 1 / 0).filter(state(), POD, table("spot")))
-    assert got.eager_scores is None
 
 
 # --- what if ---------------------------------------------------------------------------------------

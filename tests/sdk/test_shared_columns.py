@@ -65,7 +65,7 @@ def test_a_plugin_that_judges_by_the_node_is_asked_again_after_a_change() -> Non
     runtime = PluginRuntime(OnlyWithClass({}, handle), handle=handle)
 
     def verdicts() -> list[bool]:
-        found = cast(FilterResult, runtime.filter(CycleState("c"), make_pod("p"), table, eager=False))
+        found = cast(FilterResult, runtime.filter(CycleState("c"), make_pod("p"), table))
         passed: list[bool] = found.verdicts.passed.tolist()
         return passed
 

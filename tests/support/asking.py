@@ -142,7 +142,7 @@ def filter_now(plug: Plug, pod: Pod, nodes: NodeTable) -> list[Status]:
             return [Status.success()] * len(nodes)
         if not before.status.is_success:
             return [before.status] * len(nodes)
-    statuses: list[Status] = cast(Any, runtime.filter(state, pod, nodes, eager=False)).verdicts.to_list()
+    statuses: list[Status] = cast(Any, runtime.filter(state, pod, nodes)).verdicts.to_list()
     return statuses
 
 

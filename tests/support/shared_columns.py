@@ -280,7 +280,7 @@ class Asked:
             before = runtime.pre_filter(state, pod, nodes.whole)
             skipped = before.status.code is Code.SKIP
         if "filter" in points and not skipped:
-            verdicts = runtime.filter(state, pod, nodes, eager=False).verdicts.to_list()
+            verdicts = runtime.filter(state, pod, nodes).verdicts.to_list()
             found = {name: (verdict,) for name, verdict in zip(names, verdicts, strict=True)}
             passed = [row for row, verdict in enumerate(verdicts) if verdict.is_success]
         if "score" in points and passed:

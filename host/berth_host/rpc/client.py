@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from berth_sdk._ahead import PreScored
+from berth_sdk.descriptor import EAGER
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.pod import Pod
@@ -107,8 +109,8 @@ class PluginClient(PluginRelay):
             lambda answer: self._check.pre_filter(answer, len(nodes)),
             lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
         )
-        if result.eager_filter is not None:
-            cycle.eager_filter[self.name] = EagerVerdicts(nodes.rows, result.eager_filter)
+        if result.answers_ahead:
+            self._keep_early(cycle, nodes, result)
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
@@ -137,6 +139,10 @@ class PluginClient(PluginRelay):
             kept = EagerScores(nodes.rows, result.eager_scores)
             cycle.eager.setdefault(self.name, []).append(kept)
         return result.verdicts
+
+    def filters_elsewhere(self, cycle: CycleContext) -> bool:
+        """Whether Filter leaves the process: the plugin is remote and has not answered it with PreFilter."""
+        return self.is_remote and self.name not in cycle.eager_filter
 
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario; without an answer none is feasible, unless the policy is Ignore."""
@@ -171,16 +177,26 @@ class PluginClient(PluginRelay):
         )
 
     async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
-        """SKIP: the plugin does not score this pod. No call where scores came with the verdicts."""
+        """SKIP: the plugin does not score this pod. No call where scores came already."""
         if self.name in cycle.skip_score:
             return SKIP
         if self._eager_scores(cycle, nodes) is not None:
             return SUCCESS
+
+        def check(answer: Status | PreScored) -> Status:
+            if isinstance(answer, Status):
+                return self._check.pre_score(answer)
+            status = self._check.pre_score(answer.status)
+            if answer.scores is not None:
+                scores = self._check.raw_scores(calls.PRE_SCORE, answer.scores, len(nodes))
+                cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.rows, scores))
+            return status
+
         return await self._call(
             calls.PRE_SCORE,
             cycle,
             lambda way, deadline_s: way.pre_score(cycle, nodes, deadline_s),
-            self._check.pre_score,
+            check,
             # A plugin without the point still scores.
             lambda policy, failure: self._stand_in(
                 policy,
@@ -190,7 +206,7 @@ class PluginClient(PluginRelay):
         )
 
     async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
-        """Raw and final scores of the feasible nodes, from Score or from what came with the verdicts.
+        """Raw and final scores of the feasible nodes, from Score or from what came before it.
 
         `raw_only`: the caller normalises, over more rows than these; what needs no normalising is checked.
         """
@@ -369,13 +385,38 @@ class PluginClient(PluginRelay):
         self._recovered(call)
         return answer
 
+    def _keep_early(self, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
+        """What PreFilter answered of Filter and Score, as far as it may."""
+        skips = result.status.code is Code.SKIP
+        if not skips and not result.status.is_success:
+            return
+        rows, verdicts, scores = nodes.rows, result.eager_filter, result.eager_scores
+        if result.eligible is not None:
+            # Of other nodes nothing is said; one that the pod is promised may still be asked about.
+            left = sorted(
+                position for name in result.eligible if (position := nodes.position(name)) is not None
+            )
+            rows = rows[left]
+            verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
+            scores = None if scores is None else scores[left]
+        if verdicts is not None and not skips:
+            cycle.eager_filter[self.name] = EagerVerdicts(rows, verdicts)
+        if result.skip_score:
+            cycle.skip_score.add(self.name)
+        elif scores is not None:
+            cycle.eager.setdefault(self.name, []).append(EagerScores(rows, scores))
+
     def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
-        """What came with the verdicts, for the rows of `nodes`; kept for the next question about them."""
+        """What came already, for the rows of `nodes`; kept for the next question about them."""
         answers = cycle.eager.get(self.name)
         if answers is None:
             return None
-        if answers[-1].rows is nodes.rows:
+        rows = answers[-1].rows
+        if rows is nodes.rows:
             return answers[-1].scores
+        if self.descriptor.normalization not in EAGER:
+            # Measured by the candidates that PreScore was asked about, so of use for these alone.
+            return answers[-1].scores if np.array_equal(rows, nodes.rows) else None
         scores = eager_scores(answers, nodes.rows)
         if scores is not None:
             answers.append(EagerScores(nodes.rows, scores))

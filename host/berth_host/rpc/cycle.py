@@ -39,7 +39,7 @@ NO_VERSION: Final = StateVersion(0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EagerScores:
-    """Scores that came with Filter's verdicts: int64[n] for the slots `rows` (intp[n])."""
+    """Scores that came before Score was due: int64[n] for the slots `rows` (intp[n])."""
 
     rows: NDArray[np.intp]
     scores: NDArray[np.int64]

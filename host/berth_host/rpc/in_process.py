@@ -11,7 +11,6 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -66,8 +65,6 @@ class InProcessTransport:
         self.runtime = runtime
         self._name = runtime.descriptor.name
         self._threads: ThreadPoolExecutor | None = None
-        # A round trip is what eager scores save, and in process there is none.
-        self._filter = partial(runtime.filter, eager=False)
         # Methods that a thread is worth: plain ones that the plugin itself has.
         self._in_thread = frozenset(
             method
@@ -111,8 +108,10 @@ class InProcessTransport:
         )
 
     def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[FilterResult]:
-        """Filter over the candidates; scores are asked for when they are due, never eagerly."""
-        return self._ask(calls.FILTER, deadline_s, self._filter, cycle.state(self._name), cycle.pod, nodes)
+        """Filter over the candidates; scores are asked for when they are due: no round trip is saved here."""
+        return self._ask(
+            calls.FILTER, deadline_s, self.runtime.filter, cycle.state(self._name), cycle.pod, nodes
+        )
 
     def simulate_filter(
         self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+from berth_sdk._ahead import PreScored
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
@@ -60,7 +61,7 @@ class Transport(Protocol):
         ...
 
     def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[PreFilterResult]:
-        """Over all nodes of the snapshot."""
+        """Over all nodes of the snapshot, with verdicts and scores where they come along."""
         ...
 
     def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[FilterResult]:
@@ -79,8 +80,10 @@ class Transport(Protocol):
         """No node is left."""
         ...
 
-    def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Answer[Status]:
-        """Over the feasible nodes."""
+    def pre_score(
+        self, cycle: CycleContext, nodes: NodeTable, deadline_s: float
+    ) -> Answer[Status] | Answer[PreScored]:
+        """Over the feasible nodes, with their scores where they come along."""
         ...
 
     def score(

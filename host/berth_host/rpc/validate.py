@@ -124,26 +124,31 @@ class Checker:
         eager = result.eager_filter
         if eager is not None:
             eager = self.verdicts(PRE_FILTER, eager, count)
-        if status is result.status and eager is result.eager_filter:
+        scores = self._eager_scores(PRE_FILTER, result, count)
+        if status is result.status and eager is result.eager_filter and scores is result.eager_scores:
             return result
-        return PreFilterResult(status, result.eligible, eager)
+        return PreFilterResult(status, result.eligible, eager, scores, result.skip_score)
 
     def filter(self, result: FilterResult, count: int) -> FilterResult:
         """Verdicts, and eager scores where the normalisation allows them, for `count` candidates."""
         verdicts = self.verdicts(FILTER, result.verdicts, count)
-        scores = result.eager_scores
-        if scores is not None:
-            if self.descriptor.normalization not in EAGER:
-                self._violation(
-                    FILTER,
-                    f"answered eager scores with normalization {self.descriptor.normalization.name}",
-                )
-            if result.skip_score:
-                self._violation(FILTER, "answered eager scores together with skip_score")
-            scores = self.raw_scores(FILTER, scores, count)
+        scores = self._eager_scores(FILTER, result, count)
         if verdicts is result.verdicts and scores is result.eager_scores:
             return result
         return FilterResult(verdicts, scores, result.skip_score)
+
+    def _eager_scores(
+        self, call: Call, result: PreFilterResult | FilterResult, count: int
+    ) -> NDArray[np.int64] | None:
+        scores = result.eager_scores
+        if scores is None:
+            return None
+        how = self.descriptor.normalization
+        if how not in EAGER:
+            self._violation(call, f"answered eager scores with normalization {how.name}")
+        if result.skip_score:
+            self._violation(call, "answered eager scores together with skip_score")
+        return self.raw_scores(call, scores, count)
 
     def verdicts(self, call: Call, verdicts: Verdicts, count: int) -> Verdicts:
         """One known verdict for each of `count` rows."""

@@ -67,7 +67,7 @@ class Attempt:
     def filter(self, *names: str) -> dict[str, Status]:
         """The verdict on each node, or on those named."""
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
-        result: FilterResult = self._host.run(self._runtime.filter(self.state, self.pod, nodes, eager=False))
+        result: FilterResult = self._host.run(self._runtime.filter(self.state, self.pod, nodes))
         return dict(zip(nodes.names, result.verdicts.to_list(), strict=True))
 
     def what_if(self, node_name: str, *, removed: Iterable[Pod] = (), added: Iterable[Pod] = ()) -> Status:

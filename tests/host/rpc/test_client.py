@@ -332,6 +332,56 @@ async def test_verdicts_that_came_with_pre_filter_save_filter() -> None:
     assert plugin.asked == 0
 
 
+class EagerScores(Eager):
+    """Answers scores with PreFilter, for the nodes that it leaves if it leaves some."""
+
+    leaves: frozenset[str] | None = None
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
+        return PreFilterResult(
+            eligible=self.leaves,
+            eager_filter=Verdicts.feasible(len(nodes)),
+            eager_scores=nodes.rows.astype(np.int64) + 20,
+        )
+
+
+async def test_scores_that_came_with_pre_filter_save_all_that_follows() -> None:
+    plugin, nodes, cycle = EagerScores(), some_nodes(4), make_cycle()
+    client = local_client(plugin)
+    await client.pre_filter(cycle, nodes)
+    feasible = nodes.take([1, 3])
+    assert (await client.filter(cycle, feasible)).all_passed
+    assert await client.pre_score(cycle, feasible) is SUCCESS
+    assert (await client.score(cycle, feasible)).normalized.tolist() == [21, 23]
+    assert plugin.asked == []
+
+
+async def test_of_nodes_that_pre_filter_leaves_out_nothing_is_said() -> None:
+    plugin, nodes, cycle = EagerScores(), some_nodes(4), make_cycle()
+    plugin.leaves = frozenset(nodes.names[:2])
+    client = local_client(plugin)
+    await client.pre_filter(cycle, nodes)
+    await client.score(cycle, nodes.take([0, 1]))
+    assert plugin.asked == []
+    await client.filter(cycle, nodes.take([2]))
+    assert plugin.asked == ["filter"]
+
+
+class SkipsScoreAtOnce(Eager):
+    """Opts out of scoring with PreFilter."""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
+        return PreFilterResult(skip_score=True)
+
+
+async def test_skip_with_pre_filter_is_a_skip_at_pre_score() -> None:
+    plugin, nodes, cycle = SkipsScoreAtOnce(), some_nodes(), make_cycle()
+    client = local_client(plugin)
+    await client.pre_filter(cycle, nodes)
+    assert (await client.pre_score(cycle, nodes)).code is Code.SKIP
+    assert plugin.asked == []
+
+
 class WrongLength:
     """One verdict too many."""
 

@@ -97,6 +97,22 @@ def test_eager_scores_that_depend_on_the_candidates_are_a_violation() -> None:
         checker(ScoreNormalization.PLUGIN).filter(result, 2)
 
 
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        pytest.param(PreFilterResult(eager_scores=int64(1)), "answered 1 scores for 2", id="length"),
+        pytest.param(
+            PreFilterResult(eager_scores=int64(1, 2), skip_score=True), "together with skip_score", id="skip"
+        ),
+    ],
+)
+def test_bad_scores_that_come_with_pre_filter_are_violations(result: PreFilterResult, words: str) -> None:
+    with pytest.raises(PluginProtocolError, match=words):
+        checker().pre_filter(result, 2)
+    with pytest.raises(PluginProtocolError, match="eager scores with normalization RPC"):
+        checker(ScoreNormalization.RPC).pre_filter(PreFilterResult(eager_scores=int64(1, 2)), 2)
+
+
 @pytest.mark.parametrize("code", [Code.WAIT, Code.SKIP])
 def test_code_without_meaning_at_filter_becomes_an_error_with_its_reasons(code: Code) -> None:
     verdicts = Verdicts.all(2, Status(code, ("why",)))

@@ -107,6 +107,6 @@ def asked(runtime: PluginRuntime, nodes: NodeTable) -> list[Status]:
     pod = Pod.from_object(pod_with("c"))
     before: Any = runtime.pre_filter(state, pod, nodes)
     assert before.status.is_success
-    found: Any = runtime.filter(state, pod, nodes, eager=False)
+    found: Any = runtime.filter(state, pod, nodes)
     statuses: list[Status] = found.verdicts.to_list()
     return statuses

@@ -192,7 +192,7 @@ def test_search_finds_the_first_choice_that_is_possible(
     pod = Pod.from_object(pod_with(*(f"c{c}" for c in range(len(items)))))
     before: Any = runtime.pre_filter(state, pod, NODES)
     assert before.status.is_success
-    verdicts: Any = runtime.filter(state, pod, NODES, eager=False)
+    verdicts: Any = runtime.filter(state, pod, NODES)
     (status,) = verdicts.verdicts.to_list()
     want = first_solution(wanted, pools, taken, room)
     if want is None:

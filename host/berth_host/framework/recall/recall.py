@@ -281,7 +281,7 @@ class Recall:
             # The node that an equal pod's attempt, or this one's last, has judged already.
             rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
             clients = others
-        if several and any(client.is_remote for client in clients):
+        if several and any(client.filters_elsewhere(cycle.context) for client in clients):
             return await filter_meanwhile(judges, clients, pre_score, known, cycle, statuses, rows)
         if judges:
             rows = await known.verdicts.ask(judges, cycle, statuses, rows)
@@ -413,7 +413,7 @@ _NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
 
 def _holds(recalled: Recalled, plugin: str, answer: PreFilterResult) -> bool:
     """Whether PreFilter says the same of the next pod that is the same to the plugin."""
-    if answer.eligible is not None or answer.eager_filter is not None:
+    if answer.eligible is not None or answer.answers_ahead:
         return False
     code = answer.status.code
     if recalled.memory(plugin) is not None:

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 from berth_sdk import _wire
+from berth_sdk._ahead import PreScored
 from berth_sdk._wire_scores import RepeatedScores, Scored
 from berth_sdk.descriptor import Descriptor
 from berth_sdk.events import ClusterEvent
@@ -124,9 +126,9 @@ class GrpcTransport:
     # --- the scheduling cycle ------------------------------------------------------------------------
 
     async def pre_filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> PreFilterResult:
-        """Over all nodes of the snapshot."""
-        nodes, _ = _ascending(nodes)
-        candidates = codec.encode_candidates(nodes, self._mode)
+        """Over all nodes of the snapshot, with what the plugin answers ahead."""
+        ascending, back = _ascending(nodes)
+        candidates = codec.encode_candidates(ascending, self._mode)
         reply = await self._ask(
             calls.PRE_FILTER,
             cycle,
@@ -134,7 +136,15 @@ class GrpcTransport:
             scheduling_pb2.PreFilterRequest(candidates=candidates),
             deadline_s,
         )
-        return self._reader(calls.PRE_FILTER, nodes).pre_filter(reply)
+        result = self._reader(calls.PRE_FILTER, ascending).pre_filter(reply)
+        if back is None:
+            return result
+        verdicts, scores = result.eager_filter, result.eager_scores
+        return replace(
+            result,
+            eager_filter=None if verdicts is None else verdicts.take(back),
+            eager_scores=_in_order(scores, back),
+        )
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> FilterResult:
         """Verdicts, and scores where they come along."""
@@ -150,9 +160,7 @@ class GrpcTransport:
         result = self._reader(calls.FILTER, ascending).filter(reply)
         if back is None:
             return result
-        scores = result.eager_scores
-        if scores is not None and len(scores) == len(back):
-            scores = scores[back]
+        scores = _in_order(result.eager_scores, back)
         return FilterResult(result.verdicts.take(back), scores, result.skip_score)
 
     async def simulate_filter(self, cycle: CycleContext, scenarios: Scenarios, deadline_s: float) -> Verdicts:
@@ -194,10 +202,10 @@ class GrpcTransport:
         )
         return self._reader(calls.POST_FILTER).post_filter(reply)
 
-    async def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> Status:
-        """Over the feasible nodes."""
-        nodes, _ = _ascending(nodes)
-        candidates = codec.encode_candidates(nodes, self._mode)
+    async def pre_score(self, cycle: CycleContext, nodes: NodeTable, deadline_s: float) -> PreScored:
+        """Over the feasible nodes, with their scores where they come along."""
+        ascending, back = _ascending(nodes)
+        candidates = codec.encode_candidates(ascending, self._mode)
         reply = await self._ask(
             calls.PRE_SCORE,
             cycle,
@@ -205,7 +213,8 @@ class GrpcTransport:
             scheduling_pb2.PreScoreRequest(candidates=candidates),
             deadline_s,
         )
-        return self._reader(calls.PRE_SCORE).status(reply.ctx)
+        result = self._reader(calls.PRE_SCORE, ascending).pre_score(reply)
+        return result if back is None else PreScored(result.status, _in_order(result.scores, back))
 
     async def score(
         self, cycle: CycleContext, nodes: NodeTable, deadline_s: float
@@ -253,7 +262,7 @@ class GrpcTransport:
         if not status.is_success:
             return status
         scores = reader.scores(reply.scores or b"")
-        return scores if back is None or len(scores) != len(back) else scores[back]
+        return scores if back is None else _in_order(scores, back)
 
     # --- the chosen node -----------------------------------------------------------------------------
 
@@ -470,6 +479,15 @@ def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
         return nodes, None
     order = np.argsort(nodes.rows, kind="stable")
     return nodes.take(order), np.argsort(order, kind="stable")
+
+
+@overload
+def _in_order(scores: NDArray[np.int64], back: NDArray[np.intp]) -> NDArray[np.int64]: ...
+@overload
+def _in_order(scores: NDArray[np.int64] | None, back: NDArray[np.intp]) -> NDArray[np.int64] | None: ...
+def _in_order(scores: NDArray[np.int64] | None, back: NDArray[np.intp]) -> NDArray[np.int64] | None:
+    """As the candidates were given; what has the wrong length is left for `validate` to refuse."""
+    return scores if scores is None or len(scores) != len(back) else scores[back]
 
 
 def _batches(

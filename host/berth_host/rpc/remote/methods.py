@@ -55,11 +55,11 @@ _SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["Scheduling
 PRE_ENQUEUE: Final = _method(_QUEUE, "PreEnqueue", queue_pb2.PreEnqueueResponse)
 SORT_KEYS: Final = _method(_QUEUE, "SortKeys", queue_pb2.SortKeysResponse)
 QUEUEING_HINTS: Final = _method(_QUEUE, "QueueingHints", queue_pb2.QueueingHintsResponse)
-PRE_FILTER: Final = _method(_SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse)
+PRE_FILTER: Final = _scored(_SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse, "eager_scores")
 FILTER: Final = _scored(_SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "eager_scores")
 SIMULATE_FILTER: Final = _method(_SCHEDULING, "SimulateFilter", scheduling_pb2.SimulateFilterResponse)
 POST_FILTER: Final = _method(_SCHEDULING, "PostFilter", scheduling_pb2.PostFilterResponse)
-PRE_SCORE: Final = _method(_SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse)
+PRE_SCORE: Final = _scored(_SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "eager_scores")
 SCORE: Final = _scored(_SCHEDULING, "Score", scheduling_pb2.ScoreResponse, "scores")
 NORMALIZE_SCORE: Final = _scored(
     _SCHEDULING, "NormalizeScore", scheduling_pb2.NormalizeScoreResponse, "scores"

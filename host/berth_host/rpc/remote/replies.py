@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from berth_sdk import _wire
+from berth_sdk._ahead import PreScored
 from berth_sdk._wire_scores import RepeatedScores, Scored, decode_aligned
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -69,11 +70,16 @@ class ReplyReader:
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
-    def pre_filter(self, reply: scheduling_pb2.PreFilterResponse) -> PreFilterResult:
-        """Narrowing by bitmap or names, in either mode; eager verdicts."""
+    def pre_filter(self, scored: Scored[scheduling_pb2.PreFilterResponse]) -> PreFilterResult:
+        """Narrowing by bitmap or names, in either mode; what it answers of Filter and Score."""
+        reply = scored.message
         eligible = self._eligible(reply.eligible) if reply.HasField("eligible") else None
+        status = self.status(reply.ctx)
+        if not status.is_success and status.code is not Code.SKIP:
+            return PreFilterResult(status, eligible)
         eager = self.verdicts(reply.eager_filter) if reply.HasField("eager_filter") else None
-        return PreFilterResult(self.status(reply.ctx), eligible, eager)
+        scores = None if scored.scores is None else self.scores(scored.scores)
+        return PreFilterResult(status, eligible, eager, scores, reply.skip_score)
 
     def filter(self, scored: Scored[scheduling_pb2.FilterResponse]) -> FilterResult:
         """A status other than SUCCESS holds for all candidates."""
@@ -103,6 +109,12 @@ class ReplyReader:
         if groups is None:
             return Verdicts.feasible(len(self._candidates))
         return Verdicts(groups, tuple(statuses))
+
+    def pre_score(self, scored: Scored[scheduling_pb2.PreScoreResponse]) -> PreScored:
+        """The status, and with SUCCESS the scores that came along."""
+        status = self.status(scored.message.ctx)
+        early = scored.scores if status.is_success else None
+        return PreScored(status, None if early is None else self.scores(early))
 
     def simulate_filter(self, reply: scheduling_pb2.SimulateFilterResponse, count: int) -> Verdicts:
         """One verdict per scenario."""

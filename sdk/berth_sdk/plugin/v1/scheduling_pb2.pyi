@@ -62,6 +62,10 @@ class PreFilterResponse(_message.Message):
     CTX_FIELD_NUMBER: _builtins.int
     ELIGIBLE_FIELD_NUMBER: _builtins.int
     EAGER_FILTER_FIELD_NUMBER: _builtins.int
+    EAGER_SCORES_FIELD_NUMBER: _builtins.int
+    SKIP_SCORE_FIELD_NUMBER: _builtins.int
+    skip_score: _builtins.bool
+    """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with eager_scores."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle; without a code: SUCCESS."""
@@ -75,8 +79,15 @@ class PreFilterResponse(_message.Message):
 
     @_builtins.property
     def eager_filter(self) -> Global___NodeVerdicts:
-        """OPTIONAL: the Filter verdicts for all candidates, so the host leaves Filter out. Unset: Filter is
-        called. Set and empty: all are feasible.
+        """OPTIONAL: the Filter verdicts for all candidates, so the host leaves Filter out; with `eligible`, only
+        those on the nodes that remain count. Unset: Filter is called. Set and empty: all are feasible.
+        """
+
+    @_builtins.property
+    def eager_scores(self) -> Global___Scores:
+        """OPTIONAL: scores for all candidates, those of nodes that `eligible` or `eager_filter` leave out ignored:
+        the host leaves PreScore and Score out. Only with SCORE_NORMALIZATION_HOST_* and NONE, else a violation.
+        Unset: PreScore and Score are called, or scores come with Filter.
         """
 
     def __init__(
@@ -85,10 +96,12 @@ class PreFilterResponse(_message.Message):
         ctx: _common_pb2.ReplyContext | None = ...,
         eligible: _common_pb2.NodeSet | None = ...,
         eager_filter: Global___NodeVerdicts | None = ...,
+        eager_scores: Global___Scores | None = ...,
+        skip_score: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eligible", b"eligible"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eager_scores", b"eager_scores", "eligible", b"eligible"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eligible", b"eligible"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eager_scores", b"eager_scores", "eligible", b"eligible", "skip_score", b"skip_score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -472,18 +485,26 @@ class PreScoreResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CTX_FIELD_NUMBER: _builtins.int
+    EAGER_SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle; without a code: SUCCESS."""
+
+    @_builtins.property
+    def eager_scores(self) -> Global___Scores:
+        """OPTIONAL: with SUCCESS, the scores of all candidates, as Score would answer them: the host leaves Score
+        out. With any normalization, for the candidates are the same. Unset: Score is called.
+        """
 
     def __init__(
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
+        eager_scores: Global___Scores | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

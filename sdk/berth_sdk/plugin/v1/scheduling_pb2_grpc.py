@@ -142,7 +142,7 @@ class SchedulingServiceServicer(object):
 
         Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
         other in the configured order may be asked at the same time about the same nodes, and verdicts count
-        in that order. Default deadline 250 ms.
+        in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
         RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
         candidate or is mentioned twice, eager scores of the wrong length: a violation.
@@ -182,9 +182,9 @@ class SchedulingServiceServicer(object):
     def PreScore(self, request, context):
         """Prepare for scoring. SKIP: this plugin does not score this pod.
 
-        Caller: the host, with the feasible nodes, if there are at least two; also with any nodes, and at any time
-        until Permit is over, for a plugin that calls RunScores, after which Score is about those. Default
-        deadline 250 ms.
+        Caller: the host, with the feasible nodes, if there are at least two, unless scores or `skip_score` came
+        before; also with any nodes, and at any time until Permit is over, for a plugin that calls RunScores,
+        after which Score is about those. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
         RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
         Repeat: yes, pure.

@@ -9,7 +9,7 @@ from berth_host.rpc import calls
 from berth_host.rpc.remote import codec
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk import _wire, _wire_requests, _wire_results
-from berth_sdk._wire_scores import encode_aligned
+from berth_sdk._wire_scores import Scored, encode_aligned
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -234,14 +234,14 @@ def test_named_scores_are_for_names_mode_alone() -> None:
 def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
     read = reader(NodeMode.SNAPSHOT)
     named = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(names=["n1", "nowhere"]))
-    assert read.pre_filter(named).eligible == frozenset({"n1", "nowhere"})
+    assert read.pre_filter(Scored(named, 4, None)).eligible == frozenset({"n1", "nowhere"})
     but_one = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(complement=True, bitmap=b"\x01"))
-    eligible = read.pre_filter(but_one).eligible
+    eligible = read.pre_filter(Scored(but_one, 4, None)).eligible
     assert eligible is not None
     assert len(eligible) == COUNT - 1
     beyond = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(bitmap=b"\x00\x00\x00\x01"))
     with pytest.raises(PluginProtocolError, match="not among the candidates"):
-        read.pre_filter(beyond)
+        read.pre_filter(Scored(beyond, 4, None))
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[1]", b'"text"'])

@@ -162,6 +162,43 @@ async def test_answers_come_back_in_the_order_of_the_rows_that_were_asked_about(
         assert not plugin.requests("Score")
 
 
+async def test_what_comes_with_pre_filter_is_in_that_order_too(tmp_path: Path) -> None:
+    none = identity_pb2.SCORE_NORMALIZATION_NONE
+    async with attached(
+        tmp_path, descriptor("Demo", "PRE_FILTER", "FILTER", "SCORE", normalization=none)
+    ) as (
+        host,
+        plugin,
+    ):
+        lowest = int(host.nodes.rows.min())
+        group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
+        early = scheduling_pb2.PreFilterResponse(
+            eager_filter=scheduling_pb2.NodeVerdicts(rejected=[group]),
+            eager_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
+        )
+        plugin.on("PreFilter", lambda _request: early)
+        cycle = host.cycle()
+        turned = host.nodes.take([2, 0, 1])
+        await host.client.pre_filter(cycle, turned)
+        assert (await host.client.filter(cycle, turned)).passed.tolist() == [True, False, True]
+        assert (await host.client.score(cycle, turned)).normalized.tolist() == [30, 10, 20]
+        assert not plugin.requests("Filter")
+        assert not plugin.requests("Score")
+
+
+async def test_scores_that_come_with_pre_score_are_of_use_for_its_candidates_alone(tmp_path: Path) -> None:
+    async with attached(tmp_path, descriptor("Demo", "PRE_SCORE", "SCORE")) as (host, plugin):
+        early = scheduling_pb2.PreScoreResponse(eager_scores=scheduling_pb2.Scores(small=bytes([1, 2, 3])))
+        plugin.on("PreScore", lambda _request: early)
+        plugin.on("Score", lambda _: scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[9, 9])))
+        cycle = host.cycle()
+        turned = host.nodes.take([2, 0, 1])
+        await host.client.pre_score(cycle, turned)
+        assert (await host.client.score(cycle, turned)).normalized.tolist() == [3, 1, 2]
+        assert not plugin.requests("Score")
+        assert (await host.client.score(cycle, host.nodes.take([0, 1]))).normalized.tolist() == [9, 9]
+
+
 async def test_token_is_echoed_until_it_is_forgotten(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         tokens = [b"one", None, b""]

@@ -16,6 +16,7 @@ from berth_host.rpc.remote.codec import encode_candidates, encode_names
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk import _wire
 from berth_sdk._wire_requests import decode_names
+from berth_sdk._wire_scores import Scored
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -108,11 +109,11 @@ def test_host_reads_what_pre_filter_leaves(
     dirty_memory()
     if not by_name and not listed <= candidates:
         with pytest.raises(PluginProtocolError, match="not among the candidates"):
-            read.pre_filter(message)
+            read.pre_filter(Scored(message, 4, None))
         return
     # Names may go beyond the candidates: they stay in the diagnosis.
     expected = candidates - listed if complement else listed
-    assert read.pre_filter(message).eligible == frozenset(NAMES[slot] for slot in expected)
+    assert read.pre_filter(Scored(message, 4, None)).eligible == frozenset(NAMES[slot] for slot in expected)
 
 
 @given(nodes=slots, listed=slots, complement=st.booleans(), spare=spare_bytes, by_name=st.booleans())
