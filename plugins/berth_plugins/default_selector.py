@@ -33,6 +33,7 @@ NEEDS: Final = (
 """What a plugin has to declare that uses `DefaultSelectors`."""
 
 _Selectors = list[Mapping[str, str]]
+_NOBODY: Final = LabelSelector.equal_to({})
 
 
 class DefaultSelectors:
@@ -46,11 +47,13 @@ class DefaultSelectors:
 
     def selector(self, pod: Pod) -> LabelSelector:
         """What all services that select the pod, and its controller, say; empty where there is none."""
+        services, owner = self._service_selectors(pod.namespace), self._owner(pod)
+        if not services and owner is None:
+            return _NOBODY
         labels: dict[str, str] = {}
-        for wanted in self._service_selectors(pod.namespace):
+        for wanted in services:
             if all(pod.labels.get(key) == value for key, value in wanted.items()):
                 labels.update(wanted)
-        owner = self._owner(pod)
         if owner is None or pod.owner is None:
             return LabelSelector.equal_to(labels)
         raw = owner.get("spec.selector")

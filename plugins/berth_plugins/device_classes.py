@@ -38,6 +38,11 @@ class DeviceClasses:
             self._reader = self._open()
         return self._reader.version
 
+    def __bool__(self) -> bool:
+        """Whether there is any class."""
+        self._refresh()
+        return bool(self._by_name)
+
     def get(self, name: str) -> KubeObject | None:
         """The class called `name`."""
         self._refresh()

@@ -255,8 +255,9 @@ class DynamicResources(Plugin):
             return None
 
     def _may_need_devices(self, pod: Pod) -> bool:
-        return any(
-            value > 0 and may_be_served(name) and self._allocator.classes.serving(name) is not None
+        classes = self._allocator.classes
+        return bool(classes) and any(
+            value > 0 and may_be_served(name) and classes.serving(name) is not None
             for name, value in pod.requests.items()
         )
 

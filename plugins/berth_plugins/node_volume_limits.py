@@ -87,7 +87,7 @@ class NodeVolumeLimits(Plugin):
         """Without storage that is attached there is nothing to count. A claim that was made for the pod has
         its uid, by which another pod of the same name is told from it.
         """
-        if not any(map(_is_looked_at, pod.volumes)):
+        if not pod.volumes or not any(map(_is_looked_at, pod.volumes)):
             return NoConcern.CYCLE
         return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
 

@@ -89,7 +89,7 @@ class Plans:
         if spec.get("topologySpreadConstraints"):
             key = self._own_key(pod, spec)
             return self._of_own(key, pod, spec, HARD), self._of_own(key, pod, spec, SOFT)
-        return self.plan(pod, HARD), self.plan(pod, SOFT)
+        return self._of_defaults(pod, spec, HARD), self._of_defaults(pod, spec, SOFT)
 
     def plan(self, pod: Pod, action: str) -> Plan:
         """The plan of `pod` for `whenUnsatisfiable: action`; without constraints if it has none. Raises
@@ -98,8 +98,6 @@ class Plans:
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
             return self._of_own(self._own_key(pod, spec), pod, spec, action)
-        if not self._defaults.constraints[action]:
-            return _NOTHING
         return self._of_defaults(pod, spec, action)
 
     def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
@@ -117,6 +115,8 @@ class Plans:
         return self._of_kind(kind, pod, requires_all=True)
 
     def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+        if not self._defaults.constraints[action]:
+            return _NOTHING
         selector = self._selectors.selector(pod)
         if selector.is_empty:
             return _NOTHING

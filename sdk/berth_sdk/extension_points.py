@@ -312,6 +312,9 @@ class NoConcern(Enum):
     SCORE = 3
     """PreScore would answer SKIP, whatever moves."""
 
+    # Members are compared by identity; Enum's own hash costs more than all else of a signature.
+    __hash__ = object.__hash__
+
 
 class SigningPlugin(Protocol):
     """For a class that shares its answers (`depends_on`): which pods are the same to it."""

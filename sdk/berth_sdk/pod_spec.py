@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -64,7 +64,7 @@ class PodSpec:
     never_preempts: bool
     wishes: str | None = None
     summary: bytes | None = None
-    signed: tuple[object, tuple[Hashable, ...]] | None = None
+    signed: tuple[object, Any] | None = None
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:

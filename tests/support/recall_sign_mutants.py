@@ -139,7 +139,6 @@ def _sign_by(signers: Any, plugin: str, sign: Any) -> None:
     for one in signers.all:
         if one.name == plugin:
             one.sign = sign
-    signers._of_spec = tuple([one.sign for one in signers.all if one.of_spec])
     signers._others = tuple([one.sign for one in signers.all if not one.of_spec])
 
 

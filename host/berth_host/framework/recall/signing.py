@@ -5,9 +5,9 @@ A plugin in the host that signs, or judges node by node, takes part (`Signer`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from berth_sdk._runtime import PluginRuntime
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
@@ -25,8 +25,9 @@ log = get_logger()
 Sign: TypeAlias = Callable[[Pod, NodeTable], Hashable]
 _CHECKED_SPECS: Final = 16
 _GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
-_HOST: Final = 2
-"""How many entries of a key are the host's own."""
+_MOST_SPECS: Final = 4096
+_BEFORE_OTHERS: Final = 3
+"""How many entries of a key come before the signatures that are made in every cycle."""
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
 _SHARED_POINTS: Final = frozenset(
     {
@@ -76,6 +77,19 @@ def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
     return wishes(pod)
 
 
+class _Same:
+    """Stands for all signatures by the spec of those that merge: found at once, however long they are."""
+
+    __slots__ = ()
+
+
+class _SignedSpec(NamedTuple):
+    """`by_name`: the signatures; `same`: of two specs equal if they are the same to all that merge."""
+
+    by_name: dict[str, Hashable]
+    same: Hashable
+
+
 class Signers:
     """Those of a profile whose answers can be recalled at all, and the signatures of a cycle's pod."""
 
@@ -86,28 +100,33 @@ class Signers:
         self._by_spec_holds = True
         # In the order in which `sign` asks: first those whose signatures are known with the spec.
         self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
-        self._names = tuple([one.name for one in self.all])
-        self._of_spec = tuple([one.sign for one in self.all if one.of_spec])
+        self._of_spec = tuple([one for one in self.all if one.of_spec])
         self._others = tuple([one.sign for one in self.all if not one.of_spec])
+        self._other_names = tuple([one.name for one in self.all if not one.of_spec])
         # By position: the plugins of which the key of what is put together has their concern alone.
-        self._apart = tuple([at for at, one in enumerate(self.all, _HOST) if not one.merges])
+        self._apart = tuple(
+            [at for at, one in enumerate(self.all[len(self._of_spec) :], _BEFORE_OTHERS) if not one.merges]
+        )
+        self._same: dict[Hashable, _Same] = {}
 
     def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
         """The pod's signature by plugin, and that of all whose answers are put together."""
-        # What the host itself goes by; plugins say themselves what is none of their business.
-        key: list[Hashable] = [pod.priority, pod.node_name]
         try:
-            key += self._signed_by_spec(pod, nodes)
-            key += [sign(pod, nodes) for sign in self._others]
+            spec = self._signed_by_spec(pod, nodes)
+            others = [sign(pod, nodes) for sign in self._others]
+            hash(tuple(others))
         except Exception:  # noqa: BLE001 (only a shortcut: asked in full, the plugin fails where it counts)
-            key[_HOST:] = [self._sign_or_nothing(one, pod, nodes) for one in self.all]
-        signatures = dict(zip(self._names, key[_HOST:], strict=True))
+            return {
+                one.name: self._of_its_own(one.name, self._sign_or_nothing(one, pod, nodes), pod)
+                for one in self.all
+            }, object()
+        signatures = spec.by_name.copy()
+        signatures.update(zip(self._other_names, others, strict=True))
+        # What the host itself goes by comes first; plugins say themselves what is none of their business.
+        key: list[Hashable] = [pod.priority, pod.node_name, spec.same, *others]
         for at in self._apart:
             key[at] = concern(key[at])
-        together = tuple(key)
-        if all(map(_is_hashable, (together, *[signatures[self._names[at - _HOST]] for at in self._apart]))):
-            return signatures, together
-        return {name: self._of_its_own(name, one, pod) for name, one in signatures.items()}, object()
+        return signatures, tuple(key)
 
     def _sign_or_nothing(self, signer: Signer, pod: Pod, nodes: NodeTable) -> Hashable:
         """The signature; of a plugin that fails, one that is equal to no other."""
@@ -131,21 +150,36 @@ class Signers:
             self._warned.add(plugin)
             log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
 
-    def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> tuple[Hashable, ...]:
-        """Made once for all pods with the same spec, which most pods of a controller have."""
+    def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
+        """Made once for all pods with the same spec, which most pods of a controller have. Raises what a
+        plugin raises, and where a signature cannot be hashed.
+        """
         spec = pod._read
         if spec is None or not self._by_spec_holds:
-            return tuple([sign(pod, nodes) for sign in self._of_spec])
+            return self._sign_spec(pod, nodes)
         known = spec.signed
         if known is None or known[0] is not self._mark:
             # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
-            known = spec.signed = self._mark, tuple([sign(pod, nodes) for sign in self._of_spec])
+            signed = self._sign_spec(pod, nodes)
+            same = self._same.get(signed.same)
+            if same is None:
+                same = self._same[signed.same] = _Same()
+                if len(self._same) > _MOST_SPECS:
+                    del self._same[next(iter(self._same))]
+            known = spec.signed = self._mark, _SignedSpec(signed.by_name, same)
             if self._unchecked:
                 self._unchecked -= 1
-                self._check_by_spec(pod, nodes, known[1])
-        return known[1]
+                self._check_by_spec(pod, nodes, known[1].by_name)
+        kept: _SignedSpec = known[1]
+        return kept
 
-    def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: tuple[Hashable, ...]) -> None:
+    def _sign_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
+        by_name = {one.name: one.sign(pod, nodes) for one in self._of_spec}
+        hash(tuple(by_name.values()))
+        together = [by_name[one.name] if one.merges else concern(by_name[one.name]) for one in self._of_spec]
+        return _SignedSpec(by_name, tuple(together))
+
+    def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
         """Of a few specs: whether a pod that shares the spec, and nothing else, is signed the same. A class
         that goes by more would be given other pods' answers; no spec is signed once and for all then.
         """
@@ -163,8 +197,8 @@ class Signers:
             created_at_s=None,
             started_at_s=None,
         )
-        for signer, signature in zip(self.all, signed, strict=False):
-            if self._sign_or_nothing(signer, other, nodes) != signature:
+        for signer in self._of_spec:
+            if self._sign_or_nothing(signer, other, nodes) != signed[signer.name]:
                 self._by_spec_holds = False
                 self._warn(signer.name, pod, _GOES_BY_MORE)
 
