@@ -175,3 +175,12 @@ def test_a_class_that_signs_more_than_the_spec_is_named_and_does_not_get_the_ans
             assert signers.sign(pod, NODES)[0] == {"BySpec": ((), None), "NotBySpec": app}
     assert [(entry["event"], entry["plugin"]) for entry in logs] == [("plugin.cannot_sign", "NotBySpec")]
     assert "write it as sign" in logs[0]["reason"]
+
+
+def test_specs_of_their_own_that_come_to_the_same_share_what_is_put_together() -> None:
+    signers = signers_of(BySpec({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
+    (_, first), (_, second) = (signers.sign(make_pod(name, cpu=name), NODES) for name in ("1", "2"))
+    toleration = [{"key": "dedicated", "operator": "Exists"}]
+    _, third = signers.sign(make_pod("1", cpu="1", tolerations=toleration), NODES)
+    assert first == second
+    assert first != third
