@@ -23,7 +23,7 @@ from berth_sdk.tables.node_table import conflicts
 from berth_sdk.tables.pod_changes import PORTS_COLUMN, normalized_ports
 from numpy.typing import NDArray
 
-from berth_plugins._objects import as_pod, holds_place
+from berth_plugins.objects.of_events import as_pod, holds_place
 
 REASON: Final = Status.unschedulable("node(s) didn't have free ports for the requested pod ports")
 

@@ -20,8 +20,8 @@ from berth_host.framework.recall import (
     shared_verdicts,
 )
 from berth_host.framework.recall.leaders import Leaders
-from berth_sdk._shared_columns import RowColumn
 from berth_sdk.pod import Pod
+from berth_sdk.recall.recalled_columns import RowColumn
 from berth_sdk.tables import SlotFollower
 from support.recall_objects import GPU
 from support.recall_steps import (

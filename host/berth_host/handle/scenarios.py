@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
 
 from berth_host.errors import HostError
 
@@ -43,5 +43,5 @@ class ScenarioReader:
             if pod is None:
                 raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
             removed.append(pod)
-        added = (_wire.decode_pod(state.pod, node_name=name) for state in changed.added)
+        added = (wire.decode_pod(state.pod, node_name=name) for state in changed.added)
         return Scenario(name, tuple(removed), tuple(added))

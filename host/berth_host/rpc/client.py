@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from berth_sdk._ahead import PreScored
-from berth_sdk.descriptor import EAGER
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.pod import Pod
@@ -27,6 +25,8 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.runtime.descriptor import EAGER
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable

@@ -11,8 +11,8 @@ from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
-from berth_sdk._shared_columns import RowColumn
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.recall.recalled_columns import RowColumn
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable

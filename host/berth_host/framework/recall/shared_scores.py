@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
-from berth_sdk._known_slots import KnownSlots
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
+from berth_sdk.recall.known_slots import KnownSlots
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from berth_sdk._known_slots import KnownSlots
-from berth_sdk._status_codes import StatusCodes
 from berth_sdk.extension_points import DependsOn
+from berth_sdk.recall.known_slots import KnownSlots
+from berth_sdk.recall.status_codes import StatusCodes
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended, read_only

@@ -24,7 +24,7 @@ from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
