@@ -85,7 +85,7 @@ def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
 
 def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
     """bool[m]: where a pod of lower priority that stays holds a port in conflict."""
-    pods, rows = scenarios.pods, scenarios.nodes.rows
+    pods, rows = scenarios.pods, scenarios.nodes.slots
     in_conflict = np.flatnonzero(_in_conflict(pod, pods))
     held = np.bincount(pods.node_index[in_conflict], minlength=int(rows.max(initial=-1)) + 1)[rows]
     removed = scenarios.removed

@@ -98,7 +98,7 @@ class Faulty(Plugin):
         return None
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        return nodes.rows.astype(np.int64)
+        return nodes.slots.astype(np.int64)
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable

@@ -85,8 +85,8 @@ class Spread(Plugin):
     def _counts(self, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         codes, values = nodes.pods.label("app")
         alike = nodes.pods.node_index[codes == values.find(pod.labels.get("app", ""))]
-        total = np.bincount(alike, minlength=int(nodes.rows.max(initial=0)) + 1)
-        counts: NDArray[np.int64] = total.astype(np.int64)[nodes.rows]
+        total = np.bincount(alike, minlength=int(nodes.slots.max(initial=0)) + 1)
+        counts: NDArray[np.int64] = total.astype(np.int64)[nodes.slots]
         return counts
 
 
@@ -337,7 +337,7 @@ def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str,
     nodes = candidates.whole
     cycle = Cycle(CycleContext("c", pod, PROFILE), nodes)
     statuses = NodeStatuses(nodes)
-    rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.rows, candidates.rows)
+    rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.slots, candidates.slots)
     assert _now(framework.run_pre_filter(cycle)).status.is_success
     passed = _now(framework.run_filter(cycle, statuses, rows, NOBODY))
     found: dict[str, Any] = {

@@ -20,7 +20,7 @@ class ScenarioReader:
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._slots = {slot: i for i, slot in enumerate(nodes.rows.tolist())}
+        self._slots = {slot: i for i, slot in enumerate(nodes.slots.tolist())}
 
     def read(self, message: scheduling_pb2.Scenario) -> Scenario:
         """One scenario. Raises ScenarioError."""

@@ -1,7 +1,7 @@
 """Topology domains as PodTopologySpread sees them: which nodes take part in a constraint, and where each is.
 
 What follows from Node objects alone is kept until one of them changes: a cycle only adds up the counts of
-pods. Columns here are by slot (`NodeTable.rows`), as those of `NodeTable.pod_counts` are.
+pods. Columns here are by slot (`NodeTable.slots`), as those of `NodeTable.pod_counts` are.
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go`, v1.36.
 """
 
@@ -78,10 +78,10 @@ class Area:
         takes_part = self._taking_part(whole)
         self.present = np.flatnonzero(np.bincount(codes[takes_part], minlength=self.size))
         self.count = int(np.count_nonzero(np.bincount(codes)))
-        slots = whole.slots
-        self.labels = _scattered(labels, whole.rows, slots)
-        self.codes = self.labels if codes is labels else _scattered(codes, whole.rows, slots)
-        self._among = None if takes_part.all() else _scattered(takes_part, whole.rows, slots)
+        slots = whole.slot_count
+        self.labels = _scattered(labels, whole.slots, slots)
+        self.codes = self.labels if codes is labels else _scattered(codes, whole.slots, slots)
+        self._among = None if takes_part.all() else _scattered(takes_part, whole.slots, slots)
         if self._among is not None:
             self._among.flags.writeable = False
 

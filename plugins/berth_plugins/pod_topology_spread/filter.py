@@ -92,7 +92,7 @@ class Spread:
 
     def what_if(self, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario."""
-        slots = scenarios.nodes.rows
+        slots = scenarios.nodes.slots
         groups: NDArray[np.int32] | None = None
         for i, domains in enumerate(self._domains):
             constraint = self._plan.constraints[i]

@@ -197,7 +197,7 @@ class AttachedVolumes:
                 self._follow_attachment(name)
             whole = nodes.whole
             named = (whole.position(name) for name in self._attached)
-            attached = (int(whole.rows[position]) for position in named if position is not None)
+            attached = (int(whole.slots[position]) for position in named if position is not None)
             slots = {*nodes.pod_volumes.slots(), *attached}
         else:
             slots = {*(rows or ()), *(pods or ())}
@@ -258,7 +258,7 @@ class AttachedVolumes:
     def _slots_of_nodes(names: Iterable[str], nodes: NodeTable) -> set[int]:
         whole = nodes.whole
         positions = (whole.position(name) for name in names if name)
-        return {int(whole.rows[position]) for position in positions if position is not None}
+        return {int(whole.slots[position]) for position in positions if position is not None}
 
     def _recount(self, slot: int, nodes: NodeTable) -> None:
         position = nodes.whole.position_of_slot(slot)

@@ -76,7 +76,7 @@ class CsiNodes:
             for _, name in self._records.everything():
                 position = whole.position(name)
                 if position is not None:
-                    self._set(int(whole.rows[position]), self._records.get(name))
+                    self._set(int(whole.slots[position]), self._records.get(name))
             return None
         self._grow(nodes.slot_count)
         touched: dict[int, CsiNode | None] = {}
@@ -86,7 +86,7 @@ class CsiNodes:
         for _, name in changed:
             position = whole.position(name)
             if position is not None:
-                touched[int(whole.rows[position])] = self._records.get(name)
+                touched[int(whole.slots[position])] = self._records.get(name)
         for slot, record in touched.items():
             self._set(slot, record)
         return list(touched)

@@ -163,7 +163,7 @@ class NodeVolumeLimits(Plugin):
             verdicts = verdicts.otherwise(missing, _not_installed(driver))
         limited = self._csi_nodes.limited(nodes)
         for slot, problem in self._attached.problems.items():
-            verdicts = verdicts.otherwise(limited & (nodes.rows == slot), Status.error(problem))
+            verdicts = verdicts.otherwise(limited & (nodes.slots == slot), Status.error(problem))
         exceeded = np.zeros(len(nodes), dtype=np.bool_)
         for driver in dict.fromkeys(new.values()):
             limit = self._csi_nodes.limit(driver, nodes)
@@ -180,7 +180,7 @@ class NodeVolumeLimits(Plugin):
         for unique in uniques:
             users = self._attached.users(unique)
             if users:
-                more -= np.isin(nodes.rows, list(users))
+                more -= np.isin(nodes.slots, list(users))
         return more
 
     def _watched(self, new: Names) -> list[str]:
@@ -204,7 +204,7 @@ class NodeVolumeLimits(Plugin):
         if not self._csi_nodes.limited(row)[0]:
             return SUCCESS
         gone = {pod.uid for pod in removed}
-        here = [pod for pod in row.pod_volumes.on_slot(int(row.rows[0])) if pod.uid not in gone]
+        here = [pod for pod in row.pod_volumes.on_slot(int(row.slots[0])) if pod.uid not in gone]
         used: Names = {}
         try:
             for pod in (*here, *added):

@@ -168,7 +168,7 @@ class VolumeRestrictions(Plugin):
         in_use = np.full(len(scenarios), found.conflicts > 0, dtype=np.bool_)
         for i in rows_with_storage(scenarios):
             removed, added = scenarios.removed.pods(i), scenarios.added.pods(i)
-            disk[i] = self._disk_conflict_if(found.disks, int(nodes.rows[i]), removed, added)
+            disk[i] = self._disk_conflict_if(found.disks, int(nodes.slots[i]), removed, added)
             in_use[i] = found.conflicts + _uses(added, found.claims) - _uses(removed, found.claims) > 0
         return Verdicts.reject_where(disk, DISK).otherwise(in_use, IN_USE)
 
@@ -213,7 +213,7 @@ class VolumeRestrictions(Plugin):
             for slot, others in self._disks_in_use.get(disk.key).items():
                 if any(map(disk.conflicts, others)):
                     slots.add(slot)
-        return np.isin(nodes.rows, list(slots))
+        return np.isin(nodes.slots, list(slots))
 
     def _disk_conflict_if(
         self, disks: Sequence[Disk], slot: int, removed: Iterable[Pod], added: Iterable[Pod]

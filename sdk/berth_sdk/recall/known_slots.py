@@ -70,7 +70,7 @@ class KnownSlots:
     def missing(self, nodes: NodeTable) -> Rows:
         """Positions in `nodes` of the rows that are not known, ascending."""
         if self._unknown is None:
-            unknown = np.flatnonzero(~self._mask.take(nodes.rows))
+            unknown = np.flatnonzero(~self._mask.take(nodes.slots))
             if not len(unknown) and len(nodes) == nodes.snapshot_size:
                 self._unknown = set()
             return unknown

@@ -87,7 +87,7 @@ class RowColumn:
 
     def keep(self, nodes: NodeTable, positions: Rows, numbers: NDArray[Any]) -> None:
         """Remember `numbers`, one for each of `positions` of `nodes`."""
-        slots = nodes.rows if len(positions) == len(nodes) else nodes.rows.take(positions)
+        slots = nodes.slots if len(positions) == len(nodes) else nodes.slots.take(positions)
         self._numbers[slots] = numbers
         self._known.learn(slots, in_use=nodes.snapshot_size)
         self._read = None
@@ -103,7 +103,7 @@ class RowColumn:
         """
         if not nodes.is_whole:
             return nodes.take_of(self._numbers)
-        rows = nodes._columns.live_rows()
+        rows = nodes._columns.live_slots()
         if self._read is None or self._read_rows is not rows:
             self._read, self._read_rows = nodes.take_of(self._numbers), rows
         return self._read
@@ -203,11 +203,11 @@ class TableAnswers(Generic[T]):
         if found is None:
             return None
         rows, answer = found
-        return answer if rows is nodes.rows or np.array_equal(rows, nodes.rows) else None
+        return answer if rows is nodes.slots or np.array_equal(rows, nodes.slots) else None
 
     def keep(self, state: CycleState, pod: Pod, nodes: NodeTable, answer: T) -> None:
         """Remember an answer given right after `find` found none."""
-        self._by_key[_signature(state, pod, nodes, self._sign)] = (nodes.rows, answer)
+        self._by_key[_signature(state, pod, nodes, self._sign)] = (nodes.slots, answer)
         if len(self._by_key) > self._max:
             self._by_key.popitem(last=False)
 

@@ -285,7 +285,7 @@ class PluginRuntime:
         verdicts = column.verdicts(nodes)
         if _has_errors(result.verdicts):
             # An error is no answer about the row; the next pod asks again.
-            column.forget(asked.rows)
+            column.forget(asked.slots)
         return FilterResult(verdicts)
 
     def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:

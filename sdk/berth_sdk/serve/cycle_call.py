@@ -97,7 +97,7 @@ class CycleCall:
         if message.complement and not message.bitmap and not message.names:
             return nodes
         try:
-            chosen = wire.decode_chosen(message, nodes.rows, {})
+            chosen = wire.decode_chosen(message, nodes.slots, {})
         except wire.UnknownNodeError as err:
             text = f"node {err.node} is not in the snapshot"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err

@@ -116,8 +116,8 @@ def _pods_on(name: str, nodes: NodeTable) -> Mapping[str, Pod]:
 
 
 def _name_of(index: int, nodes: NodeTable) -> str:
-    position = int(np.searchsorted(nodes.rows, index))
-    if position >= len(nodes) or nodes.rows[position] != index:
+    position = int(np.searchsorted(nodes.slots, index))
+    if position >= len(nodes) or nodes.slots[position] != index:
         raise KeyError(index)
     return nodes.node(position).name
 
@@ -139,8 +139,8 @@ def decode_names(message: pb.NodeSet, nodes: NodeTable) -> list[str]:
     """The names in a set of nodes of `nodes`."""
     if message.names and not message.complement:
         return list(message.names)
-    index_of = dict(zip(nodes.names, nodes.rows.tolist(), strict=True)) if message.names else {}
-    chosen = wire.decode_rows(message, nodes.rows, index_of)
+    index_of = dict(zip(nodes.names, nodes.slots.tolist(), strict=True)) if message.names else {}
+    chosen = wire.decode_rows(message, nodes.slots, index_of)
     return nodes.take(nodes.positions_of_slots(chosen)).names
 
 

@@ -70,7 +70,7 @@ def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> sch
     names = np.asarray(nodes.names, dtype=np.object_) if mode is NodeMode.NAMES else None
     for status, members in rejected.items():
         if names is None:
-            listed = pb.NodeSet(bitmap=_members_bitmap(nodes.rows, members))
+            listed = pb.NodeSet(bitmap=_members_bitmap(nodes.slots, members))
         else:
             listed = pb.NodeSet(names=names[members].tolist())
         message.rejected.add(status=encode_status(status), nodes=listed)
@@ -92,7 +92,7 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
     if mode is NodeMode.SNAPSHOT and len(names) >= _BITMAP_FROM:
         positions = [position for name in names if (position := nodes.position(name)) is not None]
         if len(positions) == len(names):
-            return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.rows[positions]))
+            return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots[positions]))
     return pb.NodeSet(names=sorted(names))
 
 

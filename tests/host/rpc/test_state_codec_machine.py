@@ -225,7 +225,7 @@ class DeltaMachine(RuleBasedStateMachine):
     def _check_against_host(self, copy: StateCopy) -> None:
         host, got = self.snapshot.nodes, copy.nodes
         assert got.names == host.names
-        assert got.rows.tolist() == host.rows.tolist()
+        assert got.slots.tolist() == host.slots.tolist()
         assert got.generation.tolist() == host.generation.tolist()
         assert node_contents(got) == node_contents(host)
         assert _pods(got) == _pods(host)
@@ -234,7 +234,7 @@ class DeltaMachine(RuleBasedStateMachine):
 
 
 def _pods(table: NodeTable) -> object:
-    slots = dict(zip(table.rows.tolist(), table.names, strict=True))
+    slots = dict(zip(table.slots.tolist(), table.names, strict=True))
     return pod_contents(table.pods, slots), pods_by_node(table)
 
 

@@ -301,7 +301,7 @@ def test_what_if_says_what_the_rules_say_of_the_pods_that_would_be_there(
     added = [pod_using(f"new{i}", *its) for i, its in enumerate(coming)]
     items, want = [], []
     for name in table.names:
-        held = table.pods.on_node(int(table.rows[table.names.index(name)]))
+        held = table.pods.on_node(int(table.slots[table.names.index(name)]))
         removed = [held[i] for i in leaving if i < len(held)]
         items.append(Scenario(name, tuple(removed), tuple(added)))
         here = [raw_of(one) for one in (*(one for one in held if one not in removed), *added)]

@@ -30,11 +30,11 @@ def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[
     try:
         whole = NodeTable(columns())
         known = KnownSlots()
-        known.grow(whole.slots)
+        known.grow(whole.slot_count)
         plain: set[int] = set()
         for what, slots in steps:
             if what == "learn":
-                known.learn(whole.take(sorted(slots)).rows, in_use=NODES)
+                known.learn(whole.take(sorted(slots)).slots, in_use=NODES)
                 plain |= set(slots)
             elif what == "forget":
                 known.forget(slots)
@@ -43,7 +43,7 @@ def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[
                 known.clear()
                 plain.clear()
             asked = whole.take(slots) if what == "ask" else whole
-            expected = [at for at, slot in enumerate(asked.rows.tolist()) if slot not in plain]
+            expected = [at for at, slot in enumerate(asked.slots.tolist()) if slot not in plain]
             assert known.missing(asked).tolist() == expected
     finally:
         known_slots._FEW = before  # type: ignore[misc]
@@ -53,7 +53,7 @@ def test_slots_that_came_later_are_not_known() -> None:
     made = columns()
     known = KnownSlots()
     known.grow(made.capacity)
-    known.learn(NodeTable(made).rows, in_use=NODES)
+    known.learn(NodeTable(made).slots, in_use=NODES)
     assert known.missing(NodeTable(made)).tolist() == []
     slots = [made.add(Node(name=f"late{i}")) for i in range(200)]
     known.grow(made.capacity)
@@ -64,14 +64,14 @@ def test_slots_that_came_later_are_not_known() -> None:
 def test_rows_taken_by_the_same_positions_are_the_same_array() -> None:
     table = NodeTable(columns())
     positions = np.arange(NODES)[::-1].copy()
-    assert table.take(positions).rows is not table.take(positions).rows
+    assert table.take(positions).slots is not table.take(positions).slots
     positions.flags.writeable = False
     taken = table.take(positions)
-    assert taken.rows is table.take(positions).rows
-    assert taken.rows.tolist() == list(range(NODES))[::-1]
-    assert not taken.rows.flags.writeable
+    assert taken.slots is table.take(positions).slots
+    assert taken.slots.tolist() == list(range(NODES))[::-1]
+    assert not taken.slots.flags.writeable
     other = NodeTable(columns())
-    assert other.take(positions).rows is not taken.rows
+    assert other.take(positions).slots is not taken.slots
 
 
 def test_tables_of_the_same_few_rows_are_one_until_anything_moves() -> None:
@@ -79,7 +79,7 @@ def test_tables_of_the_same_few_rows_are_one_until_anything_moves() -> None:
     table = NodeTable(made)
     taken = table.take([1, 3])
     assert taken is NodeTable.of(made).take(np.asarray([1, 3]))
-    assert table.take([1, 2]).rows.tolist() == [1, 2]
+    assert table.take([1, 2]).slots.tolist() == [1, 2]
     assert taken.requested_of(("cpu", "memory")).tolist() == [[0, 0], [0, 0]]
     made.set_usage(3, NodeUsage(requested={"cpu": 5}))
     assert NodeTable(made).take([1, 3]).requested_of(("cpu", "memory")).tolist() == [[0, 5], [0, 0]]

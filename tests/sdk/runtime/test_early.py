@@ -75,7 +75,7 @@ class Whole(Plugin):
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         self.asked.append(("score", len(nodes)))
-        return nodes.rows.astype(np.int64) + 10
+        return nodes.slots.astype(np.int64) + 10
 
 
 def ahead(plugin: Whole, enabled: frozenset[ExtensionPoint] = EVERY_POINT) -> Ahead:

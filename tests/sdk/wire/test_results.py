@@ -51,7 +51,7 @@ def test_equal_verdicts_make_one_group_and_feasible_nodes_none() -> None:
     got = {
         group.status.reasons[0]: wire.decode_bitmap(group.nodes.bitmap).tolist() for group in message.rejected
     }
-    rows = ODD.rows.reshape(5, 4)
+    rows = ODD.slots.reshape(5, 4)
     assert got == {"full": sorted([*rows[:, 1], *rows[:, 3]]), "spot": sorted(rows[:, 2])}
     names = encode_verdicts(verdicts, ODD, NodeMode.NAMES).rejected[1].nodes
     assert (list(names.names), names.bitmap) == ([f"n{slot}" for slot in rows[:, 2]], b"")

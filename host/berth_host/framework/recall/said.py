@@ -116,7 +116,7 @@ class Memory:
         verdicts = column.verdicts(nodes)
         if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
             # An error, or what a policy put in its place, is no answer about the row.
-            column.forget(asked.rows)
+            column.forget(asked.slots)
         return verdicts
 
     async def score(self, said: Said, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:

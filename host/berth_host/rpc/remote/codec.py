@@ -37,7 +37,7 @@ def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
         return pb.NodeSet(names=nodes.names)
     if len(nodes) == nodes.snapshot_size:
         return pb.NodeSet(complement=True)
-    return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.rows))
+    return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots))
 
 
 def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.NodeSet:
@@ -79,7 +79,7 @@ def encode_rejections(
 
 def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
     """One message per scenario."""
-    slots = scenarios.nodes.rows.tolist()
+    slots = scenarios.nodes.slots.tolist()
     return [
         encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
         for item, slot in zip(scenarios.items, slots, strict=True)

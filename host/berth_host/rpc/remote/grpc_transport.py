@@ -477,7 +477,7 @@ def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
     """(the rows by ascending slot, as the wire has them; the way back to the order given, if they differ)."""
     if nodes.is_ascending:
         return nodes, None
-    order = np.argsort(nodes.rows, kind="stable")
+    order = np.argsort(nodes.slots, kind="stable")
     return nodes.take(order), np.argsort(order, kind="stable")
 
 

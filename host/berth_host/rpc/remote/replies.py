@@ -223,7 +223,7 @@ class ReplyReader:
         elif message.names:
             self._violation("named nodes although it chose bitmaps (SNAPSHOT mode)")
         else:
-            members = self._marked(message.bitmap, nodes.rows)
+            members = self._marked(message.bitmap, nodes.slots)
         return ~members if message.complement else members
 
     def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -260,9 +260,9 @@ class ReplyReader:
             self._violation("listed a node twice")
         if message.bitmap:
             listed = wire.decode_bitmap(message.bitmap)
-            positions = np.searchsorted(nodes.rows, listed)
+            positions = np.searchsorted(nodes.slots, listed)
             known = positions < len(nodes)
-            known[known] = nodes.rows[positions[known]] == listed[known]
+            known[known] = nodes.slots[positions[known]] == listed[known]
             if not known.all():
                 self._violation("answered about a node that is not among the candidates")
             names.update(nodes.take(positions).names)

@@ -190,7 +190,7 @@ class Finder:
             elsewhere = np.ones(len(nodes), dtype=np.bool_)
             row = nodes.position(claim.selected_node)
             if row is not None:
-                elsewhere[nodes.rows == nodes.rows[row]] = False
+                elsewhere[nodes.slots == nodes.slots[row]] = False
             rows.reject(rows.ok & elsewhere, BIND_CONFLICT)
             to_provision.append((claim, ~elsewhere))
         matches = self._matched(to_match, positions, nodes, rows)

@@ -65,7 +65,7 @@ class NodeGroups:
         whole = nodes.whole
         changed: list[int] = []
         if moved is None or len(self._changes) + len(moved) > _MAX_CHANGES:
-            self._labels = {int(slot): whole.node(i).labels for i, slot in enumerate(whole.rows.tolist())}
+            self._labels = {int(slot): whole.node(i).labels for i, slot in enumerate(whole.slots.tolist())}
             self._changes.clear()
             self._slots = [None] * len(self)
             self._seen = [0] * len(self)
@@ -89,7 +89,7 @@ class NodeGroups:
         return np.zeros(0, dtype=np.intp) if found is None else found
 
     def _settle(self, whole: NodeTable) -> None:
-        self._slots[EVERY_NODE] = whole.rows
+        self._slots[EVERY_NODE] = whole.slots
         have = len(self.single)
         if have < len(self):
             self.single = np.concatenate([self.single, np.full(len(self) - have, NOBODY, dtype=np.int64)])
@@ -102,9 +102,9 @@ class NodeGroups:
     def _looked_up(self, code: int, whole: NodeTable) -> Slots:
         selector, known = self._selectors[code], self._slots[code]
         if selector is None:
-            return whole.rows
+            return whole.slots
         if known is None:
-            return whole.rows[selector.over(whole)]
+            return whole.slots[selector.over(whole)]
         changed = self._changes[self._seen[code] :]
         now = set(known.tolist()) if len(known) < len(self._changes) else None
         come = [slot for slot in changed if slot in self._labels and selector.matches(self._labels[slot], "")]
@@ -117,7 +117,7 @@ class NodeGroups:
 def positions_by_slot(nodes: NodeTable) -> NDArray[np.int64]:
     """int64[slots]: the row of each slot, -1 for those that are not among `nodes`."""
     positions = np.full(nodes.slot_count, -1, dtype=np.int64)
-    positions[nodes.rows] = np.arange(len(nodes))
+    positions[nodes.slots] = np.arange(len(nodes))
     return positions
 
 

@@ -154,7 +154,7 @@ class VolumeBinding(Plugin):
         open_rows = np.ones(len(nodes), dtype=np.bool_)
         for found in state.get(_FOUND, ()):
             values = np.full(nodes.slot_count, -1, dtype=np.int64)
-            values[found.nodes.rows[found.passed]] = self._score.over(found)[found.passed]
+            values[found.nodes.slots[found.passed]] = self._score.over(found)[found.passed]
             here = nodes.take_of(values)
             new = open_rows & (here >= 0)
             scores[new] = here[new]

@@ -38,7 +38,7 @@ SUBSETS = st.sets(st.integers(0, COUNT - 1), min_size=1).map(sorted)
 
 def index_of(name: str) -> int | None:
     position = NODES.position(name)
-    return None if position is None else int(NODES.rows[position])
+    return None if position is None else int(NODES.slots[position])
 
 
 def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
@@ -53,7 +53,7 @@ def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: lis
         assert list(message.names) == [f"n{i}" for i in positions]
         assert not message.complement
     else:
-        assert wire.decode_rows(message, NODES.rows, {}).tolist() == NODES.rows[positions].tolist()
+        assert wire.decode_rows(message, NODES.slots, {}).tolist() == NODES.slots[positions].tolist()
 
 
 @MODES
