@@ -31,7 +31,7 @@ _MORE_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: what is free, in bytes."""
+    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: the free space, in bytes."""
 
     class_name: str
     limit: int | None
