@@ -15,7 +15,7 @@ from berth_sdk.tables import PodTable
 
 @dataclass(frozen=True, slots=True)
 class SelectedPods:
-    """Each pod counts one. `namespaces` None: those of every namespace.
+    """Each pod counts one. `namespaces` None: pods of every namespace.
 
     Implements `berth_sdk.tables.Tally`. A null selector selects nothing, an empty one everything.
     """
@@ -48,7 +48,7 @@ class SelectedPods:
         return int(self.selects(pod))
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each. Nearly always the first label tells who is none of them."""
+        """`of`, of each. Nearly always the first label rules a pod out."""
         if self._first is None:
             return [int(self.selects(pod)) for pod in pods]
         key, value = self._first

@@ -19,7 +19,7 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Code(IntEnum):
-    """What a plugin said, and what the queue does next. Numbers are kube-scheduler's."""
+    """A plugin's verdict, which decides what the queue does next. Numbers are kube-scheduler's."""
 
     SUCCESS = 0
     """Go on."""

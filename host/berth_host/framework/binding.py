@@ -21,7 +21,7 @@ from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
-"""What a PreBind that did not end by itself came to, for those who watch it."""
+"""The outcome of a PreBind that did not end by itself, for its watcher."""
 
 
 class PatchExecutor(Protocol):
@@ -90,7 +90,7 @@ class PreBindRunner:
         clock: Clock,
         watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
     ) -> None:
-        """`watch`: who is told of the rounds of one plugin; None: nobody."""
+        """`watch` is told of the rounds of one plugin; None: nobody is."""
         self.executor = executor
         self._clock = clock
         self._watch = watch

@@ -1,6 +1,6 @@
-"""`MeasuredFramework`: a Framework whose extension points are timed, and who took part in them counted.
+"""`MeasuredFramework`: a Framework that times its extension points and counts the plugins in them.
 
-Used by `Host`; a framework that stands alone is not measured. What is written where: `metrics.points`.
+Used by `Host`; a framework that stands alone is not measured. `metrics.points` says which series it writes.
 Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v1.36 (the defers that
 observe FrameworkExtensionPointDuration, PermitWaitDuration).
 """

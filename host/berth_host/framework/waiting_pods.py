@@ -1,4 +1,4 @@
-"""Pods held at Permit: who holds them, until when, and who decided.
+"""Pods held at Permit: the plugins that hold them, until when, and which plugin decided.
 
 An entry is registered before the Permit plugins are asked, so a decision that overtakes the reply of
 its own call is kept and applied then. Called by the framework (Permit, WaitOnPermit), by the handle
@@ -113,7 +113,7 @@ class WaitingPods:
     # --- decisions -----------------------------------------------------------------------------
 
     def list(self, plugin: str | None = None) -> list[WaitingPod]:
-        """Undecided waiting pods; `plugin`: only those that it holds."""
+        """Undecided waiting pods; `plugin`: only pods that this plugin holds."""
         return [
             WaitingPod(
                 pod=entry.pod,
@@ -142,7 +142,7 @@ class WaitingPods:
         return Decision.APPLIED
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back, whoever holds it."""
+        """Send the pod back; all plugins that hold it are overruled."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found

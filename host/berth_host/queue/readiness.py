@@ -6,7 +6,7 @@ import asyncio
 
 
 class Readiness:
-    """`wait` returns at the next `notify`; nothing is kept for those who come later."""
+    """`wait` returns at the next `notify`; a later `wait` does not see it."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
@@ -17,7 +17,7 @@ class Readiness:
         return bool(self._waiters)
 
     def notify(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

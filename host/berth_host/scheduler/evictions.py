@@ -4,10 +4,10 @@
       -> all victims but the last deleted -> the last one deleted
 
 The order lets a new host take over after a crash at any point: a nomination that is written has all its
-victims marked, and none is deleted before it is written. So whoever finds a nominated pod, and marked pods
-on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by PreEnqueue.
-Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every victim
-is on the nominated node and of lower priority than the pod.
+victims marked, and none is deleted before it is written. So a host that finds a nominated pod, and marked
+pods on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by
+PreEnqueue. Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every
+victim is on the nominated node and of lower priority than the pod.
 Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (prepareCandidateAsync, PreemptPod,
 IsPodRunningPreemption); the order of the writes is berth's own.
 """
@@ -42,7 +42,7 @@ from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 log = get_logger()
 T = TypeVar("T")
 REMEMBERED_VICTIMS: Final = 16384
-"""Victims whose preemptors are remembered; the oldest go first."""
+"""Victims whose preemptors are remembered; the oldest are dropped first."""
 
 
 class Waker(Protocol):
@@ -71,8 +71,8 @@ class Waker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
-    """What evictions look at. `preempt_binding`: undo a pod's binding cycle while it is in PreBind; False if
-    it is not there.
+    """The state that evictions read. `preempt_binding`: undo a pod's binding cycle while it is in PreBind;
+    False if it is not there.
     """
 
     cache: Cache
@@ -104,8 +104,8 @@ class ChangeFailedError(ClusterError):
 
 
 class Evictions:
-    """`preempted_by` remembers, by victim uid, who took the place of the latest victims; for reports.
-    `victim_count`: of all there were.
+    """`preempted_by` remembers, by victim uid, the pods that took the place of the latest victims; for
+    reports. `victim_count`: of all there were.
     """
 
     def __init__(self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams) -> None:
@@ -136,11 +136,11 @@ class Evictions:
         return result.nominated_node
 
     def change(self, cycle: Cycle) -> None:
-        """Begin with what PostFilter plugins want changed, before anything else is written about the pod."""
+        """Apply the changes PostFilter plugins ask for, before anything else is written about the pod."""
         self._begin_changes(cycle)
 
     def resume(self, pending: Iterable[Pod]) -> None:
-        """Finish what an earlier host began: marked victims on the node of a pending, nominated pod."""
+        """Finish the evictions of an earlier host: marked victims on the node of a pending, nominated pod."""
         for pod in pending:
             node = self._seams.cache.node_info(pod.nominated_node)
             left = [
@@ -157,7 +157,7 @@ class Evictions:
     async def finish(self, timeout_s: float) -> bool:
         """Wait until no preemption is under way, for `timeout_s` (real time) at most, and give up the rest.
 
-        The next host finishes what was begun (see the order above). Whether all of it ended.
+        The next host finishes the rest (see the order above). True: all of it ended.
         """
         ended = await all_ended(self._tasks, timeout_s)
         self._is_over = True
@@ -285,7 +285,7 @@ class Evictions:
         there = self._seams.queue.nominated_to(eviction.node_name)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
-    # --- what PostFilter plugins want changed ------------------------------------------------------
+    # --- changes that PostFilter plugins ask for ---------------------------------------------------
 
     def _begin_changes(self, cycle: Cycle) -> asyncio.Future[None] | None:
         """None where nothing is to be changed."""

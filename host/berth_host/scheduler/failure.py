@@ -1,4 +1,4 @@
-"""A failed attempt -> the pod back in the queue, its nomination, and what its owner is told.
+"""A failed attempt -> the pod back in the queue, its nomination, and the message to its owner.
 
     failure -> queued pod refreshed from the informer -> add_unschedulable -> nomination -> StatusWriter
 
@@ -32,7 +32,7 @@ class Failure:
     `message`: the text for the owner, in full. `nominated`: the node to nominate, "" to clear the
     nomination, None to leave it as the pod's status has it. `unschedulable_plugins`, `pending_plugins`:
     the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that said Pending is
-    in both. An ERROR status may name in `plugin` the one that could not be asked.
+    in both. An ERROR status may name in `plugin` the plugin that could not be asked.
     """
 
     status: Status

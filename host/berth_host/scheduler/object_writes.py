@@ -23,7 +23,7 @@ REPLACED_WHOLE: Final = frozenset(
     {"persistentvolumes", "persistentvolumeclaims", "resource.k8s.io/resourceclaims"}
 )
 REMEMBERED: Final = 256
-"""Own writes whose answers are kept until the watch shows them; the oldest go first."""
+"""Own writes whose answers are kept until the watch shows them; the oldest are dropped first."""
 
 
 class ObjectWrites:

@@ -1,7 +1,7 @@
-"""Which slots of a table hold an answer that is still right: for columns that are kept from pod to pod.
+"""The slots of a table whose answer is still right, for columns that are kept from pod to pod.
 
-Nearly always all of them do but the few that moved since, so these are listed, and nobody has to look through
-a mask. Used by `_shared_columns`, and by the host for what its plugins share.
+Nearly all slots are right except the few that moved, so these are listed, and no mask is searched. Used by
+`recalled_columns`, and by the host for the answers that it recalls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KnownSlots:
         """Room for `capacity` slots."""
         if len(self._mask) < capacity:
             self._mask = extended(self._mask, capacity - len(self._mask))
-            # The nodes in the new slots stand in no list of what is not known.
+            # The nodes in the new slots stand in no list of unknown slots.
             self._unknown = None
 
     def clear(self) -> None:

@@ -62,7 +62,7 @@ class FramedConnection(Carrier):
             return payload
 
     def answer(self, calls: Mapping[int, Answer], payload: bytes) -> None:
-        """Put a call to its handler and send what comes of it. Raises OSError."""
+        """Put a call to its handler and send the reply. Raises OSError."""
         try:
             reply = frame(Kind.CALL, carried(calls, payload, self))
         except _AbortedError as err:
@@ -75,7 +75,7 @@ class FramedConnection(Carrier):
             self._sock.sendall(reply)
 
     def is_active(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether a caller waits for the answer."""
         try:
             return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:
