@@ -209,8 +209,8 @@ class Plugin:
     PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
     ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
     With the first three the same holds for PreFilter and PreScore of a class that has no later point: their
-    answers and state follow from the pod's wishes and the Node objects, not from the pods on them nor
-    from which nodes PreScore is handed, and is taken over from the cycle of an equal pod until a Node object
+    answers and state follow from the pod's wishes and the Node objects, not from the pods on them nor from
+    the nodes that PreScore is handed, and are taken over from the cycle of an equal pod until a Node object
     changes.
     """
     sign_fields: ClassVar[Sequence[PodField] | None] = None

@@ -52,5 +52,5 @@ class Patience:
     def _end(self, connection: RequestHandler) -> None:
         del self._ends[connection]
         if connection.transport is not None:
-            # No farewell in TLS: who sends nothing may not answer it either.
+            # No farewell in TLS: a client that sends nothing may not answer it either.
             connection.transport.abort()

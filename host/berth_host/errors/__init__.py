@@ -2,7 +2,7 @@
 
 HostError
 ├── ClusterError            the cluster refused a call, or could not be asked (errors/cluster.py)
-│   ├── ConflictError       the object is not what the caller believed: read it again
+│   ├── ConflictError       the object differs from the caller's version: read it again
 │   ├── NotFoundError       there is no such object (any more)
 │   ├── GoneError           the resource version is too old: list again
 │   ├── InvalidError        the request can never succeed as it is
@@ -16,7 +16,7 @@ HostError
 ├── ReviewError             the API server could not be asked about a user (errors/endpoints.py)
 ├── ManifestError           files that do not describe a cluster (errors/manifests.py)
 ├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
-├── CycleRestartError       a plugin lost what the cycle left with it (errors/plugins.py)
+├── CycleRestartError       a plugin lost its state of the cycle (errors/plugins.py)
 ├── CacheError              a step that the cache's state does not allow (errors/state.py)
 └── InvariantError          two things that must agree contradict each other (errors/state.py)
 

@@ -1,6 +1,6 @@
 """`NoHost`: the backend of handles where no host runs: a framework alone, a configuration being checked.
 
-Reads work on what is there; there are no waiting pods and no queue, and events go nowhere.
+Reads work on the snapshot; there are no waiting pods and no queue, and events go nowhere.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def family(self) -> Named:
-        """What it makes."""
+        """The text that it makes."""
         ...
 
     def collect(self) -> Metric | None:
@@ -68,7 +68,7 @@ class Exposition:
 
 
 class _One(CollectorRegistry):
-    """What prometheus-client writes as text: a registry of one family."""
+    """A registry of one family, as prometheus-client writes it as text."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
 _MAX_WISHES: Final = 16
 Answer = Outcome | Status
 Found = dict[tuple[str, bytes], tuple[int, Answer]]
-"""By visibility key: the stamp of that time, and the result."""
+"""By key of a `NodeGroup`: the stamp of that time, and the result."""
 
 
 class _LateError(Exception):
@@ -59,7 +59,7 @@ class Allocator:
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s
-        # Results by wish, then by visibility key.
+        # Results by wish, then by key of a `NodeGroup`.
         self._found: OrderedDict[str, Found] = OrderedDict()
 
     def refresh(self) -> None:
@@ -91,7 +91,7 @@ class Allocator:
     # --- allocated claims ----------------------------------------------------------------------
 
     def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """The claims allocated for other nodes, or whose devices did not get ready, and the rows of both."""
+        """Allocated claims that rule out nodes, or whose devices did not get ready: (index, bool[n])."""
         for i, one in enumerate(attempt.claims):
             if not one.is_allocated:
                 continue

@@ -90,7 +90,7 @@ class NodePool:
 
     @cached_property
     def has_binding_conditions(self) -> bool:
-        """Whether the pool comes last."""
+        """Whether a device has binding conditions; the search takes these pools last."""
         return any(candidate.device.binding_conditions for candidate in self.candidates)
 
 

@@ -69,7 +69,7 @@ async def _end(process: Process) -> None:
     process.terminate()
     try:
         async with asyncio.timeout(_END_S):
-            # What it still writes is read: a full pipe would keep it from ending.
+            # Its remaining output is read: a full pipe would keep it from ending.
             await process.communicate()
     except TimeoutError:
         process.kill()

@@ -31,11 +31,11 @@ from berth_host.cli.scheduler.flag_kinds import (
 
 
 class Standing(StrEnum):
-    """What giving a flag is worth."""
+    """The effect of giving a flag."""
 
     IN_EFFECT = ""
     DEPRECATED = "deprecated"
-    """Does what it says, and a warning."""
+    """It takes effect, with a warning."""
     WITHOUT_EFFECT = "without effect"
     """Taken, so that a command line of kube-scheduler's works, with a warning."""
 

@@ -31,7 +31,7 @@ class TokenBucket:
         self._tokens -= 1.0
         if self._tokens >= 0:
             return 0.0
-        # Below zero stand those that wait already: each has its turn after the ones before it.
+        # Below zero count the callers that wait already: each has its turn after the earlier ones.
         wait_s = -self._tokens / self._qps
         try:
             await asyncio.sleep(wait_s)

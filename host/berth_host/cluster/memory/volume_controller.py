@@ -60,7 +60,7 @@ class VolumeController:
         }
 
     def start(self) -> None:
-        """Look at everything that is there, and at whatever changes."""
+        """Look at all existing objects, and at every change."""
         self._unsubscribe = self._server.store.subscribe(self._see)
         for resource in (PODS, VOLUMES, CLAIMS):
             self._pending.extend((resource, item.ref) for item in self._server.list(resource))

@@ -25,8 +25,8 @@ Clients: TypeAlias = tuple[PluginClient, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skips:
-    """Answers of `clients` are recalled, except those of `rest`: the plugins that skip the point, and the
-    whole cycle.
+    """The known skips among `clients`; `rest` is asked for every pod. `point`: the plugins that skip the
+    extension point, `cycle`: the plugins that skip the whole cycle.
     """
 
     clients: Clients

@@ -222,7 +222,7 @@ def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
 
 
 def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]:
-    """The version of the objects that row-by-row plugins read beside the tables."""
+    """Readers of the versions of the objects that row-by-row plugins read beside the tables."""
     return tuple(
         signer.client.local.object_versions
         for signer in signers

@@ -98,7 +98,7 @@ class ClassVolumes:
         self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity))
 
     def remove(self, volume: Volume) -> None:
-        """The volume of this name, which must be here."""
+        """Take out a volume, which must be here."""
         at = self.number(volume)
         del self._keys[at]
         self.volumes = [*self.volumes[:at], *self.volumes[at + 1 :]]

@@ -1,7 +1,7 @@
-"""What the API server adds to a new object before it is stored: the defaults that scheduling reads.
+"""The API server's defaults for a new object before it is stored, as far as scheduling reads them.
 
-Called by the embedded server at create. `admit` never changes its input; it answers the object with
-defaults and what makes admission refuse it.
+Called by the embedded server at create. `admit` never changes its input; it returns the object with defaults
+and the reasons for which admission refuses it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Admission:
         spec, more = self.priorities.resolve(default_pod(written))
         problems += more
         if key is not None and not problems:
-            # A copy: who gave it may change its own in place.
+            # A copy: the caller may change the original in place.
             spec = self._specs[key] = marshal.loads(marshal.dumps(spec, _EXACT))
             if len(self._specs) > _MAX_SPECS:
                 self._specs.popitem(last=False)
