@@ -1,4 +1,4 @@
-"""Which pods are promised a node: by preemption, or by an outside component.
+"""The pods that are promised a node: by preemption, or by an outside component.
 
 Nominated pods count on their node when others of equal or lower priority are judged. Written by the
 queue, the failure handler and the cycle (assume); read by Filter and preemption.

@@ -126,7 +126,7 @@ class Scheduler:
         return self._stopping
 
     def stop(self) -> None:
-        """No pod is popped any more; a cycle under way undoes what it did when it is cancelled."""
+        """Pop no more pods; a cycle under way undoes its steps when it is cancelled."""
         self._stopping = True
         if self.in_cycle is not None:
             self.in_cycle.aborted = HOST_STOPS

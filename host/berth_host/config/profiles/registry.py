@@ -17,7 +17,7 @@ from berth_host.config.profiles.defaulting import DefaultedProfile
 from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
-"""Ends the warning about a plugin elsewhere, left out where it is attached and its points are known."""
+"""The end of the warning about a plugin elsewhere: a command that attaches plugins leaves the warning out."""
 
 
 @dataclass(frozen=True, slots=True)
