@@ -206,6 +206,7 @@ class ApiServer:
             if "status" not in old:
                 new.pop("status", None)
             self._keep_server_fields(kind, old, new)
+        new = self._admission.admit_update(kind.kind, old, new)
         if new == old:
             return current
         if subresource == "status":

@@ -72,7 +72,7 @@ def test_resize_to_what_it_has_changes_nothing(server: ApiServer) -> None:
         pytest.param(
             [container(cpu="2", memory="1Gi", **{"example.com/gpu": "1"})], "only cpu and memory", id="other"
         ),
-        pytest.param([container(memory="1Gi")], "requests.cpu: Invalid value: cannot be removed", id="removed"),
+        pytest.param([container(memory="1Gi")], "cpu: Invalid value: cannot be removed", id="removed"),
         pytest.param([container(cpu="much", memory="1Gi")], "requests.cpu: Invalid", id="no quantity"),
         pytest.param(
             [container(limits={"cpu": "2", "memory": "1Gi"}, cpu="2", memory="1Gi")],
