@@ -45,6 +45,8 @@ class ClaimController:
         self._pending: deque[Callable[[], None]] = deque()
         self._waiting: dict[str, list[ObjectRef]] = {}
         """By template (`namespace/name`): the pods that came before it."""
+        # Most clusters have none, and then nothing of a pod that goes is read.
+        self._has_seen_claims = False
         self._turn_is_due = False
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -54,6 +56,7 @@ class ClaimController:
         for pod in self._server.list("pods"):
             self._pod_came(pod)
         for claim in self._server.list(CLAIMS):
+            self._has_seen_claims = True
             self._claim_changed(claim)
         self._turn()
 
@@ -72,13 +75,15 @@ class ClaimController:
     def _see(self, event: WatchEvent) -> None:
         old, new = event.old, event.new
         if event.kind == "Pod":
-            if new is None:
-                self._pod_went(old)
-            elif old is None:
+            if new is not None and old is None:
                 self._pod_came(new)
-            elif _is_done(new) and not _is_done(old):
-                self._pod_went(new)
+            elif self._has_seen_claims:
+                if new is None:
+                    self._pod_went(old)
+                elif _is_done(new) and not _is_done(old):
+                    self._pod_went(new)
         elif event.kind == "ResourceClaim" and new is not None:
+            self._has_seen_claims = True
             self._claim_changed(new)
         elif event.kind == "ResourceClaimTemplate" and new is not None:
             for ref in self._waiting.pop(new.ref.key, ()):
