@@ -34,7 +34,7 @@ def known(features: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        plugin.features = before  # type: ignore[attr-defined]
+        plugin.features = before  # type: ignore[attr-defined]  # checked above
 
 
 def _has_resources(spec: Mapping[str, Any]) -> bool:

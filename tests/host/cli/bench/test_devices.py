@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench() -> Any:
+async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     made.controller.start()
     await made.host.start()
