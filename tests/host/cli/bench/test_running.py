@@ -270,9 +270,15 @@ async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_pat
     config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources_fit:NodeResourcesFit")
     result, _ = await ran(case(nodes(2), measured(3)), tmp_path, config=config, remote=(plugin,))
     by_call = {(item.plugin, item.point): item for item in result.figures.plugins}
-    assert by_call["NodeResourcesFit", "Filter"].calls == 3
-    assert by_call["NodeResourcesFit", "Filter"].bytes_sent > 0
-    assert by_call["NodeResourcesFit", "Filter"].bytes_received > 0
+    # Verdicts and scores come with the answer to PreFilter.
+    assert by_call[plugin, "PreFilter"].calls == 3
+    assert by_call[plugin, "PreFilter"].bytes_sent > 0
+    assert by_call[plugin, "PreFilter"].bytes_received > 0
+    assert not any(
+        figures.bytes_sent
+        for (name, point), figures in by_call.items()
+        if name == plugin and point != "PreFilter"
+    )
     assert by_call["NodeName", "Filter"].bytes_sent == 0
 
 
