@@ -80,7 +80,7 @@ class ClaimController:
             elif self._has_seen_claims:
                 if new is None:
                     self._pod_went(old)
-                elif _is_done(new) and not _is_done(old):
+                elif old is not None and _is_done(new) and not _is_done(old):
                     self._pod_went(new)
         elif event.kind == "ResourceClaim" and new is not None:
             self._has_seen_claims = True

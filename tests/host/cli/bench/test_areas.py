@@ -86,8 +86,8 @@ CLAIM_TEMPLATE: Obj = {
     "spec": {"spec": RESOURCE_CLAIM["spec"]},
 }
 DRIVER: Op = {"opcode": "createResourceDriver", "driverName": "gpu.example.com", "nodes": "gpu-*"}
-USES_TEMPLATE = {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "gpu"}]}
-USES_CLAIM = {"resourceClaims": [{"name": "g", "resourceClaimName": "claim-{{DivideInt .Index 2}}"}]}
+USES_TEMPLATE: Obj = {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "gpu"}]}
+USES_CLAIM: Obj = {"resourceClaims": [{"name": "g", "resourceClaimName": "claim-{{DivideInt .Index 2}}"}]}
 
 AREAS: Mapping[str, tuple[Sequence[Op], Mapping[str, Obj]]] = {
     "affinity": (

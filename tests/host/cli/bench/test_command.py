@@ -39,6 +39,7 @@ FIELDS = [
     "nodes_evaluated_per_pod",
     "threshold",
     "ratio",
+    "later_thresholds",
     "command",
 ]
 

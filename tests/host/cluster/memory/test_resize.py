@@ -12,6 +12,7 @@ from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject
 
 Json = dict[str, Any]
+STORAGE: Json = {"ephemeral-storage": "1Gi"}
 
 
 def container(name: str = "app", image: str = "a", limits: Json | None = None, **requests: str) -> Json:
@@ -69,9 +70,7 @@ def test_resize_to_what_it_has_changes_nothing(server: ApiServer) -> None:
     [
         pytest.param([container("other", cpu="1", memory="1Gi")], "added, removed or renamed", id="renamed"),
         pytest.param([container(cpu="1", memory="1Gi"), container("b")], "added, removed or", id="added"),
-        pytest.param(
-            [container(cpu="2", memory="1Gi", **{"example.com/gpu": "1"})], "only cpu and memory", id="other"
-        ),
+        pytest.param([container(cpu="2", memory="1Gi", **STORAGE)], "only cpu and memory", id="other"),
         pytest.param([container(memory="1Gi")], "cpu: Invalid value: cannot be removed", id="removed"),
         pytest.param([container(cpu="much", memory="1Gi")], "requests.cpu: Invalid", id="no quantity"),
         pytest.param(

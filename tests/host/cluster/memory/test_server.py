@@ -376,10 +376,9 @@ def test_update_of_a_pod_says_no_more_than_a_user_wrote(server: ApiServer) -> No
             "kind": "PriorityClass",
             "metadata": {"name": "high"},
             "value": 7,
-            "globalDefault": True,
         }
     )
-    written = pod_object("p")
+    written = pod_object("p", priorityClassName="high")
     before = server.create(written)
     assert before.get("spec.priority") == 7
     labelled = {**written, "metadata": {**written["metadata"], "labels": {"a": "b"}}}
