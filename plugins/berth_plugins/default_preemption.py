@@ -20,7 +20,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import NodeRejections, PostFilterResult, QueuedPod
 from berth_sdk.status import Status
 
-from berth_plugins._findings import Findings, integer
+from berth_plugins.args.findings import Findings, integer
 
 WAITING: Final = Status.unresolvable("waiting for the preemption for this pod to be finished")
 _PERCENTAGE: Final = "minCandidateNodesPercentage"

@@ -19,7 +19,7 @@ from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins._objects import spec_of
+from berth_plugins.objects.of_events import spec_of
 
 _MIB: Final = 1024 * 1024
 LEAST_BYTES: Final = 23 * _MIB

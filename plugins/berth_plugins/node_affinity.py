@@ -32,8 +32,8 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins._findings import joined, mapping
-from berth_plugins._objects import as_node, spec_of
+from berth_plugins.args.findings import joined, mapping
+from berth_plugins.objects.of_events import as_node, spec_of
 
 REASON_POD: Final = Status.unresolvable("node(s) didn't match Pod's node affinity/selector")
 REASON_ENFORCED: Final = Status.unresolvable("node(s) didn't match scheduler-enforced node affinity")

@@ -18,7 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
-from berth_plugins._objects import as_node, as_pod, spec_of
+from berth_plugins.objects.of_events import as_node, as_pod, spec_of
 
 REASON: Final = Status.unresolvable("node(s) didn't match Pod's required features")
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"

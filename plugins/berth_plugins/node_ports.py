@@ -23,7 +23,7 @@ from berth_sdk.tables.node_table import conflicts
 from berth_sdk.tables.pod_changes import PORTS_COLUMN, normalized_ports
 from numpy.typing import NDArray
 
-from berth_plugins._objects import as_pod, holds_place
+from berth_plugins.objects.of_events import as_pod, holds_place
 
 REASON: Final = Status.unschedulable("node(s) didn't have free ports for the requested pod ports")
 
@@ -85,7 +85,7 @@ def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
 
 def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
     """bool[m]: where a pod of lower priority that stays holds a port in conflict."""
-    pods, rows = scenarios.pods, scenarios.nodes.rows
+    pods, rows = scenarios.pods, scenarios.nodes.slots
     in_conflict = np.flatnonzero(_in_conflict(pod, pods))
     held = np.bincount(pods.node_index[in_conflict], minlength=int(rows.max(initial=-1)) + 1)[rows]
     removed = scenarios.removed

@@ -17,8 +17,8 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
-from berth_plugins._objects import as_node, as_pod
-from berth_plugins.tolerations import NO_SCHEDULE, any_tolerates
+from berth_plugins.objects.of_events import as_node, as_pod
+from berth_plugins.objects.tolerations import NO_SCHEDULE, any_tolerates
 
 REASON: Final = Status.unresolvable("node(s) were unschedulable")
 # What the node lifecycle controller puts on such a node: whoever tolerates it may come. Its value is

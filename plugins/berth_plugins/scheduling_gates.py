@@ -16,7 +16,7 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
 
-from berth_plugins._objects import as_pod
+from berth_plugins.objects.of_events import as_pod
 
 
 class SchedulingGates(Plugin):

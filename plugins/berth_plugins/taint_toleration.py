@@ -21,9 +21,9 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins._gates import is_on
-from berth_plugins._objects import as_node, as_pod
-from berth_plugins.tolerations import (
+from berth_plugins.args.gates import is_on
+from berth_plugins.objects.of_events import as_node, as_pod
+from berth_plugins.objects.tolerations import (
     COMPARISON_GATE,
     PREFER_NO_SCHEDULE,
     any_tolerates,

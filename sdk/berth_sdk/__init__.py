@@ -1,7 +1,7 @@
 """berth's SDK: write a Kubernetes scheduling plugin as one small class.
 
 Read `berth_sdk.extension_points` first: it names every extension point, what it is asked and what it
-answers. What an author writes with can be imported from here; `berth_sdk.server` serves it,
+answers. What an author writes with can be imported from here; `berth_sdk.serve.server` serves it,
 `berth_sdk.testing` tests it. The SDK depends on grpcio, protobuf and numpy, and on nothing of the host.
 """
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from berth_sdk._grpc_core import poll_by_the_caller
+from berth_sdk.wire.grpc_core import poll_by_the_caller
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from berth_sdk._frozen import draft_of
 from berth_sdk.errors import ObjectError
+from berth_sdk.parsing.frozen import draft_of
 
 JsonObject = Mapping[str, Any]
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

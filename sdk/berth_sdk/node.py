@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth_sdk._object_fields import items, mapping, strings
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.parsing.object_fields import items, mapping, strings
 from berth_sdk.pod_requests import quantities
 
 

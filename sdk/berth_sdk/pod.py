@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from berth_sdk._frozen import draft_of, drafting_copier
-from berth_sdk._object_fields import items, mapping, strings
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
+from berth_sdk.parsing.frozen import draft_of, drafting_copier
+from berth_sdk.parsing.object_fields import items, mapping, strings
+from berth_sdk.parsing.pod_spec import DEFAULT_SCHEDULER_NAME as DEFAULT_SCHEDULER_NAME
+from berth_sdk.parsing.pod_spec import HostPort as HostPort
+from berth_sdk.parsing.pod_spec import PodSpec
+from berth_sdk.parsing.pod_spec import Toleration as Toleration
 from berth_sdk.pod_affinity import PodAffinity
-from berth_sdk.pod_spec import DEFAULT_SCHEDULER_NAME as DEFAULT_SCHEDULER_NAME
-from berth_sdk.pod_spec import HostPort as HostPort
-from berth_sdk.pod_spec import PodSpec
-from berth_sdk.pod_spec import Toleration as Toleration
 from berth_sdk.pod_volume import PodVolume, volumes_of
 
 _EMPTY: Final[Mapping[str, Any]] = {}

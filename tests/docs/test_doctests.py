@@ -44,7 +44,7 @@ def test_authors_find_examples_in_the_sdk() -> None:
     with_examples = {name for name in SDK_MODULES if _run(name).attempted}
     assert with_examples >= {
         "berth_sdk.cycle_state",
-        "berth_sdk.descriptor",
+        "berth_sdk.runtime.descriptor",
         "berth_sdk.quantity",
         "berth_sdk.sort_keys",
         "berth_sdk.status",

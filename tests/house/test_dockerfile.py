@@ -110,7 +110,7 @@ def test_install_lines_give_a_working_berth_to_an_ordinary_user(home: Path, pyth
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert done.stdout == f"berth {version('berth-host')}\n"
     # Device selectors compile: the extra `dra` is there.
-    code = "from berth_plugins.dra.cel import Expression; Expression('true')"
+    code = "from berth_plugins.dynamic_resources.cel import Expression; Expression('true')"
     compiled = run_line(f'python3 -c "{code}"', home, environment, as_root)
     assert (compiled.returncode, compiled.stderr) == (0, "")
     # The data files are in the wheel too: a manifest with a mistake is explained.

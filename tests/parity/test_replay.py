@@ -17,7 +17,7 @@ from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc import normalize
 from berth_host.scheduler.algorithm import Algorithm
-from berth_plugins.node_resources_fit import Demand
+from berth_plugins.node_resources.fit import Demand
 from berth_sdk.tables import NodeColumns
 from parity.replay import main, replay
 from support.decision_records import first_difference, read_records

@@ -9,10 +9,10 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import default_configuration
 from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
-from berth_sdk.descriptor import EAGER, Descriptor, describe
 from berth_sdk.events import Hint
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import BindResult
+from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
 from berth_sdk.status import SUCCESS
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import Ask, Plug, filter_now

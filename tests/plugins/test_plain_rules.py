@@ -12,8 +12,8 @@ from berth_plugins.image_locality import ImageLocality
 from berth_plugins.node_affinity import NodeAffinity
 from berth_plugins.node_name import NodeName
 from berth_plugins.node_ports import NodePorts
-from berth_plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from berth_plugins.node_resources_fit import NodeResourcesFit
+from berth_plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
+from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.node_unschedulable import NodeUnschedulable
 from berth_plugins.taint_toleration import TaintToleration
 from berth_sdk.cycle_state import CycleState

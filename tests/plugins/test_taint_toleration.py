@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from berth_plugins.objects.tolerations import tolerates
 from berth_plugins.taint_toleration import TaintToleration
-from berth_plugins.tolerations import tolerates
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.node import Node, Taint

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_sdk._wire import decode_pod, encode_pod
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selectors import LabelSelector
 from berth_sdk.testing import make_pod, pod_object
+from berth_sdk.wire.records import decode_pod, encode_pod
 
 Json = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

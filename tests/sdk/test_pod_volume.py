@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_sdk import _wire
 from berth_sdk.errors import ObjectError
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import PodVolume, volumes_of
+from berth_sdk.wire import records as wire
 
 
 def pod_with(*volumes: dict[str, Any], node: str = "") -> Pod:
@@ -43,7 +43,7 @@ def test_volumes_survive_the_parsed_form_and_the_wire() -> None:
     pod.object.release()
     assert pod.on_node("n").volumes == pod.volumes
     assert not pod.object.is_parsed
-    received = _wire.decode_pod(_wire.encode_pod(pod), node_name="n", item=pod.object)
+    received = wire.decode_pod(wire.encode_pod(pod), node_name="n", item=pod.object)
     assert received.volumes == pod.volumes
     assert not pod.object.is_parsed
 

@@ -45,7 +45,7 @@ def questions(draw: st.DrawFn, table: NodeTable) -> list[Scenario]:
     items = []
     for i in range(draw(st.integers(0, 5))):
         name = draw(st.sampled_from(NODES))
-        here = [pod for pod in table.pods.on_node(table.rows[NODES.index(name)]) if draw(st.booleans())]
+        here = [pod for pod in table.pods.on_node(table.slots[NODES.index(name)]) if draw(st.booleans())]
         come = tuple(draw(pods(f"new{i}-{j}")) for j in range(draw(st.integers(0, 2))))
         items.append(Scenario(name, tuple(here), come))
     return items

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
 from berth_sdk.handle import Handle
@@ -19,6 +18,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable, ObjectStore

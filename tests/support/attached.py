@@ -145,7 +145,7 @@ class AttachedHost:
         for place in self.attachments.places:
             place._backoff = Backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
-        settings = ClientSettings(points=_patient(points or {}), required=required)
+        settings = ClientSettings(points=patient(points or {}), required=required)
         self.clients = {
             name: PluginClient(
                 name, PROFILE, self.attachments.route(name, PROFILE), self.state, settings=settings
@@ -179,7 +179,7 @@ class AttachedHost:
         )
 
 
-def _patient(points: Mapping[str, PointPolicy]) -> dict[str, PointPolicy]:
+def patient(points: Mapping[str, PointPolicy]) -> dict[str, PointPolicy]:
     """The highest deadline for every call whose time a test does not choose."""
     chosen = dict(points)
     for call in CALLS:

@@ -18,7 +18,7 @@ class Echo(Plugin):
     normalization = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
-        seventh = nodes.rows % 7 == 3
+        seventh = nodes.slots % 7 == 3
         verdicts = Verdicts.reject_where(seventh, Status.unschedulable("every seventh node"))
         return FilterResult(verdicts, self.score_nodes(state, pod, nodes))
 

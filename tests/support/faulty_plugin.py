@@ -24,10 +24,7 @@ from typing import Any, ClassVar
 
 import grpc
 import numpy as np
-from berth_sdk import server
 from berth_sdk.__main__ import main
-from berth_sdk._registration import stream_calls
-from berth_sdk._wire_stream import NUMBERS
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin, ScoreNormalization
@@ -46,9 +43,12 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.serve import server
+from berth_sdk.serve.registration import stream_calls
 from berth_sdk.sort_keys import string
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire.stream import NUMBERS
 from numpy.typing import NDArray
 
 HANG_S = 30.0
@@ -98,7 +98,7 @@ class Faulty(Plugin):
         return None
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        return nodes.rows.astype(np.int64)
+        return nodes.slots.astype(np.int64)
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from berth_sdk._frames import Incoming, Kind, frame, framed_path, read_failure
 from berth_sdk.plugin.v1 import stream_pb2
+from berth_sdk.wire.frames import Incoming, Kind, frame, framed_path, read_failure
 
 WAIT_S = 60.0
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -15,10 +15,10 @@ from berth_host.model.clock import Clock, ManualClock
 from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.tables import NodeColumns, NodeTable
 
 

@@ -1,6 +1,6 @@
 """The rules of InterPodAffinity, read plainly: every pod against every term, from the JSON, no table.
 
-Slow on purpose, and written apart from the plugin: `tests/plugins/test_inter_pod_affinity_rules.py` holds the
+Slow on purpose, and written apart from the plugin: `tests/plugins/inter_pod_affinity/test_rules.py` holds the
 two together. Verdicts are (code word, reasons) or None, as in `support.plain_rules`.
 """
 

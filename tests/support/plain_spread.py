@@ -1,7 +1,8 @@
 """The rules of PodTopologySpread, read plainly: one node at a time, from the JSON, no table.
 
-Slow on purpose, and written apart from the plugin: the laws in `tests/plugins/test_spread_rules.py` hold the
-two together. The smallest count is kept in two places and updated pod by pod, as upstream does it.
+Slow on purpose, and written apart from the plugin: the laws in
+`tests/plugins/pod_topology_spread/test_rules.py` hold the two together. The smallest count is kept in two
+places and updated pod by pod, as upstream does it.
 """
 
 from __future__ import annotations

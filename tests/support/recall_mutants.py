@@ -20,8 +20,8 @@ from berth_host.framework.recall import (
     shared_verdicts,
 )
 from berth_host.framework.recall.leaders import Leaders
-from berth_sdk._shared_columns import RowColumn
 from berth_sdk.pod import Pod
+from berth_sdk.recall.recalled_columns import RowColumn
 from berth_sdk.tables import SlotFollower
 from support.recall_objects import GPU
 from support.recall_steps import (
@@ -163,7 +163,7 @@ def failures_are_scores(patch: pytest.MonkeyPatch, world: RecallMachine) -> None
 
     async def sound(self: Any, cycle: Any, nodes: Any, missing: Any) -> Any:
         failed = await learn(self, cycle, nodes, missing)
-        self._known.learn(nodes.rows.take(missing), in_use=nodes.snapshot_size)
+        self._known.learn(nodes.slots.take(missing), in_use=nodes.snapshot_size)
         return failed
 
     patch.setattr(shared_scores.SharedScores, "_learn", sound)
@@ -179,8 +179,8 @@ def sums_are_of_other_candidates(patch: pytest.MonkeyPatch, world: RecallMachine
     add_up = shared_scores.SharedScores._add_up
 
     def same(self: Any, nodes: Any) -> None:
-        if self._rows is not None and len(self._rows) == len(nodes.rows):
-            self._rows = nodes.rows
+        if self._rows is not None and len(self._rows) == len(nodes.slots):
+            self._rows = nodes.slots
         add_up(self, nodes)
 
     patch.setattr(shared_scores.SharedScores, "_add_up", same)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.framework.recall.signing import Signers
-from berth_plugins.spread_domains import Area
+from berth_plugins.pod_topology_spread.domains import Area
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.pod import Pod
 from support.recall_objects import REPLICA_SET, pod

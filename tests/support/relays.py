@@ -8,8 +8,8 @@ from berth_host.rpc.calls import PointPolicy
 from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod, make_table
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
-from berth_sdk._frames import Kind, failure, frame, framed_path
 from berth_sdk.plugin.v1 import stream_pb2
+from berth_sdk.wire.frames import Kind, failure, frame, framed_path
 
 HEADER = struct.Struct(">IB")
 Serve = Callable[[stream_pb2.StreamCallsRequest, Any], Awaitable[stream_pb2.StreamCallsResponse]]

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import grpc
-from berth_sdk._frames import FEATURE as FRAMED
-from berth_sdk._reservations import whole_list
-from berth_sdk._wire_stream import FEATURE as STREAMED
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2, stream_pb2
+from berth_sdk.serve.reservations import whole_list
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.stream import FEATURE as STREAMED
 from google.protobuf.message_factory import GetMessageClass
 from support.scripted_frames import ScriptedFrames
 

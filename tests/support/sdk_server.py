@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from berth_sdk import _wire
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2, state_pb2
@@ -16,8 +15,9 @@ from berth_sdk.plugin.v1.queue_pb2_grpc import QueueServiceStub
 from berth_sdk.plugin.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from berth_sdk.plugin.v1.state_pb2_grpc import StateServiceStub
 from berth_sdk.pod import Pod
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.server import PluginServer
 from berth_sdk.tables import NodeUsage
+from berth_sdk.wire import records as wire
 from google.protobuf.struct_pb2 import Struct
 
 EPOCH = 7
@@ -34,8 +34,8 @@ def node_state(
         index=index,
         generation=index + 1 if generation is None else generation,
         name=node.name,
-        summary=_wire.encode_node(node),
-        usage=_wire.encode_usage(usage or NodeUsage()),
+        summary=wire.encode_node(node),
+        usage=wire.encode_usage(usage or NodeUsage()),
     )
 
 
@@ -167,9 +167,9 @@ class RawHost:
         )
         sent = context.pods.add(complete=complete, object=item)
         if complete:
-            sent.summary.CopyFrom(_wire.encode_pod(pod))
+            sent.summary.CopyFrom(wire.encode_pod(pod))
         else:
-            sent.summary.ref.CopyFrom(_wire.encode_ref(pod.ref))
+            sent.summary.ref.CopyFrom(wire.encode_ref(pod.ref))
         if self.version is not None:
             context.version.CopyFrom(self.version)
         context.MergeFrom(pb.CallContext(**fields))

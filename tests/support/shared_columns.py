@@ -34,13 +34,10 @@ from berth_plugins.image_locality import ImageLocality
 from berth_plugins.node_affinity import NodeAffinity
 from berth_plugins.node_name import NodeName
 from berth_plugins.node_ports import NodePorts
-from berth_plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from berth_plugins.node_resources_fit import NodeResourcesFit
+from berth_plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
+from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.node_unschedulable import NodeUnschedulable
 from berth_plugins.taint_toleration import TaintToleration
-from berth_sdk import _wire as wire
-from berth_sdk._runtime import PluginRuntime, make_plugin
-from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.handle import ObjectReader
@@ -49,9 +46,12 @@ from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.serve.state_copy import Outcome, StateCopy
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView, StateVersion
 from berth_sdk.testing import make_node, make_pod
+from berth_sdk.wire import records as wire
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from numpy.typing import NDArray
@@ -85,8 +85,8 @@ class Spread(Plugin):
     def _counts(self, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         codes, values = nodes.pods.label("app")
         alike = nodes.pods.node_index[codes == values.find(pod.labels.get("app", ""))]
-        total = np.bincount(alike, minlength=int(nodes.rows.max(initial=0)) + 1)
-        counts: NDArray[np.int64] = total.astype(np.int64)[nodes.rows]
+        total = np.bincount(alike, minlength=int(nodes.slots.max(initial=0)) + 1)
+        counts: NDArray[np.int64] = total.astype(np.int64)[nodes.slots]
         return counts
 
 
@@ -337,7 +337,7 @@ def _answers(framework: Framework, pod: Pod, candidates: NodeTable) -> dict[str,
     nodes = candidates.whole
     cycle = Cycle(CycleContext("c", pod, PROFILE), nodes)
     statuses = NodeStatuses(nodes)
-    rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.rows, candidates.rows)
+    rows = all_rows(nodes) if candidates.is_whole else np.searchsorted(nodes.slots, candidates.slots)
     assert _now(framework.run_pre_filter(cycle)).status.is_success
     passed = _now(framework.run_filter(cycle, statuses, rows, NOBODY))
     found: dict[str, Any] = {

@@ -54,7 +54,7 @@ class Fit:
 class Ledger:
     """`free` is int64[GPUs, slots], in milli, 0 where a node has no such GPU; `gpu_count` is int64[slots].
 
-    Slots are `NodeTable.rows`; a row per GPU, so that numpy runs along the nodes. Reservations are added
+    Slots are `NodeTable.slots`; a row per GPU, so that numpy runs along the nodes. Reservations are added
     and dropped one at a time, from any thread.
     """
 
@@ -92,12 +92,12 @@ class Ledger:
         if whole.pods is not self._pods:  # another snapshot altogether: generations start anew
             self._pods = whole.pods
             self._generation = np.zeros(0, dtype=np.int64)
-        self._grow(int(whole.rows[-1]) + 1 if len(whole) else 0)
+        self._grow(int(whole.slots[-1]) + 1 if len(whole) else 0)
         generation = whole.generation
-        (changed,) = np.nonzero(self._generation.take(whole.rows) != generation)
+        (changed,) = np.nonzero(self._generation.take(whole.slots) != generation)
         for position in changed.tolist():
             self._read(whole, position)
-        self._generation[whole.rows[changed]] = generation[changed]
+        self._generation[whole.slots[changed]] = generation[changed]
         if len(self._moved) > MAX_MOVED:
             self._moved.clear()
             self._fits.clear()

@@ -84,7 +84,7 @@ class GpuShare(Plugin):
         if request is None:
             return Status.success()
         self._ledger.update(nodes)
-        return self._verdicts(request, nodes, self._ledger.left_over(request).take(nodes.rows))
+        return self._verdicts(request, nodes, self._ledger.left_over(request).take(nodes.slots))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts | Status:
         """The same with some pods gone and others come: no column of the table says which GPUs that frees."""
@@ -99,7 +99,7 @@ class GpuShare(Plugin):
         free = np.stack(
             [
                 self._ledger.free_if(int(slot), item.removed, item.added)
-                for slot, item in zip(nodes.rows, scenarios.items, strict=True)
+                for slot, item in zip(nodes.slots, scenarios.items, strict=True)
             ],
             axis=1,
         )
@@ -110,8 +110,8 @@ class GpuShare(Plugin):
         self._ledger.update(nodes)
         request = request_of(pod)
         if request is None:
-            return np.where(self._ledger.gpu_count[nodes.rows] == 0, MAX_NODE_SCORE, 0)
-        left_over = self._ledger.left_over(request).take(nodes.rows)
+            return np.where(self._ledger.gpu_count[nodes.slots] == 0, MAX_NODE_SCORE, 0)
+        left_over = self._ledger.left_over(request).take(nodes.slots)
         left_over[left_over < 0] = WHOLE * request.count
         return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
 
@@ -125,7 +125,7 @@ class GpuShare(Plugin):
         position = nodes.position(node_name)
         if position is None:
             return Status.unschedulable(f"node {node_name} is gone")
-        indices = self._ledger.choose(self._ledger.free[:, nodes.rows[position]], request)
+        indices = self._ledger.choose(self._ledger.free[:, nodes.slots[position]], request)
         if indices is None:
             return Status.unschedulable(_too_little(request))
         self._ledger.reserve(pod.uid, Placement(indices, request.milli, state.cycle_id))
@@ -171,7 +171,7 @@ class GpuShare(Plugin):
     def _verdicts(self, request: GpuRequest, nodes: NodeTable, left_over: NDArray[np.int64]) -> Verdicts:
         """`left_over` is int64[n]: see `Ledger`. What no pod's leaving can cure comes first."""
         plural = "" if request.count == 1 else "s"
-        few = self._ledger.gpu_count.take(nodes.rows) < request.count
+        few = self._ledger.gpu_count.take(nodes.slots) < request.count
         verdicts = Verdicts.feasible(len(nodes)).otherwise(
             few, Status.unresolvable(f"node has fewer than {request.count} GPU{plural}")
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from berth_sdk.descriptor import Descriptor
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.tables import StateVersion
 
 from berth_host.app.live_cycles import CyclesUnderWay

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth_sdk._runtime import PluginRuntime, make_plugin
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
+from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class
 from berth_host.app.scope import scope_of

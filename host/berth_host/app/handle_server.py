@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from berth_sdk.descriptor import Descriptor
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.attachments import SnapshotState
 from berth_host.handle.server import HandleServer

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.accidents import LoopErrors
 from berth_host.app.attachments import HostAttachments

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from berth_sdk.descriptor import describe
 from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.runtime.descriptor import describe
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.needs import NeedKind
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.clients import Clients
 from berth_host.cache.resources import KIND_OF_RESOURCE

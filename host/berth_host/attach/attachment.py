@@ -21,9 +21,9 @@ from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 import grpc
-from berth_sdk._credential import CredentialError, read_credential
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire.credential import CredentialError, read_credential
 from google.protobuf.duration_pb2 import Duration
 
 from berth_host.attach.backoff import HEALTHY_S, Backoff

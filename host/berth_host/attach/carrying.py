@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import grpc
-from berth_sdk._frames import FEATURE as FRAMED
-from berth_sdk._frames import framed_path
-from berth_sdk._wire_stream import FEATURE as STREAMED
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.frames import framed_path
+from berth_sdk.wire.stream import FEATURE as STREAMED
 
 from berth_host.attach.dialing import DialError, check_socket, socket_path
 from berth_host.attach.handshake import Introduction

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.runtime.descriptor import Descriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 

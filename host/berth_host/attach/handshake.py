@@ -10,10 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from berth_sdk import _wire
-from berth_sdk._frames import FEATURE as FRAMED
-from berth_sdk._wire_stream import FEATURE as STREAMED
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
@@ -25,7 +21,11 @@ from berth_sdk.extension_points import (
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.selectors import LabelSelector
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.stream import FEATURE as STREAMED
 
 from berth_host.attach.wanted import Place
 from berth_host.errors import HostError
@@ -159,7 +159,7 @@ def _need(plugin: str, message: identity_pb2.DeclaredNeed) -> Need:
         ) from None
     if kind is NeedKind.OBJECT:
         _check_resource(plugin, message.resource)
-    return _wire.decode_need(message)
+    return wire.decode_need(message)
 
 
 def _check_resource(plugin: str, resource: str) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from berth_sdk import _wire
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire import records as wire
 
 from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import RemotePlugin
@@ -156,7 +156,7 @@ def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
     )
     if item.permit_deadline_s is not None:
         message.waiting_on_permit = True
-        message.permit_deadline.CopyFrom(_wire.encode_time(item.permit_deadline_s))
+        message.permit_deadline.CopyFrom(wire.encode_time(item.permit_deadline_s))
     return message
 
 
@@ -166,5 +166,5 @@ def _encode_bound(parcel: Parcel) -> state_pb2.LiveReservation:
 
 def _reservation(cycle_id: str, pod: ObjectRef, node_name: str, token: bytes) -> state_pb2.LiveReservation:
     return state_pb2.LiveReservation(
-        cycle_id=cycle_id, pod=_wire.encode_ref(pod), node_name=node_name, plugin_token=token
+        cycle_id=cycle_id, pod=wire.encode_ref(pod), node_name=node_name, plugin_token=token
     )

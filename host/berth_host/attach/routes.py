@@ -6,8 +6,8 @@ last known descriptor outlive attachments.
 
 from __future__ import annotations
 
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.rpc.remote.grpc_transport import GrpcTransport

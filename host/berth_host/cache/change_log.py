@@ -166,7 +166,7 @@ class ChangeLog:
         ]
         return self._changes(
             None,
-            Lazy(columns.live_rows(), lambda slot: whole(int(slot))),
+            Lazy(columns.live_slots(), lambda slot: whole(int(slot))),
             (),
             Lazy(objects, item),
             selection,

@@ -76,7 +76,7 @@ class Snapshot:
         """
         if self._order is None:
             slots = np.fromiter((self.columns.index_of[name] for name in self._names), dtype=np.intp)
-            self._order = np.searchsorted(self.columns.live_rows(), slots)
+            self._order = np.searchsorted(self.columns.live_slots(), slots)
             self._order.flags.writeable = False
         return self._order
 

@@ -161,7 +161,7 @@ class Diagnosis:
 
 def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The slots of the chosen rows as packed bits, least significant bit first."""
-    slots = table.rows[chosen]
+    slots = table.slots[chosen]
     bits = np.zeros(int(slots.max()) + 1 if len(slots) else 0, dtype=np.bool_)
     bits[slots] = True
     return np.packbits(bits, bitorder="little")

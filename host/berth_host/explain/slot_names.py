@@ -21,7 +21,7 @@ class SlotNames:
     def of(self, table: NodeTable) -> NDArray[np.object_]:
         """The name in each slot, None in free ones. `table`: all nodes of the one snapshot."""
         if self._version != table.names_version:
-            slots = table.rows
+            slots = table.slots
             names = np.full(int(slots.max()) + 1 if len(slots) else 0, None, dtype=np.object_)
             names[slots] = table.names
             self._version, self._names = table.names_version, names

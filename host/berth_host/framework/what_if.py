@@ -33,7 +33,7 @@ async def filter_scenarios(
 
     async def ask(client: PluginClient, left: Rows) -> Verdicts:
         if client.descriptor.pod_sensitivity is PodSensitivity.NONE:
-            return await _plain(client, cycle, scenarios.nodes.rows.take(left))
+            return await _plain(client, cycle, scenarios.nodes.slots.take(left))
         asked = scenarios if len(left) == len(scenarios) else scenarios.take(left)
         return await client.filter_scenarios(cycle.context, asked)
 
@@ -45,7 +45,7 @@ async def _plain(client: PluginClient, cycle: Cycle, slots: NDArray[np.intp]) ->
     """Other pods do not matter to it: its ordinary verdict, asked once for each node."""
     nodes = cycle.nodes
     if (slots[1:] > slots[:-1]).all():
-        return await client.filter(cycle.context, nodes.take(nodes.rows.searchsorted(slots)))
+        return await client.filter(cycle.context, nodes.take(nodes.slots.searchsorted(slots)))
     distinct, back = np.unique(slots, return_inverse=True)
-    verdicts = await client.filter(cycle.context, nodes.take(nodes.rows.searchsorted(distinct)))
+    verdicts = await client.filter(cycle.context, nodes.take(nodes.slots.searchsorted(distinct)))
     return verdicts.take(back)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.results import NominatedPod, Nomination
+from berth_sdk.wire import records as wire
 
 from berth_host.handle.backend import HandleBackend
 from berth_host.rpc.pace import Pace
@@ -23,9 +23,9 @@ async def nominated_chunks(
     pace = Pace()
     response, used = handle_pb2.ListNominatedPodsResponse(), 0
     for item in pods:
-        message = handle_pb2.NominatedPod(pod=_wire.encode_pod(item.pod), node_name=item.node_name)
+        message = handle_pb2.NominatedPod(pod=wire.encode_pod(item.pod), node_name=item.node_name)
         if with_objects and item.pod.object is not None:
-            message.object.CopyFrom(_wire.encode_object(item.pod.object))
+            message.object.CopyFrom(wire.encode_object(item.pod.object))
         size = message.ByteSize()
         if used and used + size > CHUNK_BYTES:
             yield response

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
-from berth_sdk import _wire
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2
+from berth_sdk.wire import records as wire
 
 from berth_host.attach.feed import HostState
 from berth_host.errors.state import InvariantError
@@ -38,7 +38,7 @@ class StateReader:
 
     async def chunks(self) -> AsyncGenerator[handle_pb2.ReadStateResponse, None]:
         """Nodes and objects, complete, each in one chunk."""
-        version = _wire.encode_version(self.version)
+        version = wire.encode_version(self.version)
         held: pb.NodeState | None = None
         pace = Pace()
         for part in self._encoder.chunks(self._changes, MAX_MESSAGE_BYTES):
@@ -66,7 +66,7 @@ class StateReader:
 
 def _slots(nodes: pb.NodeSet, state: HostState) -> frozenset[int]:
     """The slots of a set. Raises UnknownNodesError."""
-    listed = set(_wire.decode_bitmap(nodes.bitmap).tolist())
+    listed = set(wire.decode_bitmap(nodes.bitmap).tolist())
     for name in nodes.names:
         slot = state.index_of(name)
         if slot is None:

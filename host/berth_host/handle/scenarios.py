@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
 
 from berth_host.errors import HostError
 
@@ -20,7 +20,7 @@ class ScenarioReader:
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._slots = {slot: i for i, slot in enumerate(nodes.rows.tolist())}
+        self._slots = {slot: i for i, slot in enumerate(nodes.slots.tolist())}
 
     def read(self, message: scheduling_pb2.Scenario) -> Scenario:
         """One scenario. Raises ScenarioError."""
@@ -43,5 +43,5 @@ class ScenarioReader:
             if pod is None:
                 raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
             removed.append(pod)
-        added = (_wire.decode_pod(state.pod, node_name=name) for state in changed.added)
+        added = (wire.decode_pod(state.pod, node_name=name) for state in changed.added)
         return Scenario(name, tuple(removed), tuple(added))

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
-from berth_sdk import _wire
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
 from berth_sdk.results import Decision, WaitingPod
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
+from berth_sdk.wire import records as wire
 from grpc import StatusCode
 
 from berth_host.attach.feed import HostState
@@ -154,7 +154,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     async def _reader(self, request: handle_pb2.ReadStateRequest, context: Context) -> StateReader:
         """Version and content are taken in one step of the loop; only a refusal awaits."""
         state = self._seams.state
-        if request.HasField("at") and _wire.decode_version(request.at) != state.version:
+        if request.HasField("at") and wire.decode_version(request.at) != state.version:
             await _refuse(context, StatusCode.FAILED_PRECONDITION, str(state.version))
         try:
             needs = self._needs(request)
@@ -164,7 +164,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
 
     def _needs(self, request: handle_pb2.ReadStateRequest) -> Iterable[Need]:
         if request.needs:
-            return [_wire.decode_need(need) for need in request.needs]
+            return [wire.decode_need(need) for need in request.needs]
         descriptor = self._seams.descriptor_of(request.plugin)
         return () if descriptor is None else descriptor.needs
 
@@ -203,7 +203,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             status=encode_status(found.status),
             nominated_node=found.nominated_node,
             clear_nomination=found.clear_nomination,
-            victims=[_wire.encode_ref(ref) for ref in found.victims],
+            victims=[wire.encode_ref(ref) for ref in found.victims],
         )
 
     async def RunScores(
@@ -296,7 +296,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         for event in request.events[:MAX_EVENTS]:
             written = self._backend.record_event(
                 request.plugin,
-                _wire.decode_ref(event.regarding),
+                wire.decode_ref(event.regarding),
                 event.type or "Normal",
                 event.reason,
                 event.action,
@@ -345,12 +345,12 @@ async def _refuse(context: Context, code: StatusCode, text: str) -> NoReturn:
 
 def _waiting_pod(item: WaitingPod, with_object: bool) -> handle_pb2.WaitingPod:
     message = handle_pb2.WaitingPod(
-        pod=_wire.encode_pod(item.pod),
+        pod=wire.encode_pod(item.pod),
         cycle_id=item.cycle_id,
         node_name=item.node_name,
         pending_plugins=item.pending_plugins,
-        deadline=_wire.encode_time(item.deadline_s),
+        deadline=wire.encode_time(item.deadline_s),
     )
     if with_object and item.pod.object is not None:
-        message.object.CopyFrom(_wire.encode_object(item.pod.object))
+        message.object.CopyFrom(wire.encode_object(item.pod.object))
     return message

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from berth_sdk._ahead import PreScored
-from berth_sdk.descriptor import EAGER
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.pod import Pod
@@ -27,6 +25,8 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.runtime.descriptor import EAGER
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -116,7 +116,7 @@ class PluginClient(PluginRelay):
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
         """One verdict per candidate, without a call where they came with PreFilter; eager scores are kept."""
         if cycle.eager_filter:
-            known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.rows)
+            known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.slots)
             if known is not None:
                 return known
         count = len(nodes)
@@ -136,7 +136,7 @@ class PluginClient(PluginRelay):
         if result.skip_score:
             cycle.skip_score.add(self.name)
         elif result.eager_scores is not None:
-            kept = EagerScores(nodes.rows, result.eager_scores)
+            kept = EagerScores(nodes.slots, result.eager_scores)
             cycle.eager.setdefault(self.name, []).append(kept)
         return result.verdicts
 
@@ -189,7 +189,7 @@ class PluginClient(PluginRelay):
             status = self._check.pre_score(answer.status)
             if answer.scores is not None:
                 scores = self._check.raw_scores(calls.PRE_SCORE, answer.scores, len(nodes))
-                cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.rows, scores))
+                cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.slots, scores))
             return status
 
         return await self._call(
@@ -390,7 +390,7 @@ class PluginClient(PluginRelay):
         skips = result.status.code is Code.SKIP
         if not skips and not result.status.is_success:
             return
-        rows, verdicts, scores = nodes.rows, result.eager_filter, result.eager_scores
+        rows, verdicts, scores = nodes.slots, result.eager_filter, result.eager_scores
         if result.eligible is not None:
             # Of other nodes nothing is said; one that the pod is promised may still be asked about.
             left = sorted(
@@ -412,14 +412,14 @@ class PluginClient(PluginRelay):
         if answers is None:
             return None
         rows = answers[-1].rows
-        if rows is nodes.rows:
+        if rows is nodes.slots:
             return answers[-1].scores
         if self.descriptor.normalization not in EAGER:
             # Measured by the candidates that PreScore was asked about, so of use for these alone.
-            return answers[-1].scores if np.array_equal(rows, nodes.rows) else None
-        scores = eager_scores(answers, nodes.rows)
+            return answers[-1].scores if np.array_equal(rows, nodes.slots) else None
+        scores = eager_scores(answers, nodes.slots)
         if scores is not None:
-            answers.append(EagerScores(nodes.rows, scores))
+            answers.append(EagerScores(nodes.slots, scores))
         return scores
 
     def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:

@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from berth_sdk._answers import PLAIN, begun, must_wait, settled
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
@@ -33,6 +31,8 @@ from berth_sdk.results import (
     QueuedPod,
     ReserveResult,
 )
+from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable

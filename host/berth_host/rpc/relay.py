@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from berth_sdk._answers import PLAIN, must_wait, settled
-from berth_sdk._runtime import PluginRuntime
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.answers import PLAIN, must_wait, settled
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.errors.plugins import (

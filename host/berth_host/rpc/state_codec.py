@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import orjson
-from berth_sdk import _wire as wire
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.tables import StateVersion
+from berth_sdk.wire import records as wire
 
 from berth_host.model.state_changes import (
     NodeChange,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from berth_sdk._ahead import PreScored
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
 from berth_sdk.pod import Pod
@@ -27,6 +26,7 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable

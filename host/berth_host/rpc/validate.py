@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
-from berth_sdk._convert import INT64
-from berth_sdk.descriptor import EAGER, Descriptor
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
@@ -28,6 +26,8 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
 )
+from berth_sdk.runtime.convert import INT64
+from berth_sdk.runtime.descriptor import EAGER, Descriptor
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
 from numpy.typing import NDArray
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from berth_sdk._optional_services import services_at
+from berth_sdk.serve.optional_services import services_at
 
 _TIMEOUT_S: Final = 5.0
 

@@ -11,13 +11,13 @@ from argparse import Namespace
 from queue import SimpleQueue
 from typing import Final
 
-from berth_sdk._child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
-from berth_sdk._credential import read_credential, take_credential
 from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.wire.credential import read_credential, take_credential
 
-LOG: Final = logging.getLogger("berth_sdk.server")
+LOG: Final = logging.getLogger("berth_sdk.serve.server")
 _BAD_INPUT: Final = 2
 
 

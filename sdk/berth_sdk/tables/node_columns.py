@@ -113,7 +113,7 @@ class NodeColumns:
         self.pod_volumes = PodVolumes(self)
         self._free: list[int] = []
         self._freed: list[tuple[int, int]] = []
-        self._rows: NDArray[np.intp] | None = None
+        self._live_slots: NDArray[np.intp] | None = None
         self.whole: tuple[int, NodeTable] | None = None
         """What `NodeTable.of` made, and for which version."""
         self.taken: tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]] | None = None
@@ -129,11 +129,11 @@ class NodeColumns:
     def __len__(self) -> int:
         return len(self.index_of)
 
-    def live_rows(self) -> NDArray[np.intp]:
+    def live_slots(self) -> NDArray[np.intp]:
         """The slots in use, ascending; read-only."""
-        if self._rows is None:
-            self._rows = read_only(np.flatnonzero(self.live))
-        return self._rows
+        if self._live_slots is None:
+            self._live_slots = read_only(np.flatnonzero(self.live))
+        return self._live_slots
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         """Codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
@@ -206,7 +206,7 @@ class NodeColumns:
         self.index_of[node.name] = slot
         self.names[slot] = node.name
         self.live[slot] = True
-        self._rows = None
+        self._live_slots = None
         self.usages[slot] = NodeUsage()
         self.set_node(slot, node)
         return slot
@@ -246,7 +246,7 @@ class NodeColumns:
         self.generation[slot] = 0
         if generation is not None:
             self._freed.append((generation, slot))
-        self._rows = None
+        self._live_slots = None
         self.version += 1
 
     @property

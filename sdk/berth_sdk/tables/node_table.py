@@ -29,36 +29,37 @@ _FEW: Final = 8
 
 
 class NodeTable:
-    """n candidate nodes. `rows` are their stable slots (intp[n]), the indices of the contract.
+    """n candidate nodes. `slots` (intp[n]) are their stable indices, those of the contract; a row
+    is a position among the n.
 
     `changes` are pods that leave each row and pods that come, for "what if" questions; see
     `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_changes", "_columns", "_several_of", "_sorted", "is_whole", "rows")
+    __slots__ = ("_all", "_changes", "_columns", "_several_of", "_sorted", "is_whole", "slots")
 
     def __init__(
         self,
         columns: NodeColumns,
-        rows: NDArray[np.intp] | None = None,
+        slots: NDArray[np.intp] | None = None,
         changes: tuple[PodChanges, PodChanges] | None = None,
     ) -> None:
         self._columns = columns
         # One array for all tables of the same nodes: whoever kept something by it sees that at once.
-        if rows is None:
-            self.rows = columns.live_rows()
+        if slots is None:
+            self.slots = columns.live_slots()
         else:
-            self.rows = read_only(rows) if rows.flags.writeable else rows
-        self._sorted: bool | None = True if rows is None else None
-        self.is_whole = rows is None
+            self.slots = read_only(slots) if slots.flags.writeable else slots
+        self._sorted: bool | None = True if slots is None else None
+        self.is_whole = slots is None
         """The table was made of every node of the snapshot, in the order of their slots."""
         # All slots 0..n-1 in use and asked for: columns can be handed out without a copy.
-        count = len(self.rows)
+        count = len(self.slots)
         self._all = bool(
             count
-            and self.rows.item(-1) == count - 1
-            and self.rows.item(0) == 0
-            and (rows is None or self._ascending())
+            and self.slots.item(-1) == count - 1
+            and self.slots.item(0) == 0
+            and (slots is None or self._ascending())
         )
         self._changes = changes
         self._several_of: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
@@ -71,7 +72,7 @@ class NodeTable:
         return columns.whole[1]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.slots)
 
     def __iter__(self) -> Iterator[NodeView]:
         return (self.node(i) for i in range(len(self)))
@@ -85,7 +86,7 @@ class NodeTable:
 
     @property
     def slot_count(self) -> int:
-        """One more than the highest slot there can be."""
+        """One more than the highest slot there can be: the length of columns by slot, as of `pod_counts`."""
         return self._columns.capacity
 
     @property
@@ -106,7 +107,7 @@ class NodeTable:
 
     def name(self, position: int) -> str:
         """The name of the node in a row."""
-        return str(self._columns.names[self.rows.item(position)])
+        return str(self._columns.names[self.slots.item(position)])
 
     def position(self, name: str) -> int | None:
         """The row of the node called `name`, or None if it is not among the candidates."""
@@ -114,28 +115,28 @@ class NodeTable:
         return None if slot is None else self.position_of_slot(slot)
 
     def position_of_slot(self, slot: int) -> int | None:
-        """The row of the node in a slot (see `rows`), or None if it is not among the candidates."""
+        """The row of the node in a slot (see `slots`), or None if it is not among the candidates."""
         if self._all:
-            return slot if slot < len(self.rows) else None
+            return slot if slot < len(self.slots) else None
         if self._ascending():
-            at = int(self.rows.searchsorted(slot))
-            return at if at < len(self.rows) and self.rows[at] == slot else None
-        found = np.flatnonzero(self.rows == slot)
+            at = int(self.slots.searchsorted(slot))
+            return at if at < len(self.slots) and self.slots[at] == slot else None
+        found = np.flatnonzero(self.slots == slot)
         return int(found[0]) if len(found) else None
 
     def positions_of_slots(self, slots: NDArray[np.intp]) -> NDArray[np.intp]:
         """The rows of the nodes in some slots, which must be among the candidates; these must ascend."""
-        return slots if self._all else self.rows.searchsorted(slots)
+        return slots if self._all else self.slots.searchsorted(slots)
 
     def known_positions(self, slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """(rows, slots) of those slots, which ascend, whose nodes are among the candidates."""
-        count = len(self.rows)
+        count = len(self.slots)
         if self._all:
             here = slots if not len(slots) or slots.item(-1) < count else slots[slots < count]
             return here, here
         if self._ascending():
-            rows = self.rows.searchsorted(slots)
-            found = (rows < count) & (self.rows.take(rows, mode="clip") == slots) if count else slots < 0
+            rows = self.slots.searchsorted(slots)
+            found = (rows < count) & (self.slots.take(rows, mode="clip") == slots) if count else slots < 0
             return rows[found], slots[found]
         at = [(row, slot) for slot in slots.tolist() if (row := self.position_of_slot(slot)) is not None]
         pairs = np.array(at, dtype=np.intp).reshape(-1, 2)
@@ -158,11 +159,6 @@ class NodeTable:
         Node objects alone may be kept until then.
         """
         return self._columns.identity, self._columns.nodes_version
-
-    @property
-    def slots(self) -> int:
-        """The length of columns by slot, such as those of `pod_counts`."""
-        return self._columns.capacity
 
     # --- the node's own columns ----------------------------------------------------------------
 
@@ -198,7 +194,7 @@ class NodeTable:
         """bool[n]: the nodes whose label `key` is `value`."""
         codes, values = self._columns.label(key)
         code = values.find(value)
-        return np.equal(codes[: len(self.rows)] if self._all else codes.take(self.rows), code)
+        return np.equal(codes[: len(self.slots)] if self._all else codes.take(self.slots), code)
 
     def declares_feature(self, name: str) -> NDArray[np.bool_]:
         """bool[n]: status.declaredFeatures holds `name`."""
@@ -252,8 +248,8 @@ class NodeTable:
         if self._changes is not None:
             return self._stacked(self.non_zero_requested, NON_ZERO)
         if self._all:
-            return read_only(self._columns.non_zero[:, : len(self.rows)])
-        taken: NDArray[np.int64] = self._columns.non_zero.take(self.rows, axis=1)
+            return read_only(self._columns.non_zero[:, : len(self.slots)])
+        taken: NDArray[np.int64] = self._columns.non_zero.take(self.slots, axis=1)
         taken.flags.writeable = False
         return taken
 
@@ -275,7 +271,7 @@ class NodeTable:
         # Ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same one either frees it.
         removed, added = self._changes
         users = self._columns.users_in_conflict(port)
-        taken = np.zeros(len(self.rows), dtype=np.bool_)
+        taken = np.zeros(len(self.slots), dtype=np.bool_)
         for used, slots in users.items():
             taken |= self._take(slots) & ~removed.have_port(used)
         for used in added.ports():
@@ -309,7 +305,7 @@ class NodeTable:
 
     def node(self, position: int) -> NodeView:
         """One row as an object."""
-        slot = int(self.rows[position])
+        slot = int(self.slots[position])
         usage = self._columns.usages[slot]
         if self._changes is not None:
             removed, added = self._changes
@@ -336,18 +332,18 @@ class NodeTable:
             return NodeTable(self._columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         removed, added = self._changes
-        return NodeTable(self._columns, self.rows[at], (removed.take(at), added.take(at)))
+        return NodeTable(self._columns, self.slots[at], (removed.take(at), added.take(at)))
 
     def _few(self, positions: NDArray[Any]) -> NodeTable:
         """Some rows, the very table of the last time for the same ones: all who judge the rows that moved ask
         for them, and find there what others have gathered.
         """
         columns = self._columns
-        rows = self.rows.take(positions)
-        slots = rows.tolist()
+        slots = self.slots.take(positions)
+        listed = slots.tolist()
         known = columns.few
-        if known is None or known[0] != columns.version or known[1] != slots:
-            known = columns.few = (columns.version, slots, NodeTable(columns, rows))
+        if known is None or known[0] != columns.version or known[1] != listed:
+            known = columns.few = (columns.version, listed, NodeTable(columns, slots))
         return known[2]
 
     def _slots_at(self, positions: NDArray[Any]) -> NDArray[np.intp]:
@@ -355,27 +351,27 @@ class NodeTable:
         if positions.flags.writeable or positions.base is not None:
             return self._gathered_slots(positions)
         known = self._columns.taken
-        if known is None or known[0] is not positions or known[1] is not self.rows:
+        if known is None or known[0] is not positions or known[1] is not self.slots:
             slots = read_only(self._gathered_slots(positions))
-            known = self._columns.taken = (positions, self.rows, slots)
+            known = self._columns.taken = (positions, self.slots, slots)
         return known[2]
 
     def _gathered_slots(self, positions: NDArray[Any]) -> NDArray[np.intp]:
-        if positions.dtype == np.bool_ and len(positions) == len(self.rows):
+        if positions.dtype == np.bool_ and len(positions) == len(self.slots):
             # Counting out a mask is faster than indexing with it, and often says the slots already.
             at: NDArray[np.intp] = positions.nonzero()[0]
-            return at if self._all else self.rows.take(at)
-        slots: NDArray[np.intp] = self.rows[positions]
+            return at if self._all else self.slots.take(at)
+        slots: NDArray[np.intp] = self.slots[positions]
         return slots
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
         """Some rows as the snapshot has them."""
-        return NodeTable(self._columns, self.rows[positions])
+        return NodeTable(self._columns, self.slots[positions])
 
     def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
         """The same rows as they would be if pods left them and others came."""
         changed = NodeTable.__new__(NodeTable)
-        changed._columns, changed.rows = self._columns, self.rows
+        changed._columns, changed.slots = self._columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
         changed._changes = (removed, added)
         # No pod changes what is kept there.
@@ -404,13 +400,13 @@ class NodeTable:
         return self._changes is None
 
     def _take(self, column: NDArray[Any]) -> NDArray[Any]:
-        taken = column[: len(self.rows)] if self._all else column.take(self.rows)
+        taken = column[: len(self.slots)] if self._all else column.take(self.slots)
         taken.setflags(write=False)
         return taken
 
     def _ascending(self) -> bool:
         if self._sorted is None:
-            self._sorted = len(self.rows) < 2 or bool((self.rows[1:] > self.rows[:-1]).all())
+            self._sorted = len(self.slots) < 2 or bool((self.slots[1:] > self.slots[:-1]).all())
         return self._sorted
 
     def _several(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
@@ -432,15 +428,15 @@ class NodeTable:
     def _lines(self, matrix: NDArray[np.int64], lines: slice | NDArray[np.intp]) -> NDArray[np.int64]:
         """Some lines of a matrix of the columns, for the slots of the rows."""
         if self._all:
-            return matrix[lines, : len(self.rows)]
+            return matrix[lines, : len(self.slots)]
         if isinstance(lines, slice):
-            return matrix[lines].take(self.rows, axis=1)
-        return matrix[lines[:, np.newaxis], self.rows]
+            return matrix[lines].take(self.slots, axis=1)
+        return matrix[lines[:, np.newaxis], self.slots]
 
     def _stacked(
         self, one: Callable[[str], NDArray[np.int64]], resources: Sequence[str]
     ) -> NDArray[np.int64]:
-        stacked = np.zeros((len(resources), len(self.rows)), dtype=np.int64)
+        stacked = np.zeros((len(resources), len(self.slots)), dtype=np.int64)
         for i, name in enumerate(resources):
             stacked[i] = one(name)
         return read_only(stacked)
@@ -448,7 +444,7 @@ class NodeTable:
     def _resource(self, matrix: NDArray[np.int64], resource: str) -> NDArray[np.int64]:
         row = self._columns.resources.get(resource)
         if row is None:
-            return read_only(np.zeros(len(self.rows), dtype=np.int64))
+            return read_only(np.zeros(len(self.slots), dtype=np.int64))
         return self._take(matrix[row])
 
 

@@ -118,7 +118,7 @@ class PodTable:
 
     @property
     def node_index(self) -> NDArray[np.int32]:
-        """int32[n]: the slot of the pod's node, as in `NodeTable.rows`."""
+        """int32[n]: the slot of the pod's node, as in `NodeTable.slots`."""
         return self._view(self._node_index)
 
     @property

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PodVolumes:
-    """By slot (`NodeTable.rows`). Needs the pods' objects: a served plugin declares
+    """By slot (`NodeTable.slots`). Needs the pods' objects: a served plugin declares
     `Need.pod_objects()`. Raises ValueError where the pods are not known.
     """
 

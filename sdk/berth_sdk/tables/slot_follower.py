@@ -1,7 +1,7 @@
 """`SlotFollower`: which rows of the snapshot changed since somebody looked last. READ THIS FIRST of all that
 is kept from cycle to cycle.
 
-For data by slot (`NodeTable.rows`): who keeps it does again what moved, and everything where that is not
+For data by slot (`NodeTable.slots`): who keeps it does again what moved, and everything where that is not
 known. Nobody else reads the logs of `NodeColumns`. Used by plugins, by what the host and the SDK recall, and
 by the counts of the tables themselves.
 """

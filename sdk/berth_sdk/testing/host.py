@@ -16,8 +16,6 @@ from functools import cmp_to_key
 from inspect import isawaitable
 from typing import Any, Final, TypeVar
 
-from berth_sdk._lanes import EventLoopThread
-from berth_sdk._runtime import PluginRuntime, make_plugin
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import Answer
@@ -26,6 +24,8 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.serve.lanes import EventLoopThread
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing.attempt import Attempt

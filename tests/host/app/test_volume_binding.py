@@ -44,7 +44,9 @@ async def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     if request.param == "in_process":
         yield ""
         return
-    async with plugin_process(tmp_path / "v.sock", "berth_plugins.volume_binding:VolumeBinding") as process:
+    async with plugin_process(
+        tmp_path / "v.sock", "berth_plugins.volumes.volume_binding:VolumeBinding"
+    ) as process:
         yield process.endpoint
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from berth_host.app.registry import ClassRegistry
 from berth_host.app.watched import resources_of
-from berth_sdk.descriptor import describe
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.descriptor import describe
 from berth_sdk.status import Status
 from support.faulty_cluster import Faults
 from support.hosts import World, node, pod

@@ -98,7 +98,7 @@ async def test_a_real_server_is_attached_and_answers(tmp_path: Path) -> None:
         attached_host(at_socket(tmp_path / "p.sock", "Echo"), node_count=20) as host,
     ):
         verdicts = await host.client.filter(host.cycle(), host.nodes)
-        assert verdicts.passed.tolist() == (host.nodes.rows % 7 != 3).tolist()
+        assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist()
 
 
 async def test_a_child_is_launched_attached_and_ended_with_the_host(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from berth_host.attach.carrying import offered
 from berth_host.config.berth.configuration import Transport
-from berth_sdk._frames import framed_path
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.wire.frames import framed_path
 from support.attached import AttachedHost, at_socket, attached_host, launched
 from support.echo_plugin import Echo
 from support.plugin_processes import plugin_environment, serve_command

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from berth_host.attach.handshake import RefusedError, read_handshake
 from berth_host.attach.wanted import Place
-from berth_sdk import _wire_results
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     ExtensionPoint,
@@ -19,6 +17,8 @@ from berth_sdk.extension_points import (
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire import results as wire_results
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
 from support.scripted_plugin import descriptor
@@ -137,7 +137,7 @@ def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
         has_pre_flight=True,
         sign_fields=(PodField.LABELS, PodField.REQUESTS),
     )
-    message = _wire_results.encode_descriptor(written)
+    message = wire_results.encode_descriptor(written)
     (got,) = read_handshake(reply(message), PLACE).plugins
     assert got == written
 

@@ -89,7 +89,7 @@ def test_what_waits_for_its_release_is_done_between_two_cycles_and_once() -> Non
 def test_plugins_cannot_write_to_its_columns() -> None:
     setup = Setup(node("n1", allocatable={"cpu": 4000}))
     table = setup.snapshot.nodes
-    for column in (table.allocatable("cpu"), table.requested("cpu"), table.pod_count, table.rows):
+    for column in (table.allocatable("cpu"), table.requested("cpu"), table.pod_count, table.slots):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 7
     with pytest.raises(ValueError, match="read-only"):

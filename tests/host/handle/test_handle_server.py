@@ -21,8 +21,6 @@ from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
 from berth_host.rpc import state_chunks
 from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
-from berth_sdk import _wire
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import ObjectReader
@@ -41,10 +39,12 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
+from berth_sdk.wire import records as wire
 from support.attached import PATIENCE_S, ClusterState, until
 
 WAITING = WaitingPod(
@@ -638,11 +638,11 @@ async def test_reads_while_pods_are_scheduled_are_each_of_one_version(
 async def test_a_version_that_was_current_when_the_read_began_is_read_to_its_end() -> None:
     async with serving(400) as host:
         before, version = contents(host.state), host.state.version
-        stream = open_read(host, needs=NODES_AND_PODS, at=_wire.encode_version(version))
+        stream = open_read(host, needs=NODES_AND_PODS, at=wire.encode_version(version))
         first = await anext(stream)
         host.state.put(make_pod("p", uid="p"), "n399")
         chunks = [first, *[chunk async for chunk in stream]]
-        assert {_wire.decode_version(chunk.version) for chunk in chunks} == {version}
+        assert {wire.decode_version(chunk.version) for chunk in chunks} == {version}
         assert read_contents(chunks) == before != contents(host.state)
 
 

@@ -15,10 +15,10 @@ from berth_host.queue.registrations import (
     default_registrations,
     registrations_of,
 )
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.events import ActionType, EventInterest, Hint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from support.queue_parts import a_pod, node_added
 
 LABEL, TAINT = ActionType.UPDATE_NODE_LABEL, ActionType.UPDATE_NODE_TAINT

@@ -264,7 +264,7 @@ class Eager:
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
         self.asked.append("filter")
-        return FilterResult(Verdicts.feasible(len(nodes)), nodes.rows.astype(np.int64) + 10)
+        return FilterResult(Verdicts.feasible(len(nodes)), nodes.slots.astype(np.int64) + 10)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
         self.asked.append("pre_score")
@@ -315,7 +315,7 @@ class EagerFilter:
         self.asked = 0
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
-        odd = nodes.rows % 2 == 1
+        odd = nodes.slots % 2 == 1
         return PreFilterResult(eager_filter=Verdicts.reject_where(odd, Status.unschedulable("odd")))
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
@@ -341,7 +341,7 @@ class EagerScores(Eager):
         return PreFilterResult(
             eligible=self.leaves,
             eager_filter=Verdicts.feasible(len(nodes)),
-            eager_scores=nodes.rows.astype(np.int64) + 20,
+            eager_scores=nodes.slots.astype(np.int64) + 20,
         )
 
 

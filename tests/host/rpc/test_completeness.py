@@ -13,9 +13,6 @@ from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.transport import Transport
-from berth_sdk._scheduling_servicer import SchedulingServicer
-from berth_sdk._servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk._stream_servicer import StreamServicer
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 from berth_sdk.plugin.v1 import (
     handle_pb2,
@@ -31,6 +28,9 @@ from berth_sdk.plugin.v1 import (
     stream_pb2,
     stream_pb2_grpc,
 )
+from berth_sdk.serve.scheduling_servicer import SchedulingServicer
+from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk.serve.stream_servicer import StreamServicer
 
 SCHEDULING = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
 QUEUE = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]

@@ -11,10 +11,11 @@ from berth_host.framework.recall import known_pods, recall, said, shared_scores,
 from berth_host.framework.recall.leaders import Leaders
 from berth_host.framework.recall.signing import Signers
 from berth_plugins.node_name import NodeName
-from berth_sdk import _known_slots, _shared_columns, signature
+from berth_sdk import signature
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.recall import known_slots, recalled_columns
 from berth_sdk.tables import SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.node_images import NodeImages
@@ -73,28 +74,28 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Anything moved in the tables, for a plugin that looks at all of it."""
-    original = _shared_columns.TableAnswers.find
+    original = recalled_columns.TableAnswers.find
 
     def find(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table, self._version = nodes._columns, (nodes._columns.version, self._versions())
         return original(self, state, pod, nodes)
 
-    patch.setattr(_shared_columns.TableAnswers, "find", find)
+    patch.setattr(recalled_columns.TableAnswers, "find", find)
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Objects beside the tables moved."""
-    patch.setattr(_shared_columns.SharedAnswers, "versions", lambda self: ())
+    patch.setattr(recalled_columns.SharedAnswers, "versions", lambda self: ())
 
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """An answer about some rows is handed out for others."""
-    patch.setattr(_known_slots.KnownSlots, "missing", lambda self, nodes: _known_slots._NO_ROWS)
+    patch.setattr(known_slots.KnownSlots, "missing", lambda self, nodes: known_slots._NO_ROWS)
 
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(_shared_columns, "wishes", _without("labels", {}))
+    patch.setattr(recalled_columns, "wishes", _without("labels", {}))
 
 
 def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
@@ -183,13 +184,13 @@ def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
 
 def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """What one plugin said of rows that have moved since is taken over."""
-    catch_up = _shared_columns.RowColumn.catch_up
+    catch_up = recalled_columns.RowColumn.catch_up
 
     def never(self: Any, columns: Any) -> None:
         if not len(self._known):
             catch_up(self, columns)
 
-    patch.setattr(_shared_columns.RowColumn, "catch_up", never)
+    patch.setattr(recalled_columns.RowColumn, "catch_up", never)
 
 
 def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.model.state_changes import StateChanges, StateSelection
 from berth_host.rpc.state_codec import StateEncoder
-from berth_sdk._snapshot import Outcome, StateCopy
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import HostPort, Pod
+from berth_sdk.serve.state_copy import Outcome, StateCopy
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.tables.generation_log import GenerationLog
 from hypothesis import settings
@@ -41,7 +41,7 @@ NEEDS: tuple[tuple[Need, ...], ...] = (
     (Need(kind=NeedKind.POD_SUMMARY, label_prefixes=("tier",)), Need.objects(CLAIMS, "spec.size")),
 )
 SMALL_MESSAGE_BYTES = 600
-# Few shapes, so that a step is cheap and sequences are long; any pod on the wire: tests/sdk/test_wire.py.
+# Few shapes: a step is cheap, and sequences are long. Any pod on the wire: tests/sdk/wire/test_records.py.
 NODES = (
     Node(name="", labels={"app": "a", "other": "b"}, allocatable={"cpu": 4000}),
     Node(name="", labels={"tier": "x"}, annotations={"note": "1"}, images=(NodeImage(("img",), 7),)),
@@ -225,7 +225,7 @@ class DeltaMachine(RuleBasedStateMachine):
     def _check_against_host(self, copy: StateCopy) -> None:
         host, got = self.snapshot.nodes, copy.nodes
         assert got.names == host.names
-        assert got.rows.tolist() == host.rows.tolist()
+        assert got.slots.tolist() == host.slots.tolist()
         assert got.generation.tolist() == host.generation.tolist()
         assert node_contents(got) == node_contents(host)
         assert _pods(got) == _pods(host)
@@ -234,7 +234,7 @@ class DeltaMachine(RuleBasedStateMachine):
 
 
 def _pods(table: NodeTable) -> object:
-    slots = dict(zip(table.rows.tolist(), table.names, strict=True))
+    slots = dict(zip(table.slots.tolist(), table.names, strict=True))
     return pod_contents(table.pods, slots), pods_by_node(table)
 
 

@@ -11,7 +11,6 @@ from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
 from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.validate import Checker, ScoreRangeError
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import Need
@@ -26,6 +25,7 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
 )
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.testing.builders import make_pod
 from support.relays import Facts

@@ -103,7 +103,7 @@ def test_no_array_can_be_written_to(columns: NodeColumns) -> None:
     whole = NodeTable(columns)
     for table in (whole, whole.take([3, 1])):
         for column in (
-            table.rows,
+            table.slots,
             table.generation,
             table.unschedulable,
             table.allocatable("cpu"),
@@ -157,7 +157,7 @@ def test_a_mask_takes_the_rows_where_it_is_true(columns: NodeColumns, gone: int 
     for chosen in (mask, once_more, once_more):
         some = table.take(chosen)
         assert some.names == [name for i, name in enumerate(table.names) if i % 3 == 0]
-        assert not some.rows.flags.writeable
+        assert not some.slots.flags.writeable
     with pytest.raises(IndexError):
         table.take(mask[:-1])
 

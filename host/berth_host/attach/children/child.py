@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from berth_sdk._credential import CREDENTIAL
-from berth_sdk._grpc_core import without_setting
+from berth_sdk.wire.credential import CREDENTIAL
+from berth_sdk.wire.grpc_core import without_setting
 
 from berth_host.attach.children.output import OutputLog, read_lines, throw_away
 from berth_host.attach.dialing import is_loopback

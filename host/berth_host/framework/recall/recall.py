@@ -4,7 +4,7 @@
     the next one that is the same to all   merged verdicts and summed-up scores as well (`known_pods`)
 
 Nothing is kept by time: what holds is told by what moved in the tables. Recalled is what plugins in the host
-said; one in a process of its own keeps its answers there (`berth_sdk._shared_columns`). Made by `app`.
+said; one in a process of its own keeps its answers there (`berth_sdk.recall`). Made by `app`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
-from berth_sdk._shared_columns import RowColumn
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.recall.recalled_columns import RowColumn
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -116,7 +116,7 @@ class Memory:
         verdicts = column.verdicts(nodes)
         if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
             # An error, or what a policy put in its place, is no answer about the row.
-            column.forget(asked.rows)
+            column.forget(asked.slots)
         return verdicts
 
     async def score(self, said: Said, cycle: Cycle, nodes: NodeTable) -> ScoreOutcome:

@@ -44,7 +44,7 @@ class SharedNominated(SharedVerdicts):
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
         self._marks = extended(self._marks, len(self._known) - len(self._marks))
-        slots, marks = nodes.rows.take(crowded), nominated.marks.take(crowded)
+        slots, marks = nodes.slots.take(crowded), nominated.marks.take(crowded)
         stale = ~(self._known.hold(slots) & (self._marks.take(slots) == marks))
         if np.count_nonzero(stale):
             found, asked = NodeStatuses(nodes), crowded[stale]

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
-from berth_sdk._known_slots import KnownSlots
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
+from berth_sdk.recall.known_slots import KnownSlots
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
@@ -149,7 +149,7 @@ class SharedScores:
         """Ask about the rows `missing` (positions in `nodes`); not None: why that failed."""
         columns = self._columns
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
-        slots = asked.rows
+        slots = asked.slots
         by_node = np.count_nonzero(self._node_known.take(slots)) == len(slots)
         if by_node:
             columns = [column for column in columns if not column.node_only]
@@ -190,7 +190,7 @@ class SharedScores:
     def _add_up(self, nodes: NodeTable) -> None:
         """Put the total right for what was learnt since the last time."""
         learnt, self._not_summed = self._not_summed, []
-        rows = nodes.rows
+        rows = nodes.slots
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
         learnt_count = sum(len(slots) for slots, _ in learnt)

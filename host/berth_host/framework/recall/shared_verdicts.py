@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from berth_sdk._known_slots import KnownSlots
-from berth_sdk._status_codes import StatusCodes
 from berth_sdk.extension_points import DependsOn
+from berth_sdk.recall.known_slots import KnownSlots
+from berth_sdk.recall.status_codes import StatusCodes
 from berth_sdk.status import Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended, read_only
@@ -113,7 +113,7 @@ class SharedVerdicts:
         passed = all_rows(nodes) if len(self._seen) == 1 else self._put_together(nodes).passed
         if not len(missing):
             return passed if len(passed) else None
-        rejected = self._codes.take(nodes.rows.take(missing)).nonzero()[0]
+        rejected = self._codes.take(nodes.slots.take(missing)).nonzero()[0]
         if len(passed) + len(rejected) <= len(missing):
             return None
         if not len(rejected):
@@ -130,7 +130,7 @@ class SharedVerdicts:
         """As `ask`; nobody is asked about other rows than `rows`, which are few."""
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
-        slots = nodes.rows.take(rows)
+        slots = nodes.slots.take(rows)
         known = self._known.hold(slots)
         if np.count_nonzero(known) < len(known):
             await self._learn(cycle, nodes, rows[~known])
@@ -144,7 +144,7 @@ class SharedVerdicts:
         """Ask about rows that are not known."""
         started_s = time.perf_counter()
         asked = nodes.take(missing)
-        light = self._node_passed.take(asked.rows)
+        light = self._node_passed.take(asked.slots)
         light_count = np.count_nonzero(light)
         if light_count == len(light):
             await self._ask(self._about_pods, cycle, asked)
@@ -158,17 +158,17 @@ class SharedVerdicts:
     def _put_together(self, nodes: NodeTable) -> _Outcome:
         """The verdicts on all rows, put together anew only where one of them is another one by now."""
         outcome = self._outcome
-        if outcome is None or outcome.rows is not nodes.rows:
+        if outcome is None or outcome.rows is not nodes.slots:
             groups = read_only(nodes.take_of(self._codes).copy())
             passed = np.flatnonzero(groups == 0)
             passed.flags.writeable = False
-            outcome = self._outcome = _Outcome(nodes.rows, groups, passed)
+            outcome = self._outcome = _Outcome(nodes.slots, groups, passed)
         return outcome
 
     async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
         """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
         found = NodeStatuses(nodes)
-        slots = nodes.rows
+        slots = nodes.slots
         await filter_rows(clients, cycle, found, all_rows(nodes))
         sound = self._keep(clients, slots, found, None)
         if not sound:

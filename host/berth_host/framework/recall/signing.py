@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormalization
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.signature import wishes
 from berth_sdk.tables import NodeTable
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import grpc
-from berth_sdk._answers import begun, settled
-from berth_sdk._wire_stream import FEATURE, wrap
 from berth_sdk.plugin.v1 import stream_pb2
+from berth_sdk.runtime.answers import begun, settled
+from berth_sdk.wire.stream import FEATURE, wrap
 from grpc import StatusCode
 
 from berth_host.rpc.remote.busy_poll import BusyPoll

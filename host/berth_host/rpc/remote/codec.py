@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from berth_sdk import _wire
-from berth_sdk._wire_scores import encode_aligned
 from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject
@@ -20,6 +18,8 @@ from berth_sdk.results import NodeRejections, PatchOutcome, PatchResult, QueuedP
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.scores import encode_aligned
 from numpy.typing import NDArray
 
 from berth_host.rpc.remote.statuses import encode_status
@@ -37,7 +37,7 @@ def encode_candidates(nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
         return pb.NodeSet(names=nodes.names)
     if len(nodes) == nodes.snapshot_size:
         return pb.NodeSet(complement=True)
-    return pb.NodeSet(bitmap=_wire.encode_bitmap(nodes.rows))
+    return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots))
 
 
 def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.NodeSet:
@@ -45,7 +45,7 @@ def encode_names(names: Sequence[str], mode: NodeMode, index_of: IndexOf) -> pb.
     if mode is NodeMode.NAMES:
         return pb.NodeSet(names=names)
     slots = [slot for slot in map(index_of, names) if slot is not None]
-    return pb.NodeSet(bitmap=_wire.encode_bitmap(slots))
+    return pb.NodeSet(bitmap=wire.encode_bitmap(slots))
 
 
 # --- the scheduling cycle ----------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def encode_rejections(
 
 def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
     """One message per scenario."""
-    slots = scenarios.nodes.rows.tolist()
+    slots = scenarios.nodes.slots.tolist()
     return [
         encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
         for item, slot in zip(scenarios.items, slots, strict=True)
@@ -93,7 +93,7 @@ def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling
         removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
         added=[
             pb.PodState(
-                pod=_wire.encode_pod(pod, in_state=True),
+                pod=wire.encode_pod(pod, in_state=True),
                 object=_object_of(pod) if whole else None,
             )
             for pod in item.added
@@ -128,8 +128,8 @@ def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchR
     return [
         scheduling_pb2.PatchResult(
             outcome=_OUTCOMES[result.outcome],
-            ref=_wire.encode_ref(result.ref),
-            object=None if result.object is None else _wire.encode_object(result.object),
+            ref=wire.encode_ref(result.ref),
+            object=None if result.object is None else wire.encode_object(result.object),
             message=result.message,
         )
         for result in results
@@ -161,21 +161,21 @@ def encode_pods(pods: Sequence[Pod], whole: bool) -> list[queue_pb2.QueuedPod]:
 
 def _queued_pod(queued: QueuedPod, whole: bool) -> queue_pb2.QueuedPod:
     message = queue_pb2.QueuedPod(
-        summary=_wire.encode_pod(queued.pod),
+        summary=wire.encode_pod(queued.pod),
         object=_object_of(queued.pod) if whole else None,
         attempts=queued.attempts,
-        added_at=_wire.encode_time(queued.added_at_s),
+        added_at=wire.encode_time(queued.added_at_s),
         victims_pending=queued.victims_pending,
     )
     if queued.first_attempt_at_s is not None:
-        message.first_attempt_at.CopyFrom(_wire.encode_time(queued.first_attempt_at_s))
+        message.first_attempt_at.CopyFrom(wire.encode_time(queued.first_attempt_at_s))
     return message
 
 
 def _object_of(pod: Pod) -> pb.KubeObject | None:
-    return None if pod.object is None else _wire.encode_object(pod.object)
+    return None if pod.object is None else wire.encode_object(pod.object)
 
 
 def _event_object(item: EventObject | None) -> pb.KubeObject | None:
     known = item if item is None or isinstance(item, KubeObject) else item.object
-    return None if known is None else _wire.encode_object(known)
+    return None if known is None else wire.encode_object(known)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_sdk import _wire
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.calls import Call
@@ -109,14 +109,14 @@ class ContextWriter:
         complete = self._names or not told.pod or (wants_object and not told.pod_object)
         sent = message.pods.add(complete=complete)
         if not complete:
-            sent.summary.ref.CopyFrom(_wire.encode_ref(pod.ref))
+            sent.summary.ref.CopyFrom(wire.encode_ref(pod.ref))
             return False
         summary = cycle.wire.get("pod")
         if summary is None:
-            summary = cycle.wire["pod"] = _wire.encode_pod(pod)
+            summary = cycle.wire["pod"] = wire.encode_pod(pod)
         sent.summary.CopyFrom(summary)
         if wants_object and pod.object is not None:
-            sent.object.CopyFrom(_wire.encode_object(pod.object))
+            sent.object.CopyFrom(wire.encode_object(pod.object))
         return True
 
     def _write_shared(
@@ -145,7 +145,7 @@ class ContextWriter:
             told.pod_object = told.pod_object or pod.HasField("object")
         told.shared[self._plugin] = envelope.shared
         if envelope.version_sent:
-            self._link.confirm(_wire.decode_version(message.version))
+            self._link.confirm(wire.decode_version(message.version))
 
     def read(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
         """Take over the token and what is published. Raises PluginProtocolError."""
@@ -188,7 +188,7 @@ class ContextWriter:
         if pb.NEED_POD in needs:
             cycle.wire[self._link.identity.attachment_id] = _Told()
         if pb.NEED_STATE in needs:
-            have = _wire.decode_version(reply.have) if reply.HasField("have") else None
+            have = wire.decode_version(reply.have) if reply.HasField("have") else None
             self._link.told(have)
 
 

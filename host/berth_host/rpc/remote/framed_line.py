@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from berth_sdk._frames import (
+from berth_sdk.wire.frames import (
     CHUNK_BYTES,
     FEATURE,
     FrameError,
@@ -22,7 +22,7 @@ from berth_sdk._frames import (
     frame,
     read_failure,
 )
-from berth_sdk._wire_stream import wrap
+from berth_sdk.wire.stream import wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 

@@ -14,10 +14,6 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
-from berth_sdk import _wire
-from berth_sdk._ahead import PreScored
-from berth_sdk._wire_scores import RepeatedScores, Scored
-from berth_sdk.descriptor import Descriptor
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -35,9 +31,13 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.scores import RepeatedScores, Scored
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import (
@@ -443,7 +443,7 @@ class GrpcTransport:
             if delta is not None:
                 request.delta.CopyFrom(delta)
             version = feed.version
-            request.version.CopyFrom(_wire.encode_version(version))
+            request.version.CopyFrom(wire.encode_version(version))
             try:
                 reply = await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
             except PluginStaleError:
@@ -477,7 +477,7 @@ def _ascending(nodes: NodeTable) -> tuple[NodeTable, NDArray[np.intp] | None]:
     """(the rows by ascending slot, as the wire has them; the way back to the order given, if they differ)."""
     if nodes.is_ascending:
         return nodes, None
-    order = np.argsort(nodes.rows, kind="stable")
+    order = np.argsort(nodes.slots, kind="stable")
     return nodes.take(order), np.argsort(order, kind="stable")
 
 

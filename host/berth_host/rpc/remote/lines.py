@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from berth_sdk._wire_stream import unwrap_answer
+from berth_sdk.wire.stream import unwrap_answer
 from google.protobuf.message import DecodeError
 
 LARGEST_BYTES: Final = 1024 * 1024

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import grpc
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import (
     identity_pb2_grpc,
@@ -22,6 +21,7 @@ from berth_sdk.plugin.v1 import (
     state_pb2_grpc,
 )
 from berth_sdk.tables import StateVersion
+from berth_sdk.wire import records as wire
 from google.protobuf.message import DecodeError, Message
 
 from berth_host.errors.plugins import (
@@ -322,7 +322,7 @@ class InstanceLink:
             self.synced_bytes += sent
             self._traffic(asked[0], SYNC_STATE, sent, 0)
             self.sending = None
-        have = _wire.decode_version(reply.have) if reply.HasField("have") else None
+        have = wire.decode_version(reply.have) if reply.HasField("have") else None
         taken = not reply.need_full and have == target
         if taken and base is None:
             self.held = target  # even where a call had brought it further

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from berth_sdk._wire_scores import Scored, take_field
-from berth_sdk._wire_stream import NUMBERS
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+from berth_sdk.wire.scores import Scored, take_field
+from berth_sdk.wire.stream import NUMBERS
 
 R = TypeVar("R")
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
-from berth_sdk import _wire
-from berth_sdk._ahead import PreScored
-from berth_sdk._wire_scores import RepeatedScores, Scored, decode_aligned
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -29,8 +26,11 @@ from berth_sdk.results import (
     PreFilterResult,
     PreFlightResult,
 )
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.scores import RepeatedScores, Scored, decode_aligned
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
@@ -131,7 +131,7 @@ class ReplyReader:
             self.status(reply.ctx, Code.UNSCHEDULABLE),
             reply.nominated_node,
             reply.clear_nomination,
-            tuple(_wire.decode_ref(victim) for victim in reply.victims),
+            tuple(wire.decode_ref(victim) for victim in reply.victims),
             tuple(self._patch(patch) for patch in reply.patches),
         )
 
@@ -223,13 +223,13 @@ class ReplyReader:
         elif message.names:
             self._violation("named nodes although it chose bitmaps (SNAPSHOT mode)")
         else:
-            members = self._marked(message.bitmap, nodes.rows)
+            members = self._marked(message.bitmap, nodes.slots)
         return ~members if message.complement else members
 
     def _marked(self, bitmap: bytes, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool[n]: whether the bit of each of the ascending `rows` is set; no other bit may be."""
         size = int(rows[-1]) + 1 if len(rows) else 0
-        bits = _wire.mask_of(bitmap, size)
+        bits = wire.mask_of(bitmap, size)
         # Beyond the last candidate there may be zeros to fill up bytes, and nothing else.
         strange = 8 * len(bitmap) > size and int.from_bytes(bitmap, "little") >> size != 0
         if size != len(rows):
@@ -259,10 +259,10 @@ class ReplyReader:
         if len(names) != len(message.names):
             self._violation("listed a node twice")
         if message.bitmap:
-            listed = _wire.decode_bitmap(message.bitmap)
-            positions = np.searchsorted(nodes.rows, listed)
+            listed = wire.decode_bitmap(message.bitmap)
+            positions = np.searchsorted(nodes.slots, listed)
             known = positions < len(nodes)
-            known[known] = nodes.rows[positions[known]] == listed[known]
+            known[known] = nodes.slots[positions[known]] == listed[known]
             if not known.all():
                 self._violation("answered about a node that is not among the candidates")
             names.update(nodes.take(positions).names)
@@ -277,7 +277,7 @@ class ReplyReader:
             self._violation("answered a patch that is not a JSON object")
         return ObjectPatch(
             resource=message.resource,
-            ref=_wire.decode_ref(message.ref),
+            ref=wire.decode_ref(message.ref),
             merge_patch=body,
             expected_resource_version=message.expected_resource_version,
             subresource=message.subresource,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
@@ -31,7 +31,7 @@ class LinkSender:
             items=[
                 scheduling_pb2.UnreserveItem(
                     cycle_id=item.cycle_id,
-                    pod=_wire.encode_ref(item.pod),
+                    pod=wire.encode_ref(item.pod),
                     node_name=item.node_name,
                     plugin_token=item.token,
                     reason=item.reason,
@@ -55,7 +55,7 @@ class LinkSender:
             items=[
                 scheduling_pb2.PostBindItem(
                     cycle_id=item.cycle_id,
-                    pod=_wire.encode_ref(item.pod),
+                    pod=wire.encode_ref(item.pod),
                     node_name=item.node_name,
                     plugin_token=item.token,
                 )

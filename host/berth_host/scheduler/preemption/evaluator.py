@@ -184,7 +184,7 @@ class _Search:
         self._found = found
         self._budgets = budgets
         self._outcomes = shared.of(framework, cycle, budgets)
-        self._slots = cycle.nodes.rows.take(found.potential)
+        self._slots = cycle.nodes.slots.take(found.potential)
 
     def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
         """Where a search from the `offset`-th node surely ends by what is known; else the next `part`.

@@ -85,6 +85,6 @@ class _Kept:
             outcomes.known[within(moved, len(outcomes.known))] = False
         nominated = np.zeros(nodes.slot_count, dtype=np.int64)
         if len(marks):
-            nominated[nodes.rows] = marks
+            nominated[nodes.slots] = marks
         outcomes.known &= nominated == self._marks
         self._marks = nominated

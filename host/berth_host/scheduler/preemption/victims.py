@@ -47,7 +47,7 @@ def potential_victims(
     pod: Pod, nodes: NodeTable, candidates: NDArray[np.intp], budgets: Sequence[Budget]
 ) -> PotentialVictims:
     """Pods of lower priority than `pod` on the nodes in `candidates` (ascending rows of the snapshot)."""
-    pods, slots = nodes.pods, nodes.rows[candidates]
+    pods, slots = nodes.pods, nodes.slots[candidates]
     if len(slots) <= _FEW:
         # Rows ascend, as they do where all pods are looked at: it decides between equally important ones.
         on_node = [np.sort(pods.rows_on_node(slot)) for slot in slots.tolist()]

@@ -267,7 +267,7 @@ def without_hurry(tmp_path: Path, name: str, where: str) -> str:
 
 async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
     plugin = "NodeResourcesFit"
-    config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources_fit:NodeResourcesFit")
+    config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources.fit:NodeResourcesFit")
     result, _ = await ran(case(nodes(2), measured(3)), tmp_path, config=config, remote=(plugin,))
     by_call = {(item.plugin, item.point): item for item in result.figures.plugins}
     # Verdicts and scores come with the answer to PreFilter.

@@ -14,7 +14,7 @@ import pytest
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.call_stream import CallStream, CallStreams
 from berth_host.rpc.remote.grpc_errors import rpc_error
-from berth_sdk._wire_stream import FEATURE, NUMBERS, wrap
+from berth_sdk.wire.stream import FEATURE, NUMBERS, wrap
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.line import Line
 from support.scripted_plugin import ScriptedPlugin, descriptor

@@ -8,8 +8,6 @@ from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
 from berth_host.rpc.remote import codec
 from berth_host.rpc.remote.replies import ReplyReader
-from berth_sdk import _wire, _wire_requests, _wire_results
-from berth_sdk._wire_scores import Scored, encode_aligned
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -20,6 +18,10 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod, make_table
+from berth_sdk.wire import records as wire
+from berth_sdk.wire import requests as wire_requests
+from berth_sdk.wire import results as wire_results
+from berth_sdk.wire.scores import Scored, encode_aligned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +38,7 @@ SUBSETS = st.sets(st.integers(0, COUNT - 1), min_size=1).map(sorted)
 
 def index_of(name: str) -> int | None:
     position = NODES.position(name)
-    return None if position is None else int(NODES.rows[position])
+    return None if position is None else int(NODES.slots[position])
 
 
 def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
@@ -51,7 +53,7 @@ def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: lis
         assert list(message.names) == [f"n{i}" for i in positions]
         assert not message.complement
     else:
-        assert _wire.decode_rows(message, NODES.rows, {}).tolist() == NODES.rows[positions].tolist()
+        assert wire.decode_rows(message, NODES.slots, {}).tolist() == NODES.slots[positions].tolist()
 
 
 @MODES
@@ -59,7 +61,7 @@ def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: lis
 def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], positions: list[int]) -> None:
     nodes = NODES.take(positions)
     verdicts = Verdicts.of(statuses[: len(positions)])
-    message = _wire_results.encode_verdicts(verdicts, nodes, mode)
+    message = wire_results.encode_verdicts(verdicts, nodes, mode)
     got = reader(mode, nodes).verdicts(message)
     assert got.to_list() == [
         status if status.is_success else status.with_plugin("Demo") for status in verdicts.to_list()
@@ -82,7 +84,7 @@ def test_scores_survive_the_way_back(mode: NodeMode, scores: list[int]) -> None:
 )
 def test_rejections_survive_the_way_there(mode: NodeMode, statuses: dict[str, Status]) -> None:
     groups, plugins = codec.encode_rejections(NodeRejections(statuses), NODES.names, mode, index_of)
-    got = _wire_requests.decode_rejections(groups, plugins, NODES)
+    got = wire_requests.decode_rejections(groups, plugins, NODES)
     assert dict(got.by_node) == statuses
 
 
@@ -90,7 +92,7 @@ def test_absent_status_is_spelled_out_where_it_says_more_than_the_contract() -> 
     absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [A]",))
     rejections = NodeRejections({"n0": Status(Code.UNSCHEDULABLE, ("x",), "A")}, absent)
     groups, plugins = codec.encode_rejections(rejections, NODES.names, NodeMode.NAMES, index_of)
-    got = _wire_requests.decode_rejections(groups, plugins, NODES)
+    got = wire_requests.decode_rejections(groups, plugins, NODES)
     assert got.status("n0").plugin == "A"
     assert all(got.status(f"n{i}") == absent for i in range(1, COUNT))
 
@@ -103,7 +105,7 @@ def test_scenarios_survive_the_way_there(mode: NodeMode, whole: bool) -> None:
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
     scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
     messages = codec.encode_scenarios(scenarios, mode, whole)
-    first, second = (_wire_requests.decode_scenario(message, nodes) for message in messages)
+    first, second = (wire_requests.decode_scenario(message, nodes) for message in messages)
     assert (first.node_name, second.node_name) == ("n1", "n0")
     assert [pod.uid for pod in first.removed] == ["here"]
     (added,) = first.added
@@ -120,12 +122,12 @@ def test_queued_pods_and_events_survive_the_way_there() -> None:
         victims_pending=True,
     )
     (message,) = codec.encode_queued_pods([queued], True)
-    got = _wire_requests.decode_queued_pod(message)
+    got = wire_requests.decode_queued_pod(message)
     assert (got.attempts, got.added_at_s, got.first_attempt_at_s) == (3, 1000.25, 900.5)
     assert got.victims_pending
     assert got.pod.object is not None
     event = ClusterEvent(resource="Node", action="update.taints", old=make_node("n1"), new=make_node("n1"))
-    read = _wire_requests.decode_event(codec.encode_event(event))
+    read = wire_requests.decode_event(codec.encode_event(event))
     assert (read.resource, read.action) == ("Node", "update.taints")
     assert read.new is not None
 
@@ -134,7 +136,7 @@ def test_outcomes_of_patches_survive_the_way_there() -> None:
     item = KubeObject.of({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}})
     ref = ObjectRef(namespace="default", name="c", uid="u", resource_version="7")
     results = [PatchResult(outcome=outcome, ref=ref, object=item, message="m") for outcome in PatchOutcome]
-    got = _wire_requests.decode_patched(codec.encode_patched(results))
+    got = wire_requests.decode_patched(codec.encode_patched(results))
     assert [(item.outcome, item.ref, item.message) for item in got] == [
         (item.outcome, item.ref, item.message) for item in results
     ]
@@ -151,7 +153,7 @@ def test_patches_survive_the_way_back(action: PatchAction) -> None:
         action=action,
     )
     context = pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS))
-    patches = [_wire_results.encode_patch(patch)]
+    patches = [wire_results.encode_patch(patch)]
     read = reader(NodeMode.SNAPSHOT)
     got = read.pre_bind(scheduling_pb2.PreBindResponse(ctx=context, patches=patches))
     assert got is not None

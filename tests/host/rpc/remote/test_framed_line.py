@@ -13,8 +13,8 @@ import grpc
 import pytest
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.framed_line import FramedLine, FramedLines
-from berth_sdk._frames import Kind, failure, frame
-from berth_sdk._wire_stream import NUMBERS, unwrap_request, wrap
+from berth_sdk.wire.frames import Kind, failure, frame
+from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from structlog.testing import capture_logs

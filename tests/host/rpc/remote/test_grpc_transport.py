@@ -134,7 +134,7 @@ async def test_candidates_are_a_bitmap_and_all_of_them_one_bit(tmp_path: Path) -
         await host.client.filter(host.cycle(), host.nodes.take([1, 9]))
         everything, some = (request.candidates for request in plugin.requests("Filter"))
         assert (everything.complement, everything.bitmap) == (True, b"")
-        slots = [int(host.nodes.rows[i]) for i in (1, 9)]
+        slots = [int(host.nodes.slots[i]) for i in (1, 9)]
         assert int.from_bytes(some.bitmap, "little") == sum(1 << slot for slot in slots)
 
 
@@ -143,7 +143,7 @@ async def test_answers_come_back_in_the_order_of_the_rows_that_were_asked_about(
         tmp_path, descriptor("Demo", "FILTER", "SCORE", normalization=identity_pb2.SCORE_NORMALIZATION_NONE)
     ) as (host, plugin):
         # Ascending on the wire: the plugin rejects the lowest slot and scores 10, 20, 30.
-        lowest = int(host.nodes.rows.min())
+        lowest = int(host.nodes.slots.min())
 
         def answer(_request: Any) -> scheduling_pb2.FilterResponse:
             group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
@@ -170,7 +170,7 @@ async def test_what_comes_with_pre_filter_is_in_that_order_too(tmp_path: Path) -
         host,
         plugin,
     ):
-        lowest = int(host.nodes.rows.min())
+        lowest = int(host.nodes.slots.min())
         group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
         early = scheduling_pb2.PreFilterResponse(
             eager_filter=scheduling_pb2.NodeVerdicts(rejected=[group]),

@@ -16,11 +16,11 @@ import pytest
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.calls import PointPolicy, Policy
 from berth_host.rpc.remote.lines import LARGEST_BYTES
-from berth_sdk._frames import FEATURE as FRAMED
-from berth_sdk._wire_stream import FEATURE as STREAMED
 from berth_sdk.plugin.v1 import identity_pb2, stream_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.status import Code
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.stream import FEATURE as STREAMED
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
 from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, refuse
 

@@ -18,10 +18,10 @@ from berth_host.errors.plugins import (
 from berth_host.rpc.remote import methods
 from berth_host.rpc.remote.call_stream import CallStreams
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
-from berth_sdk import _wire
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.tables import StateVersion
+from berth_sdk.wire import records as wire
 from support.line import Line
 
 ASKED = ("Demo", "Filter")
@@ -128,7 +128,7 @@ class SlowSync(Answering):
             async for _ in chunks:
                 pass
             await self.may_end.wait()
-            return state_pb2.SyncStateResponse(have=_wire.encode_version(self.version))
+            return state_pb2.SyncStateResponse(have=wire.encode_version(self.version))
 
         return call
 

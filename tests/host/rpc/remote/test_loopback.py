@@ -12,26 +12,26 @@ from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import read_handshake
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
-from berth_host.rpc.client import LocalRoute, PluginClient
+from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
-from berth_host.rpc.remote.loopback import loopback_link
 from berth_host.rpc.remote.outbox import Outbox
-from berth_sdk._instance import Instance
-from berth_sdk._runtime import PluginRuntime
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.serve.instance import Instance
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from numpy.typing import NDArray
-from support.attached import PROFILE, ClusterState, wanted
+from support.attached import PROFILE, ClusterState, patient, wanted
+from support.loopback import loopback_link
 
 
 class Roomy(Plugin):
@@ -80,7 +80,8 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     link = loopback_link(instance, InstanceFeed(state, descriptor.needs))
     remote.use(descriptor, {PROFILE: GrpcTransport(link, descriptor, PROFILE, remote.outbox)})
     try:
-        yield local, PluginClient("Roomy", PROFILE, remote.routes[PROFILE], state)
+        settings = ClientSettings(points=patient({}))
+        yield local, PluginClient("Roomy", PROFILE, remote.routes[PROFILE], state, settings=settings)
     finally:
         await remote.outbox.close()
         instance.stop()

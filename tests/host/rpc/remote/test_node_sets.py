@@ -14,14 +14,14 @@ from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.calls import FILTER, PRE_FILTER
 from berth_host.rpc.remote.codec import encode_candidates, encode_names
 from berth_host.rpc.remote.replies import ReplyReader
-from berth_sdk import _wire
-from berth_sdk._wire_requests import decode_names
-from berth_sdk._wire_scores import Scored
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.requests import decode_names
+from berth_sdk.wire.scores import Scored
 from hypothesis import given
 from hypothesis import strategies as st
 from support.frameworks import table_of
@@ -127,11 +127,11 @@ def test_plugin_reads_sets_of_requests(
     dirty_memory()
     if listed <= nodes:
         expected = nodes - listed if complement else listed
-        assert _wire.decode_rows(message, within, INDEX).tolist() == sorted(expected)
+        assert wire.decode_rows(message, within, INDEX).tolist() == sorted(expected)
         assert set(decode_names(message, table(nodes))) == {NAMES[slot] for slot in expected}
     else:
-        with pytest.raises(_wire.UnknownNodeError):
-            _wire.decode_rows(message, within, INDEX)
+        with pytest.raises(wire.UnknownNodeError):
+            wire.decode_rows(message, within, INDEX)
 
 
 @given(candidates=slots, mode=st.sampled_from([NodeMode.SNAPSHOT, NodeMode.NAMES]))
@@ -147,7 +147,7 @@ def test_nothing_set_is_the_empty_set() -> None:
     for mode in (NodeMode.SNAPSHOT, NodeMode.NAMES):
         assert rejected({0, 3, 69}, pb.NodeSet(), mode) == set()
         assert rejected({0, 3, 69}, pb.NodeSet(complement=True), mode) == {0, 3, 69}
-    assert _wire.decode_bitmap(b"").tolist() == []
+    assert wire.decode_bitmap(b"").tolist() == []
 
 
 def test_rejection_with_success_is_a_violation() -> None:

@@ -24,7 +24,7 @@ from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
@@ -57,7 +57,7 @@ class Judges:
     """Every third node is not for it."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        return Verdicts.reject_where(nodes.rows % 3 == 0, THIRD)
+        return Verdicts.reject_where(nodes.slots % 3 == 0, THIRD)
 
 
 class PreScores:
@@ -72,7 +72,7 @@ class Scores:
     """By number, and by what was left."""
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        scores: NDArray[np.int64] = nodes.rows.astype(np.int64)
+        scores: NDArray[np.int64] = nodes.slots.astype(np.int64)
         scores *= state.get("by", 1)
         scores += state.get("plus", 0)
         return scores
@@ -104,10 +104,10 @@ class PreScoreScore(Base):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.PLUGIN
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
-        state.write("most", int(nodes.rows.max()))
+        state.write("most", int(nodes.slots.max()))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        scores: NDArray[np.int64] = 100 * nodes.rows // max(state.read("most"), 1)
+        scores: NDArray[np.int64] = 100 * nodes.slots // max(state.read("most"), 1)
         return scores
 
 
@@ -121,7 +121,7 @@ class OnlyScore(Base):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.PLUGIN
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        return 100 - nodes.rows.astype(np.int64)
+        return 100 - nodes.slots.astype(np.int64)
 
 
 class Narrows(Judges, PreScores, Scores, Base):
@@ -175,7 +175,7 @@ class Here(Plugin):
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        return Verdicts.reject_where(nodes.rows == 8, Status.unschedulable("not n8"))
+        return Verdicts.reject_where(nodes.slots == 8, Status.unschedulable("not n8"))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         return np.minimum(nodes.pod_count, 100).astype(np.int64)

@@ -19,7 +19,7 @@ from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalizatio
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
-from berth_sdk.server import PluginServer
+from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
@@ -40,8 +40,8 @@ class Crowded(Plugin):
         return Verdicts.reject_where(nodes.unschedulable, Status.unschedulable("cordoned"))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        counts = np.bincount(nodes.pods.node_index, minlength=int(nodes.rows.max()) + 1)
-        crowds: NDArray[np.int64] = counts[nodes.rows].astype(np.int64)
+        counts = np.bincount(nodes.pods.node_index, minlength=int(nodes.slots.max()) + 1)
+        crowds: NDArray[np.int64] = counts[nodes.slots].astype(np.int64)
         return crowds
 
 
@@ -271,7 +271,7 @@ def same(server: PluginServer, host: AttachedHost) -> bool:
     """Whether the copy has the nodes and pods of the snapshot, slot for slot."""
     copied, own = server.instance.copy.nodes(), host.nodes
     assert copied.names == own.names
-    assert copied.rows.tolist() == own.rows.tolist()
+    assert copied.slots.tolist() == own.slots.tolist()
     assert copied.generation.tolist() == own.generation.tolist()
     assert copied.pod_count.tolist() == own.pod_count.tolist()
     if server.instance.descriptors.get("Crowded"):

@@ -1,0 +1,1 @@
+"""Arguments of plugins, as the configuration gives them: checks, and feature gates."""

@@ -1,0 +1,122 @@
+"""The devices chosen for a claim -> the AllocationResult that its status gets.
+
+Source: `allocator_incubating.go` (Allocate, createNodeSelector), v1.36.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_plugins.dynamic_resources.search import AllocationError, Choice, ClaimToAllocate
+
+Json = dict[str, Any]
+_OPAQUE: Final = "opaque"
+
+
+def allocation_for(
+    claim: ClaimToAllocate,
+    choices: Sequence[Choice],
+    node_name: str,
+    classes: Callable[[str], KubeObject | None],
+) -> Json:
+    """The whole result for one claim on one node. Raises AllocationError."""
+    devices: Json = {"results": [_result(choice) for choice in choices]}
+    config = _config(claim, choices, classes)
+    if config:
+        devices["config"] = config
+    allocation: Json = {"devices": devices}
+    selector = _node_selector(claim, choices, node_name)
+    if selector is not None:
+        allocation["nodeSelector"] = selector
+    return allocation
+
+
+def _result(choice: Choice) -> Json:
+    device, request = choice.candidate.device, choice.request
+    result: Json = {
+        "request": request.full_name,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
+    }
+    if request.admin_access:
+        result["adminAccess"] = True
+    if request.raw_tolerations:
+        result["tolerations"] = list(request.raw_tolerations)
+    if device.binding_conditions:
+        result["bindingConditions"] = list(device.binding_conditions)
+    if device.binding_failure_conditions:
+        result["bindingFailureConditions"] = list(device.binding_failure_conditions)
+    if choice.amounts is not None:
+        result["shareID"] = str(uuid.uuid4())
+        if choice.amounts:
+            result["consumedCapacity"] = {name: text for name, (_, text) in choice.amounts.items()}
+    return result
+
+
+def _config(
+    claim: ClaimToAllocate, choices: Sequence[Choice], classes: Callable[[str], KubeObject | None]
+) -> list[Json]:
+    """Of each class once, with the requests that it is for, and then of the claim."""
+    taken = {choice.request.parent or choice.request.name: choice.request for choice in choices}
+    by_class: dict[str, list[str]] = {}
+    for requests in claim.requests:
+        request = taken.get(requests.name, requests.alternatives[0])
+        by_class.setdefault(request.class_name, []).append(request.full_name)
+    config: list[Json] = []
+    for class_name, names in by_class.items():
+        device_class = classes(class_name)
+        for raw in (device_class.get("spec.config") if device_class is not None else None) or ():
+            config.append({"source": "FromClass", "requests": list(names), **_driver_part(raw)})
+    for raw in (claim.spec.get("devices") or {}).get("config") or ():
+        wanted = raw.get("requests") or []
+        counts = 1 if not wanted else sum(_is_for(wanted, one.name, taken) for one in claim.requests)
+        for _ in range(counts):
+            config.append({"source": "FromClaim", "requests": list(wanted), **_driver_part(raw)})
+    for one in config:
+        if len(one["requests"]) in (0, len(claim.requests)):
+            # No names mean every request.
+            del one["requests"]
+    return config
+
+
+def _is_for(wanted: Sequence[str], name: str, taken: Mapping[str, Any]) -> bool:
+    return name in wanted or (name in taken and taken[name].full_name in wanted)
+
+
+def _driver_part(raw: Mapping[str, Any]) -> Json:
+    return {_OPAQUE: raw[_OPAQUE]} if raw.get(_OPAQUE) is not None else {}
+
+
+def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name: str) -> Json | None:
+    """Where the devices can be used together; None: everywhere."""
+    term: Json = {}
+    for choice in choices:
+        device = choice.candidate.device
+        place = device.place if choice.candidate.slice.per_device else choice.candidate.slice.place
+        if place.node_name is not None or device.binds_to_node:
+            name = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+            return {"nodeSelectorTerms": [{"matchFields": [name]}]}
+        terms = (place.raw_selector or {}).get("nodeSelectorTerms") or []
+        if len(terms) > 1:
+            raise AllocationError(
+                f"create NodeSelector for claim {claim.key.rpartition('/')[2]}: unsupported"
+                f" ResourceSlice.NodeSelector with {len(terms)} terms"
+            )
+        for one in terms:
+            for kind in ("matchFields", "matchExpressions"):
+                known = term.setdefault(kind, [])
+                known.extend(item for item in one.get(kind) or () if not _contains(known, item))
+    term = {kind: items for kind, items in term.items() if items}
+    return {"nodeSelectorTerms": [term]} if term else None
+
+
+def _contains(known: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
+    def parts(one: Mapping[str, Any]) -> tuple[Any, Any, frozenset[str]]:
+        return one.get("key"), one.get("operator"), frozenset(one.get("values") or ())
+
+    return any(parts(one) == parts(wanted) for one in known)

@@ -1,0 +1,182 @@
+"""`Allocator`: all that the plugin knows of devices, and the verdicts on nodes that follow from it.
+
+The search runs once for each group of nodes with equal pools. What it found holds as long as neither the
+group's pools nor what is taken of them moved: pods with equal claims ask again only about those that did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from berth_sdk.handle import Handle
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.dynamic_resources.attempt import Attempt, Outcome
+from berth_plugins.dynamic_resources.binding import is_overdue, readiness
+from berth_plugins.dynamic_resources.claims import CLAIMS
+from berth_plugins.dynamic_resources.device_classes import CLASSES, DeviceClasses
+from berth_plugins.dynamic_resources.inventory import Inventory, NodeGroup, NodePool
+from berth_plugins.dynamic_resources.ledger import Ledger
+from berth_plugins.dynamic_resources.search import (
+    AllocationError,
+    Choice,
+    ClaimToAllocate,
+    NoAllocationHereError,
+    Search,
+)
+from berth_plugins.dynamic_resources.selectors import SelectorCache
+from berth_plugins.dynamic_resources.wishes import Wish, Wishes
+
+SLICES: Final = "resource.k8s.io/resourceslices"
+CANNOT_ALLOCATE: Final = Status.unresolvable("cannot allocate all claims")
+UNAVAILABLE: Final = Status.unresolvable("resourceclaim not available on the node")
+STALE_CLAIM: Final = Status.unresolvable("cannot schedule extended resource claim")
+CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
+_MAX_WISHES: Final = 16
+Answer = Outcome | Status
+Found = dict[tuple[str, bytes], tuple[int, Answer]]
+"""By who can use what: the stamp of that time, and what was found."""
+
+
+class _LateError(Exception):
+    """The search took longer than the configuration allows."""
+
+
+class Allocator:
+    """`filter_timeout_s`: for one search; 0: none. `binding_timeout_s`: until devices must be ready."""
+
+    def __init__(self, handle: Handle, filter_timeout_s: float, binding_timeout_s: float) -> None:
+        self.claims = handle.objects(CLAIMS)
+        self.classes = DeviceClasses(lambda: handle.objects(CLASSES))
+        self.inventory = Inventory(handle.objects(SLICES))
+        self.ledger = Ledger(self.claims, self.inventory.touch, time.monotonic)
+        self._selectors = SelectorCache()
+        self._filter_timeout_s = filter_timeout_s
+        self._binding_timeout_s = binding_timeout_s
+        # What was found, by what was asked for, then by who can use what.
+        self._found: OrderedDict[str, Found] = OrderedDict()
+
+    def refresh(self) -> None:
+        """Take up what changed in the cluster."""
+        self.inventory.refresh()
+        self.ledger.refresh()
+
+    def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Verdicts:
+        """One verdict for each row; what was found on the nodes goes into the attempt."""
+        if attempt.extended is not None and attempt.extended.stale is not None:
+            return Verdicts.all(len(nodes), STALE_CLAIM)
+        codes = np.zeros(len(nodes), dtype=np.int32)
+        statuses: dict[Status, int] = {SUCCESS: 0}
+        for rows, answer in self._answers(attempt, nodes):
+            if isinstance(answer, Status):
+                codes[rows] = statuses.setdefault(answer, len(statuses))
+            else:
+                for row in rows:
+                    attempt.outcomes[nodes.name(row)] = answer
+        verdicts = Verdicts(codes, tuple(statuses))
+        # A claim that is at fault on a node counts only where everything else could be allocated.
+        away = np.zeros(len(nodes), dtype=np.bool_)
+        for i, mask in self._away(attempt, nodes):
+            if (mask & (codes == 0)).any():
+                attempt.unavailable.add(i)
+            away |= mask
+        return verdicts.otherwise(away, UNAVAILABLE)
+
+    # --- allocated claims ----------------------------------------------------------------------
+
+    def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """The claims that are allocated for elsewhere, or whose devices did not get ready; and where."""
+        for i, one in enumerate(attempt.claims):
+            if not one.is_allocated:
+                continue
+            if self.is_failing(attempt, i):
+                yield i, np.ones(len(nodes), dtype=np.bool_)
+            elif one.selector is not None:
+                yield i, ~one.selector.over(nodes)
+
+    def is_failing(self, attempt: Attempt, i: int) -> bool:
+        """Whether the devices of an allocated claim failed to get ready, or did not in time."""
+        claim = attempt.claims[i].claim
+        is_ready, problem = readiness(claim)
+        return bool(problem) or (not is_ready and is_overdue(claim, self._binding_timeout_s, time.time()))
+
+    # --- claims to allocate --------------------------------------------------------------------
+
+    def _answers(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[Sequence[int], Answer]]:
+        """Rows with what holds for them all; rows where nothing has to be found are left out."""
+        user_claims = tuple(one.to_allocate() for one in attempt.unallocated)
+        if not user_claims and attempt.extended is None:
+            return
+        if self.inventory.broken:
+            name, problem = next(iter(sorted(self.inventory.broken.items())))
+            yield range(len(nodes)), Status.error(f"gather pool information: slice {name}: {problem}")
+            return
+        wishes = Wishes(attempt, nodes, user_claims)
+        if wishes.unfit:
+            yield wishes.unfit, CANNOT_FIT
+        found: dict[int, Found] = {}
+        late: Status | None = None
+        for group in self.inventory.groups(nodes):
+            for rows, wish in wishes.of_rows(group.rows):
+                kept = found.get(id(wish))
+                if kept is None:
+                    kept = found[id(wish)] = self._kept(wish)
+                known = kept.get(group.key)
+                if known is not None and known[0] == group.stamp:
+                    yield rows, known[1]
+                elif late is not None:
+                    # An error ends the cycle: other searches that may take as long would change nothing.
+                    yield rows, late
+                else:
+                    try:
+                        yield rows, self._answer(kept, group, wish)
+                    except _LateError:
+                        name = nodes.name(rows[0])
+                        late = Status.error(f"node {name}: timed out trying to allocate devices")
+                        yield rows, late
+
+    def _kept(self, wish: Wish) -> Found:
+        """What was found for such a wish."""
+        key = f"{self.classes.version} {wish.key}"
+        kept = self._found.get(key)
+        if kept is None:
+            kept = self._found[key] = {}
+            if len(self._found) > _MAX_WISHES:
+                self._found.popitem(last=False)
+        else:
+            self._found.move_to_end(key)
+        return kept
+
+    def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Answer:
+        """Raises _LateError."""
+        try:
+            chosen = self._search(wish.claims, group.pools)
+        except NoAllocationHereError as err:
+            return Status.unresolvable(str(err))
+        except AllocationError as err:
+            # It names the claim, which belongs to this pod alone.
+            return Status.error(str(err))
+        answer: Answer = CANNOT_ALLOCATE
+        if chosen is not None:
+            answer = Outcome(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
+        kept[group.key] = group.stamp, answer
+        return answer
+
+    def _search(
+        self, claims: Sequence[ClaimToAllocate], pools: Sequence[NodePool]
+    ) -> list[list[Choice]] | None:
+        ends_s = time.monotonic() + self._filter_timeout_s
+
+        def is_late() -> None:
+            if self._filter_timeout_s and time.monotonic() > ends_s:
+                raise _LateError
+
+        search = Search(claims, pools, self.ledger, self._selectors, self.classes.get, is_late)
+        with self.ledger.lock:
+            return search.run()

@@ -1,0 +1,97 @@
+"""`Attempt`: what one scheduling cycle knows of a pod's claims, and what the search found on each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node_selectors import NodeSelector
+from berth_sdk.pod import Pod
+
+from berth_plugins.dynamic_resources.claims import allocation_of
+from berth_plugins.dynamic_resources.ledger import ClaimKey
+from berth_plugins.dynamic_resources.requests import requests_of
+from berth_plugins.dynamic_resources.search import Choice, ClaimToAllocate
+
+Json = dict[str, Any]
+MAX_ALTERNATIVES: Final = 8
+"""Alternatives of one request; the first is worth as many points."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodClaim:
+    """One claim of the pod. `selector`: where its allocation can be used, None: everywhere."""
+
+    claim: KubeObject
+    selector: NodeSelector | None = None
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether the claim shows an allocation."""
+        return allocation_of(self.claim) is not None
+
+    @property
+    def key(self) -> ClaimKey:
+        """Namespace and name."""
+        return self.claim.ref.namespace, self.claim.ref.name
+
+    def to_allocate(self) -> ClaimToAllocate:
+        """What the search has to find for it."""
+        spec = self.claim.get("spec") or {}
+        return ClaimToAllocate(self.claim.ref.key, spec, requests_of(spec))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtendedDemand:
+    """The pod's extended resources that device classes stand for. `served`: class by resource; `others`:
+    those that only nodes offer. `stale`: the claim of an earlier attempt.
+    """
+
+    served: Mapping[str, str]
+    others: tuple[str, ...] = ()
+    stale: KubeObject | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What the search found for one kind of node: the devices of each claim, those of the extended resources
+    last; `mappings`: which container uses which request of theirs.
+    """
+
+    claims: tuple[ClaimToAllocate, ...]
+    choices: tuple[tuple[Choice, ...], ...]
+    mappings: tuple[Json, ...] = ()
+
+    @property
+    def score(self) -> int:
+        """Points for early alternatives of prioritised lists, however many devices each has."""
+        return sum(
+            MAX_ALTERNATIVES - index
+            for chosen in self.choices
+            for _, index in {
+                (choice.request.full_name, choice.request.index) for choice in chosen if choice.request.parent
+            }
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One cycle. Without claims and demand there is nothing to do for the pod."""
+
+    pod: Pod
+    claims: tuple[PodClaim, ...] = ()
+    extended: ExtendedDemand | None = None
+    unavailable: set[int] = field(default_factory=set)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pod needs nothing of this plugin."""
+        return not self.claims and self.extended is None
+
+    @property
+    def unallocated(self) -> tuple[PodClaim, ...]:
+        """Claims that the search is for."""
+        return tuple(one for one in self.claims if not one.is_allocated)

@@ -1,0 +1,247 @@
+"""PreBind, claim by claim: the finalizer, then allocation and reservation, as merge patches of the host.
+
+Each round says which patches are due, given what became of those of the round before. A conflict is tried
+again on the claim as it is now. Source: `dynamicresources.go` (bindClaim), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from berth_sdk.errors import BerthError
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
+
+from berth_plugins.dynamic_resources.claims import CLAIMS, EXTENDED_ANNOTATION, allocation_of, is_reserved_for
+from berth_plugins.dynamic_resources.reserved import Reserved
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+_MAX_CONFLICTS: Final = 5
+Json = dict[str, Any]
+
+
+class BindingError(BerthError):
+    """The claim cannot be bound."""
+
+
+@dataclass(slots=True, eq=False)
+class ClaimBinding:
+    """One claim of the pod. `claim`: as last seen, None: not made yet; `reserved`: what Reserve promised it.
+    `is_sent`: the patch of its status is on its way; `is_bound`: it has been applied.
+    """
+
+    claim: KubeObject | None
+    reserved: Reserved
+    is_sent: bool = False
+    is_bound: bool = False
+    conflicts: int = 0
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for messages."""
+        ref = self.claim.ref if self.claim is not None else self.reserved
+        return f"{ref.namespace}/{ref.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Binding:
+    """The binding of all claims of one pod."""
+
+    pod: Pod
+    claims: list[ClaimBinding]
+    _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
+
+    def take(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
+        """What became of the patches of the round before; the claims that were made. Raises BindingError."""
+        made = []
+        for (one, step), result in zip(self._asked, patched, strict=False):
+            if step == _STATUS:
+                one.is_sent = False
+            if result.outcome is PatchOutcome.APPLIED and result.object is not None:
+                if step == _CREATE:
+                    made.append(one)
+                if step != _POD:
+                    one.claim = result.object
+                if step == _STATUS:
+                    one.is_bound = one.is_sent = True
+            elif result.outcome is PatchOutcome.CONFLICT and result.object is not None and step != _POD:
+                one.claim = result.object
+                one.conflicts += 1
+                if one.conflicts >= _MAX_CONFLICTS:
+                    raise BindingError(f"{_doing(one, step)}: {result.message}")
+            elif result.outcome is not PatchOutcome.SKIPPED:
+                raise BindingError(f"{_doing(one, step)}: {result.message or result.outcome.name}")
+        self._asked = []
+        return made
+
+    def patches(self) -> tuple[ObjectPatch, ...]:
+        """Those that are due now; none: every claim is the pod's. Raises BindingError."""
+        patches: list[ObjectPatch] = []
+        for one in self.claims:
+            if one.is_bound:
+                continue
+            if one.claim is None:
+                self._ask(patches, one, _CREATE, self._creation(one))
+                continue
+            if one.reserved.allocation is None and is_reserved_for(one.claim, self.pod):
+                continue
+            step, body = self._next(one, one.claim)
+            one.is_sent = step == _STATUS
+            self._ask(patches, one, step, _patch(one.claim, body, "status" if step == _STATUS else ""))
+            if step == _STATUS and one.reserved.requests is not None:
+                self._ask(patches, one, _POD, self._pod_patch(one, one.claim))
+        return tuple(patches)
+
+    def _ask(self, patches: list[ObjectPatch], one: ClaimBinding, step: str, patch: ObjectPatch) -> None:
+        self._asked.append((one, step))
+        patches.append(patch)
+
+    def _creation(self, one: ClaimBinding) -> ObjectPatch:
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": self.pod.name,
+            "uid": self.pod.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        return ObjectPatch(
+            resource=CLAIMS,
+            ref=ObjectRef(name=f"{self.pod.name}-extended-resources-", namespace=self.pod.namespace),
+            merge_patch={
+                "metadata": {
+                    "annotations": {EXTENDED_ANNOTATION: "true"},
+                    "finalizers": [FINALIZER],
+                    "ownerReferences": [owner],
+                },
+                "spec": {"devices": {"requests": list(one.reserved.requests or ())}},
+            },
+            action=PatchAction.CREATE,
+        )
+
+    def _pod_patch(self, one: ClaimBinding, claim: KubeObject) -> ObjectPatch:
+        status = {
+            "resourceClaimName": claim.ref.name,
+            "requestMappings": list(one.reserved.mappings),
+        }
+        return ObjectPatch(
+            resource="pods",
+            ref=ObjectRef(name=self.pod.name, namespace=self.pod.namespace, uid=self.pod.uid),
+            merge_patch={"status": {"extendedResourceClaimStatus": status}},
+            subresource="status",
+        )
+
+    def _next(self, one: ClaimBinding, claim: KubeObject) -> tuple[str, Json]:
+        allocation = one.reserved.allocation
+        if claim.get("metadata.deletionTimestamp") is not None:
+            raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
+        status: Json = {}
+        if allocation is not None:
+            if allocation_of(claim) is not None:
+                raise BindingError(f"claim {claim.ref.key} got allocated elsewhere in the meantime")
+            finalizers = claim.get("metadata.finalizers") or []
+            if FINALIZER not in finalizers:
+                return _FINALIZER, {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+            status["allocation"] = {**allocation, "allocationTimestamp": _now()}
+        elif (allocation_of(claim) or {}).get("allocationTimestamp") is None:
+            status["allocation"] = {"allocationTimestamp": _now()}
+        reserved = [who for who in claim.get("status.reservedFor") or () if who.get("uid") != self.pod.uid]
+        me = {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
+        status["reservedFor"] = [*reserved, me]
+        return _STATUS, {"status": status}
+
+
+def _patch(claim: KubeObject, body: Json, subresource: str) -> ObjectPatch:
+    return ObjectPatch(
+        resource=CLAIMS,
+        ref=ObjectRef(name=claim.ref.name, namespace=claim.ref.namespace, uid=claim.ref.uid),
+        merge_patch=body,
+        expected_resource_version=claim.ref.resource_version,
+        subresource=subresource,
+    )
+
+
+def deallocation(claim: KubeObject) -> ObjectPatch:
+    """The patch that takes allocation and reservations off a claim."""
+    return _patch(claim, {"status": {"reservedFor": None, "allocation": None, "devices": None}}, "status")
+
+
+def deletion(claim: KubeObject) -> tuple[ObjectPatch, ...]:
+    """The patches that delete a claim: first the finalizer that keeps it."""
+    ref = ObjectRef(name=claim.ref.name, namespace=claim.ref.namespace, uid=claim.ref.uid)
+    delete = ObjectPatch(resource=CLAIMS, ref=ref, merge_patch={}, action=PatchAction.DELETE)
+    finalizers = claim.get("metadata.finalizers") or []
+    if FINALIZER not in finalizers:
+        return (delete,)
+    others = [one for one in finalizers if one != FINALIZER]
+    return _patch(claim, {"metadata": {"finalizers": others}}, ""), delete
+
+
+def readiness(claim: KubeObject) -> tuple[bool, str]:
+    """(every binding condition of the claim's devices is true, why binding has failed or "")."""
+    statuses = {_device(one): one for one in claim.get("status.devices") or ()}
+    for result in ((allocation_of(claim) or {}).get("devices") or {}).get("results") or ():
+        wanted = result.get("bindingConditions") or ()
+        if not wanted:
+            continue
+        status = statuses.get(_device(result))
+        if status is None:
+            return False, ""
+        conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+        for name in result.get("bindingFailureConditions") or ():
+            failed = conditions.get(name)
+            if failed is not None and failed.get("status") == "True":
+                return False, (
+                    f"claim {claim.ref.name} binding failed: reason={failed.get('reason') or ''},"
+                    f' message="{failed.get("message") or ""}"'
+                )
+        if any((conditions.get(name) or {}).get("status") != "True" for name in wanted):
+            return False, ""
+    return True, ""
+
+
+def has_conditions(claim: KubeObject) -> bool:
+    """Whether some device of the claim must be prepared before the pod is bound."""
+    results = ((allocation_of(claim) or {}).get("devices") or {}).get("results") or ()
+    return any(result.get("bindingConditions") for result in results)
+
+
+def is_overdue(claim: KubeObject, timeout_s: float, now_s: float) -> bool:
+    """Whether the claim was allocated so long ago that its devices should be ready."""
+    written = (allocation_of(claim) or {}).get("allocationTimestamp")
+    if written is None or not has_conditions(claim):
+        return False
+    try:
+        began_s = datetime.fromisoformat(written).timestamp()
+    except ValueError:
+        return False
+    return began_s + timeout_s < now_s
+
+
+_CREATE: Final = "create"
+_FINALIZER: Final = "finalizer"
+_STATUS: Final = "status"
+_POD: Final = "pod"
+
+
+def _doing(one: ClaimBinding, step: str) -> str:
+    if step == _CREATE:
+        return "create claim for extended resources"
+    if step == _POD:
+        return "update pod ExtendedResourceClaimStatus"
+    if step == _FINALIZER:
+        return f"add finalizer to claim {one.key}"
+    what = "allocation and reservation" if one.reserved.allocation is not None else "reservation"
+    return f"add {what} to claim {one.key}"
+
+
+def _device(one: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    return one.get("driver"), one.get("pool"), one.get("device")
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,119 @@
+"""Constraints over the devices of one claim: all with the same value of an attribute, or each with another.
+
+Source: `dynamic-resource-allocation/structured/internal/incubating/` (matchAttributeConstraint) and
+`constraint.go` (distinctAttributeConstraint), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from berth_plugins.dynamic_resources.devices import Device
+from berth_plugins.dynamic_resources.requests import Request
+
+_KINDS = ("string", "int", "bool", "version")
+TypedValue = tuple[str, Any]
+
+
+class Constraint(Protocol):
+    """Told of every device that is about to be taken, and of every one that is put back."""
+
+    def add(self, request: Request, device: Device) -> bool:
+        """Whether the device may join those that are there; it then has joined them."""
+        ...
+
+    def remove(self, request: Request, device: Device) -> None:
+        """Undo an `add` that answered yes."""
+        ...
+
+
+class MatchAttribute:
+    """All devices that it covers have the attribute, with the same value."""
+
+    def __init__(self, requests: Sequence[str], attribute: str) -> None:
+        self._requests = requests
+        self._attribute = attribute
+        self._value: TypedValue | None = None
+        self._count = 0
+
+    def add(self, request: Request, device: Device) -> bool:
+        """The first device decides the value."""
+        if not request.is_among(self._requests):
+            return True
+        raw = attribute_of(device, self._attribute)
+        if raw is None:
+            return False
+        value = _typed(raw)
+        if self._count == 0:
+            self._value = value
+        elif value is None or value != self._value:
+            return False
+        self._count += 1
+        return True
+
+    def remove(self, request: Request, device: Device) -> None:
+        """One less; the next first one decides anew."""
+        if request.is_among(self._requests):
+            self._count -= 1
+
+
+class DistinctAttribute:
+    """All devices that it covers have the attribute, each with a value of its own."""
+
+    def __init__(self, requests: Sequence[str], attribute: str) -> None:
+        self._requests = requests
+        self._attribute = attribute
+        self._values: list[TypedValue | None] = []
+
+    def add(self, request: Request, device: Device) -> bool:
+        """Whether no device has the value yet."""
+        if not request.is_among(self._requests):
+            return True
+        raw = attribute_of(device, self._attribute)
+        if raw is None:
+            return False
+        value = _typed(raw)
+        if self._values and (value is None or value in self._values):
+            return False
+        self._values.append(value)
+        return True
+
+    def remove(self, request: Request, device: Device) -> None:
+        """The last one goes first: the search puts back in the order opposite to taking."""
+        if request.is_among(self._requests):
+            self._values.pop()
+
+
+def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
+    """The constraints of a claim, with nothing added. Raises ValueError with the place of one of another
+    kind.
+    """
+    made: list[Constraint] = []
+    for i, raw in enumerate((spec.get("devices") or {}).get("constraints") or ()):
+        requests = tuple(raw.get("requests") or ())
+        if raw.get("matchAttribute") is not None:
+            made.append(MatchAttribute(requests, raw["matchAttribute"]))
+        elif raw.get("distinctAttribute") is not None:
+            made.append(DistinctAttribute(requests, raw["distinctAttribute"]))
+        else:
+            raise ValueError(f"constraint #{i}: empty constraint (unsupported constraint type?)")
+    return made
+
+
+def attribute_of(device: Device, name: str) -> Mapping[str, Any] | None:
+    """The attribute of a full name, `domain/name`; one that the slice names without a domain belongs to the
+    domain of its driver.
+    """
+    found = device.attributes.get(name)
+    if found is not None:
+        return found
+    domain, slash, short = name.partition("/")
+    return device.attributes.get(short) if slash and domain == device.id.driver else None
+
+
+def _typed(raw: Mapping[str, Any]) -> TypedValue | None:
+    for kind in _KINDS:
+        if raw.get(kind) is not None:
+            return kind, raw[kind]
+    return None

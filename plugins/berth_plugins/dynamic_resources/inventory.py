@@ -1,0 +1,285 @@
+"""`Inventory`: the pools of the cluster, kept up to date slice by slice, and who can use what of them.
+
+Nodes that can use the same devices in the same way form a group, so that the search runs once for each
+group: nodes with slices of their own stand alone, all others fall together by the slices that match them.
+Source: `dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from berth_sdk.errors import BerthError
+from berth_sdk.handle import ObjectReader
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.dynamic_resources.devices import Device, Place, PoolId, Slice
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """The newest generation of one pool."""
+
+    id: PoolId
+    slices: list[Slice] = field(default_factory=list)
+    is_incomplete: bool = False
+    is_invalid: bool = False
+    counters: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    node_names: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(pool_id: PoolId, slices: Iterable[Slice]) -> Pool:
+        """The slices of the highest generation, by name; older ones are left out."""
+        known = sorted(slices, key=lambda one: one.name)
+        newest = max(one.generation for one in known)
+        pool = Pool(pool_id, [one for one in known if one.generation == newest])
+        pool.node_names = frozenset(
+            one.place.node_name for one in pool.slices if one.place.node_name is not None
+        )
+        pool.is_incomplete = len(pool.slices) != pool.slices[0].slice_count
+        for one in pool.slices:
+            if one.repeats_counter_set or pool.counters.keys() & one.counters.keys():
+                pool.is_invalid = True
+            pool.counters.update(one.counters)
+        for device in pool.devices:
+            for name, amounts in device.consumes:
+                if not amounts.keys() <= pool.counters.get(name, {}).keys() or name not in pool.counters:
+                    pool.is_invalid = True
+        return pool
+
+    @property
+    def devices(self) -> Iterable[Device]:
+        """All of them, whoever may use them."""
+        return (device for one in self.slices for device in one.devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A device of a slice that a node can use. `is_here`: it can use this device as well."""
+
+    device: Device
+    slice: Slice
+    is_here: bool
+
+
+class NodePool:
+    """A pool as one node sees it: the slices that the node can use, device by device."""
+
+    def __init__(self, pool: Pool, slices: Sequence[Slice], is_here: Callable[[Place], bool]) -> None:
+        self.pool = pool
+        self.is_incomplete = pool.is_incomplete
+        self.candidates: list[Candidate] = []
+        if self.is_incomplete:
+            self.is_invalid = False
+            return
+        for one in slices:
+            for device in one.devices:
+                here = not one.per_device or is_here(device.place)
+                self.candidates.append(Candidate(device, one, here))
+        names = {candidate.device.id.device for candidate in self.candidates}
+        self.is_invalid = pool.is_invalid or len(names) < len(self.candidates)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether devices of it may be taken at all."""
+        return not self.is_incomplete and not self.is_invalid
+
+    @cached_property
+    def has_binding_conditions(self) -> bool:
+        """Such pools come last."""
+        return any(candidate.device.binding_conditions for candidate in self.candidates)
+
+
+class NodeGroup:
+    """Rows of a table whose nodes see the same pools. `key` is the same in every cycle for an equal sight;
+    `stamp` moves with what can be seen, and with what is taken of it.
+    """
+
+    __slots__ = ("_name", "_places", "_pools", "_seen", "key", "rows", "stamp")
+
+    def __init__(
+        self, rows: Sequence[int], name: str, places: _Places, pools: Sequence[Pool], stamp: int
+    ) -> None:
+        self.rows = rows
+        self.key = (name, places.code(rows[0]))
+        self.stamp = stamp
+        self._name = name
+        self._places = places
+        self._pools = pools
+        self._seen: list[NodePool] | None = None
+
+    @property
+    def pools(self) -> list[NodePool]:
+        """In the order in which the search goes through them."""
+        if self._seen is None:
+            seen = self._places.seen_from(self.rows[0], self._name, self._pools)
+            self._seen = sorted(seen, key=lambda one: (one.has_binding_conditions, one.pool.id))
+        return self._seen
+
+
+class Inventory:
+    """All pools, from the ResourceSlices of `reader`."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader = reader
+        self._version: int | None = None
+        self._slices: dict[str, Slice] = {}
+        self._by_pool: dict[PoolId, dict[str, Slice]] = {}
+        self.pools: dict[PoolId, Pool] = {}
+        self.broken: dict[str, str] = {}
+        """Slices that cannot be read, with what is wrong with them."""
+        # Pools with slices of one node each, by that node; and those that more than one node can use.
+        self._local: dict[str, set[PoolId]] = {}
+        self._wide: set[PoolId] = set()
+        self._clock = 0
+        self._stamps: dict[str, int] = {}
+        self._wide_stamp = 0
+
+    def refresh(self) -> None:
+        """Read the slices that changed since the last time."""
+        version = self._reader.version
+        if version == self._version:
+            return
+        moved = None if self._version is None else self._reader.moved_since(self._version)
+        names = {name for _, name in moved} if moved is not None else None
+        self._version = version
+        if names is None:
+            names = {*self._slices, *self.broken, *(item.ref.name for item in self._reader.list())}
+        changed: set[PoolId] = set()
+        for name in names:
+            changed |= self._read(name)
+        for pool_id in changed:
+            self._rebuild(pool_id)
+
+    def touch(self, pool_id: PoolId) -> None:
+        """Something of the pool changed, was taken or was given back."""
+        pool = self.pools.get(pool_id)
+        if pool is None:
+            return
+        self._clock += 1
+        if pool_id in self._wide:
+            self._wide_stamp = self._clock
+        for name in pool.node_names:
+            self._stamps[name] = self._clock
+
+    def groups(self, nodes: NodeTable) -> Iterator[NodeGroup]:
+        """Every row of `nodes`, by what its node can use."""
+        wide = [self.pools[pool_id] for pool_id in sorted(self._wide)]
+        places = _Places(wide, nodes)
+        others = np.ones(len(nodes), dtype=np.bool_)
+        if self._local:
+            names = nodes.names
+            for row in [row for row, name in enumerate(names) if name in self._local]:
+                name = names[row]
+                mine = [self.pools[pool_id] for pool_id in self._local[name] if pool_id not in self._wide]
+                others[row] = False
+                stamp = max(self._wide_stamp, self._stamps[name])
+                yield NodeGroup((row,), name, places, [*mine, *wide] if wide else mine, stamp)
+        for rows in places.together(np.flatnonzero(others)):
+            yield NodeGroup(rows.tolist(), "", places, wide, self._wide_stamp)
+
+    def _read(self, name: str) -> set[PoolId]:
+        """Take up one slice as it is now; the pools that it concerns."""
+        concerned: set[PoolId] = set()
+        old = self._slices.pop(name, None)
+        self.broken.pop(name, None)
+        if old is not None:
+            del self._by_pool[old.pool][name]
+            concerned.add(old.pool)
+        item = self._reader.get(name)
+        if item is not None:
+            try:
+                new = Slice.of(item)
+            except (BerthError, KeyError, TypeError, AttributeError, ValueError) as err:
+                self.broken[name] = f"{type(err).__name__}: {err}" if isinstance(err, KeyError) else str(err)
+                return concerned
+            self._slices[name] = new
+            self._by_pool.setdefault(new.pool, {})[name] = new
+            concerned.add(new.pool)
+        return concerned
+
+    def _rebuild(self, pool_id: PoolId) -> None:
+        # Who saw the pool as it was sees something else now, also if nothing of it is left.
+        self.touch(pool_id)
+        old = self.pools.pop(pool_id, None)
+        self._wide.discard(pool_id)
+        for name in old.node_names if old is not None else ():
+            self._local[name].discard(pool_id)
+            if not self._local[name]:
+                del self._local[name]
+        slices = self._by_pool.get(pool_id)
+        if not slices:
+            self._by_pool.pop(pool_id, None)
+            return
+        pool = self.pools[pool_id] = Pool.of(pool_id, slices.values())
+        for name in pool.node_names:
+            self._local.setdefault(name, set()).add(pool_id)
+        if any(one.place.node_name is None or one.counters for one in pool.slices):
+            self._wide.add(pool_id)
+        self.touch(pool_id)
+
+
+class _Places:
+    """Which rows of a table each place of the wide pools is for."""
+
+    def __init__(self, pools: Sequence[Pool], nodes: NodeTable) -> None:
+        self._masks = {id(place): place.over(nodes) for place in _selecting(pools)}
+        self._codes: NDArray[np.uint8] | None = None
+        if self._masks:
+            # One row of bits for each node.
+            self._codes = np.packbits(np.stack(list(self._masks.values()), axis=1), axis=1)
+
+    def code(self, row: int) -> bytes:
+        """Equal for rows that the same places are for."""
+        return b"" if self._codes is None else self._codes[row].tobytes()
+
+    def together(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """`rows` in groups of equal code."""
+        if not len(rows):
+            return []
+        if self._codes is None:
+            return [rows]
+        _, inverse = np.unique(self._codes[rows], axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        order = np.argsort(inverse, kind="stable")
+        return np.split(rows[order], np.flatnonzero(np.diff(inverse[order])) + 1)
+
+    def seen_from(self, row: int, name: str, pools: Sequence[Pool]) -> list[NodePool]:
+        """What the node of a row sees of `pools`. `name`: its own, if it has slices of its own."""
+
+        def is_here(place: Place) -> bool:
+            mask = self._masks.get(id(place))
+            if mask is not None:
+                return bool(mask[row])
+            return place.node_name == name if place.node_name is not None else place.everywhere
+
+        seen = []
+        for pool in pools:
+            mine = [one for one in pool.slices if _is_relevant(one, is_here)]
+            if mine:
+                seen.append(NodePool(pool, mine, is_here))
+        return seen
+
+
+def _is_relevant(one: Slice, is_here: Callable[[Place], bool]) -> bool:
+    if one.counters:
+        return True
+    if one.place.is_said:
+        return is_here(one.place)
+    return one.per_device and any(is_here(device.place) for device in one.devices)
+
+
+def _selecting(pools: Iterable[Pool]) -> Iterable[Place]:
+    """The places that some nodes are outside of, and that are not one node with slices of its own."""
+    for pool in pools:
+        for one in pool.slices:
+            if one.place.selector is not None:
+                yield one.place
+            elif one.per_device:
+                for device in one.devices:
+                    if not device.place.everywhere:
+                        yield device.place

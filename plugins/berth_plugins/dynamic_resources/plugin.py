@@ -1,0 +1,317 @@
+"""DynamicResources: devices for the pod's ResourceClaims -> verdict, score, reservation, allocation.
+
+Called at PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve and PreBind. A pod without claims is
+skipped; the parts that work for the others are in `berth_plugins.dynamic_resources`.
+Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import BerthError, SelectorError
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import NoConcern, Plugin, PodSensitivity, ScoreNormalization
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.needs import Need
+from berth_sdk.node_selectors import NodeSelector
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    LiveReservation,
+    NodeRejections,
+    PatchResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFlightResult,
+    QueuedPod,
+)
+from berth_sdk.signature import wishes
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.args.findings import duration_s
+from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
+from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
+from berth_plugins.dynamic_resources.binding import deallocation, deletion
+from berth_plugins.dynamic_resources.cel_library import MISSING, is_installed
+from berth_plugins.dynamic_resources.claims import CLAIM_KIND, CLAIMS, ClaimError, allocation_of, claims_of
+from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, may_be_served
+from berth_plugins.dynamic_resources.requests import requests_of
+from berth_plugins.dynamic_resources.reservations import Reservations
+from berth_plugins.dynamic_resources.selectors import class_selectors
+from berth_plugins.objects.of_events import as_object, as_pod
+
+SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
+NOT_FOUND: Final = "not found"
+_ATTEMPT: Final = "attempt"
+_NOTHING: Final = Attempt(Pod(name=""))
+"""What is written for all pods that need no devices; it holds none of them."""
+
+
+class DynamicResources(Plugin):
+    """Rejects nodes where the pod's claims are not available or cannot be allocated, and allocates them."""
+
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.objects(CLAIMS),
+        Need.objects(SLICES),
+        Need.objects(CLASSES),
+    )
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    # A pod that leaves gives no claim back.
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
+    # Devices are waited for in PreBind, ten minutes if need be.
+    deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("add", "update.labels", "update.allocatable", "update.taints")),
+        EventInterest(CLAIM_KIND, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
+        EventInterest(CLASS_KIND, ("add", "update")),
+        EventInterest(SLICE_KIND, ("add", "update")),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: DynamicResourcesArgs. Raises PluginArgsError for durations that cannot be read."""
+        super().__init__(args, handle)
+        self._filter_timeout_s = duration_s(args, "filterTimeout", "filterTimeout", 10.0)
+        self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
+        self._made: tuple[Allocator, Reservations] | None = None
+
+    # --- the queue -----------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        """Unresolvable while a claim of the pod is missing, on its way out, or another pod's."""
+        if not pod.pod.spec.get("resourceClaims"):
+            return SUCCESS
+        try:
+            claims_of(pod.pod, self._allocator.claims)
+        except ClaimError as err:
+            return Status.unresolvable(str(err))
+        return SUCCESS
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """All: its claims are its own, or those of its template."""
+        return wishes(pod)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A claim lost its allocation, or one of the pod's own came or changed; or the pod has all its claims
+        now.
+        """
+        if event.resource == "Pod":
+            changed = as_pod(event.new)
+            return changed.uid == pod.uid and self._claims_of(changed) is not None
+        claims = self._claims_of(pod)
+        if claims is None:
+            return False
+        new = as_object(event.new)
+        is_own = any(claim.ref.uid == new.ref.uid for claim in claims)
+        if event.old is None:
+            return is_own
+        old = as_object(event.old)
+        if allocation_of(old) is not None and allocation_of(new) is None:
+            return True
+        return is_own and (old.get("status") or {}) != (new.get("status") or {})
+
+    # --- the scheduling cycle ------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for a pod that needs no devices; unresolvable where no node could help."""
+        if not pod.spec.get("resourceClaims") and not self._may_need_devices(pod):
+            state.write(_ATTEMPT, _NOTHING)
+            return Status.skip()
+        attempt = Attempt(pod)
+        state.write(_ATTEMPT, attempt)
+        allocator = self._allocator
+        allocator.refresh()
+        try:
+            claims = tuple(_read(claim) for claim in claims_of(pod, allocator.claims))
+        except ClaimError as err:
+            return Status.unresolvable(str(err))
+        except SelectorError as err:
+            return Status.error(str(err))
+        extended = self._extended(pod)
+        if not claims and extended is None:
+            return Status.skip()
+        for one in claims:
+            status = SUCCESS if one.is_allocated else self._check(one.claim)
+            if not status.is_success:
+                return status
+        if extended is not None and not is_installed():
+            status = self._check_classes(extended.served.values())
+            if not status.is_success:
+                return status
+        attempt.claims, attempt.extended = claims, extended
+        return SUCCESS
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Which resources device classes stand for may change; most pods ask for no such thing."""
+        if pod.spec.get("resourceClaims") or self._may_need_devices(pod):
+            return wishes(pod)
+        return NoConcern.CYCLE
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """What the search finds on each node is kept for Score and Reserve."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if attempt is None:
+            return Status.error(NOT_FOUND)
+        if attempt.is_empty:
+            return SUCCESS
+        return self._allocator.verdicts(attempt, nodes)
+
+    def post_filter(
+        self, state: CycleState, pod: Pod, rejections: NodeRejections
+    ) -> PostFilterResult | Status:
+        """Take the allocation off a claim that stands in the way, if no other pod has it."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if attempt is None:
+            # PreFilter ended before this plugin was asked.
+            return Status.error(NOT_FOUND)
+        if attempt.is_empty:
+            return Status.unschedulable("no new claims to deallocate")
+        for i in sorted(attempt.unavailable):
+            claim = attempt.claims[i].claim
+            reserved = claim.get("status.reservedFor") or []
+            if len(reserved) <= 1 and all(one.get("uid") == pod.uid for one in reserved):
+                done = Status.unschedulable("deallocation of ResourceClaim completed")
+                return PostFilterResult(done, patches=(deallocation(claim),))
+        stale = attempt.extended.stale if attempt.extended is not None else None
+        if stale is not None:
+            done = Status.unschedulable("deletion of ResourceClaim completed")
+            return PostFilterResult(done, patches=deletion(stale))
+        return Status.unschedulable("still not schedulable")
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n]: points for early alternatives of prioritised lists."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if attempt is None or not attempt.outcomes:
+            return np.zeros(len(nodes), dtype=np.int64)
+        points = {id(found): found.score for found in attempt.outcomes.values()}
+        found_at = attempt.outcomes.get
+        scores = (points.get(id(found_at(name)), 0) for name in nodes.names)
+        return np.fromiter(scores, dtype=np.int64, count=len(nodes))
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Count the chosen devices as taken, until the claims say so themselves."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if attempt is None:
+            return Status.error(NOT_FOUND)
+        if attempt.is_empty:
+            return SUCCESS
+        return self._reservations.reserve(state, attempt, node_name)
+
+    async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Give the devices back."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if state.token is not None or (attempt is not None and not attempt.is_empty):
+            self._reservations.give_back(state, attempt)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
+        """Take up the reservations whose token says all of them; the others are tried again."""
+        return self._reservations.take_up(live)
+
+    # --- the binding cycle ---------------------------------------------------------------------
+
+    async def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
+        """SKIP without claims."""
+        attempt: Attempt | None = state.get(_ATTEMPT)
+        if state.token is None and (attempt is None or attempt.is_empty):
+            return PreFlightResult(Status.skip())
+        return PreFlightResult(SUCCESS, allow_parallel=True)
+
+    async def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult | Status:
+        """Write allocations and reservations to the claims, then wait until their devices are ready."""
+        return self._reservations.pre_bind(state, state.get(_ATTEMPT), pod, node_name, patched)
+
+    # --- how it is done ------------------------------------------------------------------------
+
+    @property
+    def _allocator(self) -> Allocator:
+        return self._parts()[0]
+
+    @property
+    def _reservations(self) -> Reservations:
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[Allocator, Reservations]:
+        """Made at the first use: before the host is up there is nothing to read."""
+        if self._made is None:
+            allocator = Allocator(self.handle, self._filter_timeout_s, self._binding_timeout_s)
+            self._made = allocator, Reservations(allocator, self.handle, self._binding_timeout_s)
+        return self._made
+
+    def _claims_of(self, pod: Pod) -> list[KubeObject] | None:
+        """The pod's claims; None if something is wrong with one."""
+        try:
+            return claims_of(pod, self._allocator.claims)
+        except ClaimError:
+            return None
+
+    def _may_need_devices(self, pod: Pod) -> bool:
+        classes = self._allocator.classes
+        return bool(classes) and any(
+            value > 0 and may_be_served(name) and classes.serving(name) is not None
+            for name, value in pod.requests.items()
+        )
+
+    def _extended(self, pod: Pod) -> ExtendedDemand | None:
+        wanted = [name for name, value in pod.requests.items() if value > 0 and may_be_served(name)]
+        classes = self._allocator.classes
+        served = {name: found for name in wanted if (found := classes.serving(name)) is not None}
+        if not served:
+            return None
+        others = tuple(name for name in wanted if name not in served)
+        return ExtendedDemand(served, others, self._allocator.ledger.extended_claim_of(pod.uid))
+
+    def _check(self, claim: KubeObject) -> Status:
+        """Whether the claim can be allocated at all."""
+        key = claim.ref.key
+        if self._allocator.ledger.is_in_flight(claim):
+            return Status.unresolvable(f"resource claim {key} is in the process of being allocated")
+        try:
+            requests = requests_of(claim.get("spec") or {})
+        except (BerthError, ValueError, TypeError, AttributeError) as err:
+            return Status.unresolvable(f"resource claim {key} cannot be read: {err}")
+        for one in requests:
+            if not one.alternatives:
+                return Status.unresolvable(f"resource claim {key}, request {one.name}: unknown request type")
+            for request in one.alternatives:
+                if not request.class_name:
+                    return Status.error(f"request {request.full_name}: unsupported request type")
+                if self._allocator.classes.get(request.class_name) is None:
+                    return Status.unresolvable(
+                        f"request {request.full_name}: device class {request.class_name} does not exist"
+                    )
+            if not is_installed():
+                if any(request.selectors for request in one.alternatives):
+                    return Status.unresolvable(f"resource claim {key}, request {one.name}: {MISSING}")
+                status = self._check_classes(request.class_name for request in one.alternatives)
+                if not status.is_success:
+                    return status
+        return SUCCESS
+
+    def _check_classes(self, names: Iterable[str]) -> Status:
+        """Without the extra, classes with selectors are of no use."""
+        for name in names:
+            device_class = self._allocator.classes.get(name)
+            if device_class is not None and class_selectors(device_class):
+                return Status.unresolvable(f"device class {name}: {MISSING}")
+        return SUCCESS
+
+
+def _read(claim: KubeObject) -> PodClaim:
+    """Raises SelectorError for an allocation whose node selector cannot be read."""
+    allocation = allocation_of(claim)
+    raw = None if allocation is None else allocation.get("nodeSelector")
+    if raw is None:
+        return PodClaim(claim)
+    selector = NodeSelector.of(raw)
+    selector.check()
+    return PodClaim(claim, selector)

@@ -1,0 +1,185 @@
+"""`Reservations`: from the devices that were found on the chosen node to claims that are written.
+
+What a reservation promised goes into the cycle's token, so that it survives the process that made it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.handle import Handle
+from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation, PatchResult, PreBindResult
+from berth_sdk.status import SUCCESS, Status
+
+from berth_plugins.dynamic_resources.allocation import allocation_for
+from berth_plugins.dynamic_resources.allocator import Allocator
+from berth_plugins.dynamic_resources.attempt import Attempt, Outcome
+from berth_plugins.dynamic_resources.binding import (
+    Binding,
+    BindingError,
+    ClaimBinding,
+    has_conditions,
+    is_overdue,
+    readiness,
+)
+from berth_plugins.dynamic_resources.ledger import ClaimKey, Taking
+from berth_plugins.dynamic_resources.reserved import Reserved, decode, encode
+from berth_plugins.dynamic_resources.search import AllocationError
+from berth_plugins.dynamic_resources.wishes import EXTENDED_NAME
+
+MAX_TOKEN_BYTES: Final = 4096
+_BINDING: Final = "binding"
+_RESERVED: Final = "reserved"
+_WAITED: Final = "waits for devices"
+_POLL_S: Final = 5.0
+
+
+class Reservations:
+    """One for each plugin instance."""
+
+    def __init__(self, allocator: Allocator, handle: Handle, binding_timeout_s: float) -> None:
+        self._allocator = allocator
+        self._handle = handle
+        self._binding_timeout_s = binding_timeout_s
+
+    def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Status:
+        """Count as taken what Filter found for the node."""
+        found = attempt.outcomes.get(node_name)
+        waiting = attempt.unallocated
+        if found is None and waiting:
+            return Status.error("claim allocation not found for node")
+        reserved = [Reserved(*one.key, one.claim.ref.uid, None) for one in attempt.claims if one.is_allocated]
+        if found is not None:
+            try:
+                reserved.extend(self._promised(attempt, found, node_name))
+            except AllocationError as err:
+                return Status.error(str(err))
+        for one in reserved:
+            self._count(one)
+        state.write(_RESERVED, reserved)
+        token = encode(reserved)
+        if len(token) <= MAX_TOKEN_BYTES:
+            state.token = token
+        return SUCCESS
+
+    def give_back(self, state: CycleState, attempt: Attempt | None) -> None:
+        """The pod does not come. What may be written by now is left to the claims."""
+        binding: Binding | None = state.get(_BINDING)
+        ledger = self._allocator.ledger
+        keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
+        for one in binding.claims if binding is not None else ():
+            keys[_key(one)] = one.is_sent or one.is_bound
+        for key, is_written in keys.items():
+            ledger.settle(key, is_written=is_written)
+
+    def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
+        """Count live reservations again after a restart; those that cannot be known are answered."""
+        unknown = []
+        for one in live:
+            reserved = self._reserved(one.state)
+            if reserved is None:
+                unknown.append(one)
+                continue
+            for promised in reserved:
+                self._count(promised)
+        return unknown
+
+    def pre_bind(
+        self,
+        state: CycleState,
+        attempt: Attempt | None,
+        pod: Pod,
+        node_name: str,
+        patched: Sequence[PatchResult],
+    ) -> PreBindResult | Status:
+        """One round: patches, a wait, or success."""
+        try:
+            binding: Binding = state.get_or_make(_BINDING, lambda: self._binding(state, pod))
+            for one in binding.take(patched):
+                if one.claim is not None:
+                    old = one.reserved.namespace, one.reserved.name
+                    self._allocator.ledger.rename(old, _key(one), one.claim.ref.uid)
+            self._settle(binding)
+            patches = binding.patches()
+            if patches:
+                return PreBindResult(SUCCESS, patches)
+            return self._wait(state, binding, pod, node_name)
+        except BindingError as err:
+            return Status.error(str(err))
+
+    def _binding(self, state: CycleState, pod: Pod) -> Binding:
+        claims = []
+        for one in self._reserved(state) or ():
+            claim = self._allocator.claims.get(one.name, one.namespace)
+            if one.requests is None and (claim is None or claim.ref.uid != one.uid):
+                raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
+            claims.append(ClaimBinding(claim, one))
+        return Binding(pod, claims)
+
+    def _settle(self, binding: Binding) -> None:
+        """A claim that is written speaks for itself as soon as the watch shows it."""
+        for one in binding.claims:
+            if one.is_bound and one.reserved.allocation is not None:
+                version = one.claim.ref.resource_version if one.claim is not None else ""
+                self._allocator.ledger.settle(_key(one), is_written=True, version=version)
+
+    def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
+        """Until every binding condition of every device is true."""
+        waiting = [one.claim for one in binding.claims if one.claim is not None and has_conditions(one.claim)]
+        if not waiting:
+            return SUCCESS
+        if state.get(_WAITED) is None:
+            state.write(_WAITED, True)
+            self._handle.record_event(
+                pod.ref,
+                "BindingConditionsPending",
+                f"waiting for binding conditions for device on node {node_name}",
+                action="Scheduling",
+            )
+        for claim in waiting:
+            now = self._allocator.claims.get(claim.ref.name, claim.ref.namespace)
+            if now is None:
+                raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
+            # What was written may be ahead of what the watch shows.
+            seen = now if has_conditions(now) else claim
+            is_ready, problem = readiness(seen)
+            if problem:
+                raise BindingError(problem)
+            if not is_ready:
+                if is_overdue(seen, self._binding_timeout_s, time.time()):
+                    raise BindingError(f"claim {claim.ref.name} binding timeout")
+                return PreBindResult(SUCCESS, ask_again_after_s=_POLL_S)
+        return SUCCESS
+
+    def _promised(self, attempt: Attempt, found: Outcome, node_name: str) -> list[Reserved]:
+        """Raises AllocationError."""
+        classes = self._allocator.classes.get
+        waiting = attempt.unallocated
+        promised = []
+        for i, (claim, choices) in enumerate(zip(found.claims, found.choices, strict=True)):
+            allocation = allocation_for(claim, choices, node_name, classes)
+            if i < len(waiting):
+                promised.append(Reserved(*waiting[i].key, waiting[i].claim.ref.uid, allocation))
+                continue
+            # No claim has this name: it is for the time until the real one is made.
+            name = f"{EXTENDED_NAME}{attempt.pod.uid}"
+            requests = claim.spec["devices"]["requests"]
+            promised.append(Reserved(attempt.pod.namespace, name, "", allocation, requests, found.mappings))
+        return promised
+
+    def _reserved(self, state: CycleState) -> list[Reserved] | None:
+        known: list[Reserved] | None = state.get(_RESERVED)
+        return known if known is not None else decode(state.token)
+
+    def _count(self, one: Reserved) -> None:
+        if one.allocation is not None:
+            self._allocator.ledger.reserve((one.namespace, one.name), one.uid, Taking.of(one.allocation))
+
+
+def _key(one: ClaimBinding) -> ClaimKey:
+    ref = one.claim.ref if one.claim is not None else one.reserved
+    return ref.namespace, ref.name

@@ -1,0 +1,382 @@
+"""`Search`: requests against the devices that one node can use -> the first complete choice.
+
+Depth first over claims, requests and devices, in the order of pools, slices and devices, each device behind
+the one chosen before within a request: combinations, not permutations.
+Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from berth_sdk.errors import BerthError
+from berth_sdk.kube_object import KubeObject
+
+from berth_plugins.dynamic_resources.capacity import Amount, consumed, fits
+from berth_plugins.dynamic_resources.constraints import Constraint, constraints_of
+from berth_plugins.dynamic_resources.devices import Device, DeviceId, PoolId
+from berth_plugins.dynamic_resources.inventory import Candidate, NodePool
+from berth_plugins.dynamic_resources.requests import ALL, EXACT_COUNT, Request, RequestList
+
+MAX_DEVICES: Final = 32
+"""Devices that the status of one claim has room for."""
+
+
+class AllocationError(BerthError):
+    """Something is wrong with a claim, a class or a pool: the attempt ends."""
+
+
+class NoAllocationHereError(BerthError):
+    """Nothing can be said of this node's pools; other nodes may do."""
+
+
+class _TooManyError(Exception):
+    """The claim would get more devices than its status has room for."""
+
+
+class Taken(Protocol):
+    """What claims in the cluster and in flight have."""
+
+    def is_taken(self, device: DeviceId) -> bool:
+        """Whether somebody has the whole device."""
+        ...
+
+    def is_shared(self, device: DeviceId) -> bool:
+        """Whether somebody has a part of it."""
+        ...
+
+    def shares(self, device: DeviceId) -> Mapping[str, int]:
+        """How much of its capacities is given away, in billionths."""
+        ...
+
+
+class Selectors(Protocol):
+    """Judges devices by the expressions of classes and requests."""
+
+    def admits(self, claim: str, request: Request, device_class: KubeObject, device: Device) -> bool:
+        """Whether class and request select the device. Raises AllocationError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimToAllocate:
+    """A claim without allocation. `key`: `namespace/name`."""
+
+    key: str
+    spec: Mapping[str, Any]
+    requests: tuple[RequestList, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One device for one request. `amounts`: what it takes of a device that is shared."""
+
+    request: Request
+    candidate: Candidate
+    pool: PoolId
+    amounts: Mapping[str, Amount] | None = None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A request, looked at from this node. `everything`: for mode All, the devices, in order."""
+
+    request: Request
+    device_class: KubeObject
+    count: int
+    everything: list[tuple[NodePool, Candidate]] = field(default_factory=list)
+
+
+class Search:
+    """One search. `is_late` tells when to give up; `classes` finds a device class by name."""
+
+    def __init__(
+        self,
+        claims: Sequence[ClaimToAllocate],
+        pools: Sequence[NodePool],
+        taken: Taken,
+        selectors: Selectors,
+        classes: Callable[[str], KubeObject | None],
+        is_late: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._pools = pools
+        self._taken = taken
+        self._selectors = selectors
+        self._classes = classes
+        self._is_late = is_late
+        self._plans: dict[tuple[int, int], list[_Plan]] = {}
+        self._constraints: list[list[Constraint]] = []
+        self._chosen: list[list[Choice]] = [[] for _ in claims]
+        self._in_use: dict[DeviceId, Counter[int]] = {}
+        self._shares: dict[DeviceId, Counter[str]] = {}
+        self._counters: dict[PoolId, dict[str, Counter[str]]] = {}
+        self._left: dict[PoolId, dict[str, dict[str, int]]] = {}
+        self._admitted: dict[tuple[int, str, Device], bool] = {}
+
+    def run(self) -> list[list[Choice]] | None:
+        """The devices of each claim; None: there is no solution. Raises AllocationError,
+        NoAllocationHereError and what `is_late` raises.
+        """
+        for c, claim in enumerate(self._claims):
+            self._prepare(c, claim)
+        try:
+            found = self._one(0, 0, 0, 0, (0, 0), in_list=False)
+        except _TooManyError:
+            found = False
+        except RecursionError as err:
+            raise AllocationError("the pod asks for more devices than can be searched for") from err
+        if found:
+            return self._chosen
+        if any(pool.is_invalid for pool in self._pools):
+            raise NoAllocationHereError("invalid resource pools were encountered")
+        return None
+
+    # --- before the search ---------------------------------------------------------------------
+
+    def _prepare(self, c: int, claim: ClaimToAllocate) -> None:
+        least = 0
+        for r, requests in enumerate(claim.requests):
+            plans = [self._plan(c, claim, request) for request in requests.alternatives]
+            self._plans[c, r] = plans
+            least += min((plan.count for plan in plans), default=0)
+        if least > MAX_DEVICES:
+            raise AllocationError(
+                f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of"
+                f" {MAX_DEVICES}"
+            )
+        try:
+            self._constraints.append(constraints_of(claim.spec))
+        except ValueError as err:
+            raise AllocationError(f"claim {claim.key}, {err}") from err
+
+    def _plan(self, c: int, claim: ClaimToAllocate, request: Request) -> _Plan:
+        where = f"claim {claim.key}, request {request.name}"
+        for i, expression in enumerate(request.selectors):
+            if expression is None:
+                raise AllocationError(
+                    f"{where}, selector #{i}: CEL expression empty (unsupported selector type?)"
+                )
+        if not request.class_name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        device_class = self._classes(request.class_name)
+        if device_class is None:
+            raise AllocationError(f"{where}: could not retrieve device class {request.class_name}: not found")
+        plan = _Plan(request, device_class, request.count)
+        if request.mode == ALL:
+            plan.everything = self._everything(c, where, plan)
+            plan.count = len(plan.everything)
+        elif request.mode != EXACT_COUNT:
+            raise AllocationError(f"{where}: unsupported count mode {request.mode}")
+        return plan
+
+    def _everything(self, c: int, where: str, plan: _Plan) -> list[tuple[NodePool, Candidate]]:
+        found = []
+        for pool in self._pools:
+            for bad, word in ((pool.is_incomplete, "being updated"), (pool.is_invalid, "invalid")):
+                if bad:
+                    raise AllocationError(
+                        f"{where}: asks for all devices, but resource pool {pool.pool.id} is currently {word}"
+                    )
+            for candidate in pool.candidates:
+                if self._admits(c, plan, candidate) and self._has_room(plan.request, candidate.device):
+                    found.append((pool, candidate))
+        return found
+
+    # --- the search ----------------------------------------------------------------------------
+
+    def _one(self, c: int, r: int, s: int, k: int, start: tuple[int, int], *, in_list: bool) -> bool:
+        """Find device `k` of alternative `s` of request `r` of claim `c`, and everything after it."""
+        self._is_late()
+        if c >= len(self._claims):
+            return True
+        if r >= len(self._claims[c].requests):
+            try:
+                return self._one(c + 1, 0, 0, 0, (0, 0), in_list=False)
+            except _TooManyError:
+                # A choice of fewer devices for an earlier claim does not help this one, another choice may.
+                return False
+        plans = self._plans[c, r]
+        if self._claims[c].requests[r].is_list and not in_list:
+            return self._first_available(c, r, len(plans))
+        plan = plans[s]
+        if plan.request.mode == ALL and not plan.everything:
+            return False
+        if k >= plan.count:
+            return self._one(c, r + 1, 0, 0, (0, 0), in_list=False)
+        if len(self._chosen[c]) + plan.count - k > MAX_DEVICES:
+            raise _TooManyError
+        if plan.request.mode == ALL:
+            pool, candidate = plan.everything[k]
+            if not self._take(c, plan, pool, candidate, must=True):
+                return False
+            return self._go_on(c, r, s, k, (0, 0), plan, pool, candidate, in_list)
+        for p in range(start[0], len(self._pools)):
+            pool = self._pools[p]
+            if not pool.is_usable:
+                continue
+            for d in range(start[1] if p == start[0] else 0, len(pool.candidates)):
+                candidate = pool.candidates[d]
+                if (
+                    self._is_free(c, plan.request, candidate.device)
+                    and self._admits(c, plan, candidate)
+                    and self._take(c, plan, pool, candidate)
+                    and self._go_on(c, r, s, k, (p, d + 1), plan, pool, candidate, in_list)
+                ):
+                    return True
+        return False
+
+    def _first_available(self, c: int, r: int, count: int) -> bool:
+        too_many = True
+        for s in range(count):
+            try:
+                if self._one(c, r, s, 0, (0, 0), in_list=True):
+                    return True
+            except _TooManyError:
+                continue
+            too_many = False
+        if too_many:
+            raise _TooManyError
+        return False
+
+    def _go_on(
+        self,
+        c: int,
+        r: int,
+        s: int,
+        k: int,
+        start: tuple[int, int],
+        plan: _Plan,
+        pool: NodePool,
+        candidate: Candidate,
+        in_list: bool,
+    ) -> bool:
+        """Everything after a device that was taken; put back if that fails."""
+        found = False
+        try:
+            found = self._one(c, r, s, k + 1, start, in_list=in_list)
+        finally:
+            if not found:
+                self._put_back(c, plan, pool, candidate)
+        return found
+
+    def _is_free(self, c: int, request: Request, device: Device) -> bool:
+        if request.admin_access:
+            return not self._in_use.get(device.id, _NOBODY)[c]
+        return not self._taken.is_taken(device.id) and not any(self._in_use.get(device.id, _NOBODY).values())
+
+    def _admits(self, c: int, plan: _Plan, candidate: Candidate) -> bool:
+        """Whether selectors and node selection let the request have the device."""
+        key = (c, plan.request.full_name, candidate.device)
+        known = self._admitted.get(key)
+        if known is None:
+            known = self._admitted[key] = (
+                self._selectors.admits(self._claims[c].key, plan.request, plan.device_class, candidate.device)
+                and candidate.is_here
+            )
+        return known
+
+    def _has_room(self, request: Request, device: Device) -> bool:
+        given = self._taken.shares(device.id)
+        return fits(request, device, given, self._shares.get(device.id, _NOTHING))
+
+    # --- taking --------------------------------------------------------------------------------
+
+    def _take(self, c: int, plan: _Plan, pool: NodePool, candidate: Candidate, *, must: bool = False) -> bool:
+        """Count the device as this claim's, if it can be. `must`: there is no other choice."""
+        request, device = plan.request, candidate.device
+        if not self._is_free(c, request, device) or not self._has_room(request, device):
+            return False
+        is_first = not (self._taken.is_shared(device.id) or device.id in self._shares)
+        consumes = device.consumes if is_first or not device.is_shareable else ()
+        if consumes and not self._has_counters(pool, consumes):
+            return False
+        if any(not _is_tolerated(request, taint) for taint in device.taints_in_the_way):
+            return False
+        if not self._join(c, request, device):
+            if must:
+                raise AllocationError(
+                    f"claim {self._claims[c].key}, request {request.name}: cannot add device {device.id}"
+                    " because a claim constraint would not be satisfied"
+                )
+            return False
+        self._consume(pool, consumes, 1)
+        amounts = None
+        if device.is_shareable:
+            amounts = consumed(request, device)
+            share = self._shares.setdefault(device.id, Counter())
+            share.update({name: amount for name, (amount, _) in amounts.items()})
+            share[_SHARERS] += 1
+        else:
+            self._in_use.setdefault(device.id, Counter())[c] += 1
+        self._chosen[c].append(Choice(request, candidate, pool.pool.id, amounts))
+        return True
+
+    def _put_back(self, c: int, plan: _Plan, pool: NodePool, candidate: Candidate) -> None:
+        device = candidate.device
+        for constraint in self._constraints[c]:
+            constraint.remove(plan.request, device)
+        choice = self._chosen[c].pop()
+        if choice.amounts is None:
+            self._in_use[device.id][c] -= 1
+            self._consume(pool, device.consumes, -1)
+            return
+        share = self._shares[device.id]
+        share.subtract({name: amount for name, (amount, _) in choice.amounts.items()})
+        share[_SHARERS] -= 1
+        if not share[_SHARERS]:
+            del self._shares[device.id]
+            if not self._taken.is_shared(device.id):
+                self._consume(pool, device.consumes, -1)
+
+    def _join(self, c: int, request: Request, device: Device) -> bool:
+        joined: list[Constraint] = []
+        for constraint in self._constraints[c]:
+            if not constraint.add(request, device):
+                for one in joined:
+                    one.remove(request, device)
+                return False
+            joined.append(constraint)
+        return True
+
+    def _has_counters(self, pool: NodePool, consumes: Sequence[tuple[str, Mapping[str, int]]]) -> bool:
+        left = self._left.get(pool.pool.id)
+        if left is None:
+            left = self._left[pool.pool.id] = self._counters_left(pool)
+        chosen = self._counters.get(pool.pool.id, {})
+        needed: dict[str, Counter[str]] = {}
+        for name, amounts in consumes:
+            needed.setdefault(name, Counter()).update(amounts)
+        return all(
+            amount + chosen.get(name, _NOTHING).get(counter, 0) <= left.get(name, {}).get(counter, 0)
+            for name, amounts in needed.items()
+            for counter, amount in amounts.items()
+        )
+
+    def _counters_left(self, pool: NodePool) -> dict[str, dict[str, int]]:
+        """The pool's counters without what devices take that somebody has, on whatever node."""
+        left = {name: dict(amounts) for name, amounts in pool.pool.counters.items()}
+        for device in pool.pool.devices:
+            if device.consumes and (self._taken.is_taken(device.id) or self._taken.is_shared(device.id)):
+                for name, amounts in device.consumes:
+                    for counter, amount in amounts.items():
+                        left[name][counter] -= amount
+        return left
+
+    def _consume(self, pool: NodePool, consumes: Sequence[tuple[str, Mapping[str, int]]], sign: int) -> None:
+        for name, amounts in consumes:
+            counters = self._counters.setdefault(pool.pool.id, {}).setdefault(name, Counter())
+            for counter, amount in amounts.items():
+                counters[counter] += sign * amount
+
+
+_SHARERS: Final = ""
+_NOBODY: Final[Counter[int]] = Counter()
+_NOTHING: Final[Counter[str]] = Counter()
+
+
+def _is_tolerated(request: Request, taint: Any) -> bool:
+    return any(one.tolerates(taint.key, taint.value, taint.effect) for one in request.tolerations)

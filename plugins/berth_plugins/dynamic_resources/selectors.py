@@ -1,0 +1,74 @@
+"""`SelectorCache`: selectors of classes and requests about devices, each asked once for each device.
+
+Source: `allocator_incubating.go` (selectorsMatch), v1.36: its texts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject
+
+from berth_plugins.dynamic_resources.cel import Expression
+from berth_plugins.dynamic_resources.cel_library import CelError
+from berth_plugins.dynamic_resources.devices import Device
+from berth_plugins.dynamic_resources.requests import Request
+from berth_plugins.dynamic_resources.search import AllocationError
+
+_MAX_EXPRESSIONS: Final = 64
+_MAX_ANSWERS: Final = 65536
+
+
+class SelectorCache:
+    """Implements `search.Selectors`. The expressions used least recently are dropped, with their answers."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[Expression | CelError, dict[Device, bool]]] = OrderedDict()
+
+    def admits(self, claim: str, request: Request, device_class: KubeObject, device: Device) -> bool:
+        """Whether the class's selectors, and then the request's, are all true. Raises AllocationError."""
+        return self._all(
+            f"class {device_class.ref.name}", class_selectors(device_class), device
+        ) and self._all(f"claim {claim}", request.selectors, device)
+
+    def _all(self, owner: str, expressions: Iterable[str | None], device: Device) -> bool:
+        for i, text in enumerate(expressions):
+            expression, answers = self._find(text or "")
+            if isinstance(expression, CelError):
+                raise AllocationError(f"{owner}: selector #{i}: CEL compile error: {expression}")
+            answer = answers.get(device)
+            if answer is None:
+                try:
+                    answer = expression.matches(device)
+                except CelError as err:
+                    raise AllocationError(
+                        f"{owner}: selector #{i} on device {device.id}: CEL runtime error: {err}"
+                    ) from err
+                if len(answers) >= _MAX_ANSWERS:
+                    answers.clear()
+                answers[device] = answer
+            if not answer:
+                return False
+        return True
+
+    def _find(self, text: str) -> tuple[Expression | CelError, dict[Device, bool]]:
+        known = self._known.get(text)
+        if known is None:
+            try:
+                known = Expression(text), {}
+            except CelError as err:
+                known = err, {}
+            self._known[text] = known
+            if len(self._known) > _MAX_EXPRESSIONS:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(text)
+        return known
+
+
+def class_selectors(device_class: KubeObject) -> list[str | None]:
+    """The expressions of a class; None for a selector of another kind."""
+    selectors: list[dict[str, Any]] = device_class.get("spec.selectors") or []
+    return [(one.get("cel") or {}).get("expression") for one in selectors]

@@ -1,0 +1,98 @@
+"""`Wishes`: what the search has to find for a pod, which is not the same on every node.
+
+A node that offers an extended resource itself serves it itself; elsewhere devices of a class take its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.dynamic_resources.attempt import Attempt, Json
+from berth_plugins.dynamic_resources.extended import requests_for
+from berth_plugins.dynamic_resources.requests import requests_of
+from berth_plugins.dynamic_resources.search import ClaimToAllocate
+
+EXTENDED_NAME: Final = "<extended-resources>"
+"""The name of a claim that is not there yet; none that the API server accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Claims to allocate. `key`: equal for pods that ask for the same."""
+
+    key: str
+    claims: tuple[ClaimToAllocate, ...]
+    mappings: tuple[Json, ...] = ()
+
+
+class Wishes:
+    """The wishes of one pod over the rows of `nodes`. `unfit`: rows without a resource that nothing else
+    can serve.
+    """
+
+    def __init__(self, attempt: Attempt, nodes: NodeTable, claims: tuple[ClaimToAllocate, ...]) -> None:
+        self._attempt = attempt
+        self._claims = claims
+        self._known: dict[int, Wish | None] = {}
+        self._codes: NDArray[np.int64] | None = None
+        self.unfit: list[int] = []
+        extended = attempt.extended
+        self._served = sorted(extended.served) if extended is not None else []
+        if extended is None:
+            return
+        codes = np.zeros(len(nodes), dtype=np.int64)
+        for i, resource in enumerate(self._served):
+            codes |= (nodes.allocatable(resource) <= 0).astype(np.int64) << i
+        for resource in extended.others:
+            codes[nodes.allocatable(resource) <= 0] = _UNFIT
+        self._codes = codes
+        self.unfit = np.flatnonzero(codes == _UNFIT).tolist()
+
+    def of_rows(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Wish]]:
+        """`rows` by what is wished there; those where nothing is wished are left out."""
+        if self._codes is None:
+            wish = self._wish(0)
+            if wish is not None:
+                yield rows, wish
+            return
+        by_code: dict[int, list[int]] = {}
+        for row in rows:
+            by_code.setdefault(int(self._codes[row]), []).append(row)
+        for code, same in by_code.items():
+            wish = self._wish(code)
+            if wish is not None:
+                yield same, wish
+
+    def _wish(self, code: int) -> Wish | None:
+        if code not in self._known:
+            self._known[code] = self._made(code)
+        return self._known[code]
+
+    def _made(self, code: int) -> Wish | None:
+        if code == _UNFIT:
+            return None
+        served = {name for i, name in enumerate(self._served) if code >> i & 1}
+        claims = self._claims
+        mappings: tuple[Json, ...] = ()
+        if served and self._attempt.extended is not None:
+            classes: Mapping[str, str] = self._attempt.extended.served
+            requests, found = requests_for(self._attempt.pod, {name: classes[name] for name in served})
+            spec = {"devices": {"requests": requests}}
+            key = f"{self._attempt.pod.namespace}/{EXTENDED_NAME}"
+            claims = (*claims, ClaimToAllocate(key, spec, requests_of(spec)))
+            mappings = tuple(found)
+        if not claims:
+            return None
+        # The mappings follow from the requests' names and the containers'.
+        key = json.dumps([[claim.spec for claim in claims], mappings], sort_keys=True)
+        return Wish(key, claims, mappings)
+
+
+_UNFIT: Final = -1

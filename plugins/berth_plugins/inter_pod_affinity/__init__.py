@@ -1,0 +1,1 @@
+"""InterPodAffinity: `plugin` is the class; the others are its parts."""

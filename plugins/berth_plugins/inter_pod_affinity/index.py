@@ -1,0 +1,210 @@
+"""The terms that pods on nodes carry, each once, found by the pods that they can mean.
+
+Follows `PodTable`'s column of terms: a term costs something when it appears for the first time, not with each
+pod that carries it. Used by `inter_pod_affinity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Generic, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from berth_sdk.pod import Pod
+from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
+from berth_sdk.selectors import Operator
+from berth_sdk.tables import Dictionary, PodChanges, PodTable
+
+from berth_plugins.inter_pod_affinity.tallies import (
+    READING,
+    Carriers,
+    Voices,
+    anti_terms,
+    terms_of,
+    voices_of,
+)
+
+T = TypeVar("T")
+_ANY: Final = ""
+_MAX_FOUND: Final = 1024
+_MANY: Final = 64
+"""New terms beyond which they are looked up like all others."""
+_NUMBERS: Final = count(1)
+_NUMBER_OF: Final[WeakKeyDictionary[PodAffinityTerm, int]] = WeakKeyDictionary()
+"""Of terms; a term keeps its own, and none is given out twice: a signature never means something else."""
+_Place: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meaning(Generic[T]):
+    """The terms that mean a pod, by their `ids`, ascending: the same for all pods that the same terms mean.
+    `tallies`: what is counted of them, by topology key.
+    """
+
+    ids: tuple[int, ...]
+    terms: tuple[PodAffinityTerm, ...]
+    tallies: Mapping[str, T]
+
+
+class TermIndex(Generic[T]):
+    """Terms by the namespace and the label that a pod must have for them to mean it, where there is one.
+
+    A pod looks up its own labels, so that the terms of other applications cost it nothing. What was found is
+    kept for the next pod with the same labels; a term that appears later is matched alone, and added.
+    """
+
+    def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
+        """`tally`: what is counted of the terms found for one topology key."""
+        self._tally = tally
+        self._terms: dict[_Place, dict[PodAffinityTerm, int]] = {}
+        self._in_order: list[PodAffinityTerm] = []
+        # With how many terms it was found among.
+        self._found: dict[Hashable, tuple[Meaning[T], int]] = {}
+        self._meanings: dict[tuple[int, ...], Meaning[T]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def add(self, term: PodAffinityTerm) -> None:
+        """Take a term in; again: nothing."""
+        requirements = term.selector.requirements
+        if requirements is None:
+            return
+        namespace = _ANY
+        if term.namespace_selector.requirements is None and len(term.namespaces) == 1:
+            (namespace,) = term.namespaces
+        place = (namespace, _ANY, _ANY)
+        for one in requirements:
+            if one.operator is Operator.IN and len(one.values) == 1:
+                (value,) = one.values
+                place = (namespace, one.key, value)
+                break
+        here = self._terms.setdefault(place, {})
+        if term not in here:
+            here[term] = _number_of(term)
+            self._in_order.append(term)
+
+    def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Meaning[T]:
+        """The terms that mean `pod`. `namespace_labels`: those of its namespace."""
+        asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
+        known, count = self._found.get(asked, (None, 0))
+        if count == len(self._in_order) and known is not None:
+            return known
+        if known is None or count + _MANY < len(self._in_order):
+            known = self._meaning(self._look_up(pod, namespace_labels))
+        else:
+            more = [
+                term
+                for term in self._in_order[count:]
+                if term.matches(pod.namespace, pod.labels, namespace_labels)
+            ]
+            if more:
+                known = self._meaning([*known.terms, *more])
+        if len(self._found) >= _MAX_FOUND and asked not in self._found:
+            del self._found[next(iter(self._found))]
+        self._found[asked] = known, len(self._in_order)
+        return known
+
+    def _meaning(self, found: Iterable[PodAffinityTerm]) -> Meaning[T]:
+        """The same for all pods that the same terms mean, whatever their labels are."""
+        terms = tuple(sorted(found, key=_number_of))
+        ids = tuple(map(_number_of, terms))
+        known = self._meanings.get(ids)
+        if known is None:
+            by_key: dict[str, list[PodAffinityTerm]] = {}
+            for term in terms:
+                by_key.setdefault(term.topology_key, []).append(term)
+            if len(self._meanings) >= _MAX_FOUND:
+                self._meanings.clear()
+            known = self._meanings[ids] = Meaning(
+                ids, terms, {key: self._tally(frozenset(theirs)) for key, theirs in by_key.items()}
+            )
+        return known
+
+    def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[PodAffinityTerm]:
+        for label in ((_ANY, _ANY), *pod.labels.items()):
+            for namespace in (_ANY, pod.namespace):
+                for term in self._terms.get((namespace, *label), _NO_TERMS):
+                    if term.matches(pod.namespace, pod.labels, namespace_labels):
+                        yield term
+
+
+_NO_TERMS: Final[Set[PodAffinityTerm]] = frozenset()
+
+
+def _number_of(term: PodAffinityTerm) -> int:
+    number = _NUMBER_OF.get(term)
+    if number is None:
+        number = _NUMBER_OF[term] = next(_NUMBERS)
+    return number
+
+
+class CarriedTerms:
+    """Two indexes over the terms of the pods on nodes. Terms whose carriers have all left may linger on;
+    nobody is counted for them.
+
+    `anti`: of required anti-affinity. `scored`: those that prefer or avoid nodes for others.
+    """
+
+    def __init__(self, *, hard_weight: int) -> None:
+        """`hard_weight`: what a required affinity term is worth in scores; 0: it has no say."""
+        self._hard_weight = hard_weight
+        self._values: Dictionary[PodAffinity] | None = None
+        self._promised: Dictionary[PodAffinity] | None = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._known = 1
+        self._promised_known = 1
+        self._stanzas: dict[PodAffinityTerm, set[int]] = {}
+        self.anti: TermIndex[Carriers] = TermIndex(lambda terms: anti_terms(terms, self))
+        self.scored: TermIndex[Voices] = TermIndex(lambda terms: voices_of(terms, self, self._hard_weight))
+
+    def catch_up(self, pods: PodTable) -> None:
+        """Take in the stanzas that have appeared in the table since the last time."""
+        self._follow(pods.readings(READING, terms_of))
+
+    def take_in(self, coming: PodChanges) -> None:
+        """Take in the terms of pods that are to come, such as those that are nominated: their terms mean the
+        same pods once they are there.
+        """
+        if not len(coming):
+            return
+        values = coming.table.readings(READING, terms_of)
+        if values is not self._promised:
+            self._promised, self._promised_known = values, 1
+        for carried in values.values[self._promised_known :]:
+            if carried is not None:
+                self._add(carried)
+        self._promised_known = len(values)
+
+    def with_any(self, terms: Iterable[PodAffinityTerm], values: Dictionary[PodAffinity]) -> Iterable[int]:
+        """The codes of the stanzas that have one of `terms`; all codes of a table that is not followed."""
+        if values is not self._values:
+            return range(1, len(values))
+        self._follow(values)
+        return set().union(*(self._stanzas.get(term, ()) for term in terms))
+
+    def _follow(self, values: Dictionary[PodAffinity]) -> None:
+        if values is not self._values:
+            # Another table, or the column was begun anew because most of its stanzas had left.
+            self._values = values
+            self._begin_anew()
+        while self._known < len(values):
+            carried = values.values[self._known]
+            if carried is not None:
+                self._add(carried)
+                for term in carried.terms:
+                    self._stanzas.setdefault(term, set()).add(self._known)
+            self._known += 1
+
+    def _add(self, carried: PodAffinity) -> None:
+        said = [term for term, _ in (*carried.preferred, *carried.preferred_anti)]
+        if self._hard_weight:
+            said.extend(carried.required)
+        for term in carried.required_anti:
+            self.anti.add(term)
+        for term in said:
+            self.scored.add(term)

@@ -1,0 +1,138 @@
+"""How many pods that matter to the pod to be scheduled run in each domain, and what Filter makes of it.
+
+Made once per cycle by `inter_pod_affinity`; what-ifs lay their changes over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+import numpy as np
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.selectors import all_of
+from berth_sdk.status import Status, Verdicts
+from berth_sdk.tables import NodeTable, PodChanges, changed_by
+from numpy.typing import NDArray
+
+from berth_plugins.inter_pod_affinity.tallies import READING, terms_of
+from berth_plugins.inter_pod_affinity.wishes import Wishes
+
+REASON_AFFINITY: Final = Status.unresolvable("node(s) didn't match pod affinity rules")
+REASON_ANTI_AFFINITY: Final = Status.unschedulable("node(s) didn't match pod anti-affinity rules")
+REASON_EXISTING: Final = Status.unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
+
+Numbers = NDArray[np.int64]
+ByKey = Mapping[str, Numbers]
+"""By topology key: int64[codes of the label], or, of what-ifs, int64[number of scenarios]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What m scenarios change on their nodes: int64[m] each."""
+
+    affinity: Numbers
+    anti: ByKey
+    existing: ByKey
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbours:
+    """Counts by domain. `affinity`: pods that all required terms mean, by each term's key; `anti`: pods that
+    a required anti-affinity term means; `existing`: terms of other pods' required anti-affinity that mean
+    `pod`, where there are any. `namespace_labels`: those of the pod's namespace.
+    """
+
+    pod: Pod
+    wishes: Wishes
+    namespace_labels: Mapping[str, str]
+    affinity: ByKey
+    anti: ByKey
+    existing: ByKey
+
+    def judge(self, nodes: NodeTable, changes: Changes | None = None) -> Verdicts:
+        """One verdict per row. `changes`: of as many scenarios as there are rows."""
+        verdicts = Verdicts.feasible(len(nodes))
+        if self.wishes.required:
+            wanted = self._wanted(nodes) if changes is None else self._still_wanted(nodes, changes)
+            verdicts = verdicts.otherwise(~wanted, REASON_AFFINITY)
+        if self.anti:
+            crowded = _present(nodes, self.anti, None if changes is None else changes.anti)
+            verdicts = verdicts.otherwise(crowded, REASON_ANTI_AFFINITY)
+        if self.existing or (changes is not None and changes.existing):
+            unwelcome = _present(nodes, self.existing, None if changes is None else changes.existing)
+            verdicts = verdicts.otherwise(unwelcome, REASON_EXISTING)
+        return verdicts
+
+    def changes(self, scenarios: Scenarios) -> Changes:
+        """What the pods that leave and come mean for the counts on each scenario's node."""
+        nobody = np.zeros(len(scenarios), dtype=np.int64)
+        removed, added = scenarios.removed, scenarios.added
+        affinity = changed_by(self.wishes.together, removed, added) if self.wishes.required else nobody
+        anti = {
+            key: sum((changed_by(tally, removed, added) for tally in tallies), nobody)
+            for key, tallies in self.wishes.anti_by_key.items()
+        }
+        existing: dict[str, Numbers] = {}
+        for sign, changes in ((-1, removed), (1, added)):
+            for key, numbers in self._unwelcoming(changes).items():
+                existing[key] = existing.get(key, nobody) + sign * numbers
+        return Changes(affinity, anti, existing)
+
+    def _unwelcoming(self, changes: PodChanges) -> dict[str, Numbers]:
+        """By topology key, int64[m]: the terms that these pods carry and that keep `pod` away."""
+        if not len(changes):
+            return {}
+        codes, stanzas = changes.table.encoded(READING, terms_of)
+        weights: dict[str, Numbers] = {}
+        for code in np.unique(codes.take(changes.rows)).tolist():
+            carried = stanzas.values[code]
+            for term in () if carried is None else carried.required_anti:
+                if term.matches(self.pod.namespace, self.pod.labels, self.namespace_labels):
+                    key = term.topology_key
+                    weights.setdefault(key, np.zeros(len(stanzas), dtype=np.int64))[code] += 1
+        return {key: changes.total(weight.take(codes)) for key, weight in weights.items()}
+
+    def _wanted(self, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: where required affinity is met: all of its keys are there, and company in each domain; or
+        there is no company anywhere, and the pod itself is what it asks for.
+        """
+        first = not any(map(np.count_nonzero, self.affinity.values())) and self.wishes.welcome(self.pod)
+        masks = []
+        for key, sums in self.affinity.items():
+            codes, _ = nodes.label(key)
+            masks.append(codes != 0 if first else (sums > 0).take(codes))
+        return all_of(masks, len(nodes))
+
+    def _still_wanted(self, nodes: NodeTable, changes: Changes) -> NDArray[np.bool_]:
+        """As `_wanted`, with changes."""
+        labelled = np.ones(len(nodes), dtype=np.bool_)
+        company = np.ones(len(nodes), dtype=np.bool_)
+        first = np.full(len(nodes), self.wishes.welcome(self.pod))
+        for key, sums in self.affinity.items():
+            codes, _ = nodes.label(key)
+            has_key = codes != 0
+            labelled &= has_key
+            company &= sums.take(codes) + changes.affinity > 0
+            first &= sums.sum() + changes.affinity * has_key == 0
+        met: NDArray[np.bool_] = labelled & (company | first)
+        return met
+
+
+def _present(nodes: NodeTable, sums: ByKey, changes: ByKey | None) -> NDArray[np.bool_]:
+    """bool[n]: rows with any of a key's pods in their domain."""
+    masks = []
+    for key in sums if changes is None else {**sums, **changes}:
+        codes, _ = nodes.label(key)
+        if changes is None:
+            # Rows without the label have none: the sum of code 0 is 0.
+            masks.append((sums[key] > 0).take(codes))
+            continue
+        here = sums[key].take(codes) if key in sums else np.zeros(len(nodes), dtype=np.int64)
+        if key in changes:
+            here = here + changes[key]
+        masks.append((here > 0) & (codes != 0))
+    return reduce(np.logical_or, masks)

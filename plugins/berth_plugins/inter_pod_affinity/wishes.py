@@ -1,0 +1,150 @@
+"""What the pod to be scheduled asks of its neighbours: its terms as tallies, and the labels of namespaces.
+
+Used by `inter_pod_affinity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
+from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.tables import Tally
+
+from berth_plugins.inter_pod_affinity.tallies import InAll, selected
+from berth_plugins.objects.records import Follower
+
+RESOURCE: Final = "namespaces"
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One term: `pods` count by the values of a node's label `topology_key`; each is worth `weight`."""
+
+    topology_key: str
+    pods: SelectedPods
+    weight: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Wishes:
+    """All terms of a pod. `anti` and `preferred` in the pod's order; preferred anti-affinity weighs less
+    than nothing. The very same for all pods with the same stanza, as long as its selectors of namespaces
+    come to the same.
+    """
+
+    required: tuple[Wish, ...]
+    anti: tuple[Wish, ...]
+    preferred: tuple[Wish, ...]
+    has_preferred: bool
+    errors: tuple[str, ...]
+
+    @cached_property
+    def together(self) -> Tally:
+        """Required affinity wants pods that all of its terms mean: these."""
+        parts = tuple(dict.fromkeys(wish.pods for wish in self.required))
+        return parts[0] if len(parts) == 1 else InAll(parts)
+
+    @cached_property
+    def anti_by_key(self) -> Mapping[str, Sequence[SelectedPods]]:
+        """The pods that required anti-affinity keeps away from, by topology key."""
+        by_key: dict[str, list[SelectedPods]] = {}
+        for wish in self.anti:
+            by_key.setdefault(wish.topology_key, []).append(wish.pods)
+        return by_key
+
+    @cached_property
+    def required_keys(self) -> tuple[str, ...]:
+        """The topology keys of required affinity, each once."""
+        return tuple(dict.fromkeys(wish.topology_key for wish in self.required))
+
+    def welcome(self, pod: Pod) -> bool:
+        """Whether `pod` itself is what the required affinity asks for: the first of a group may come."""
+        return all(wish.pods.selects(pod) for wish in self.required)
+
+
+NO_WISHES: Final = Wishes((), (), (), has_preferred=False, errors=())
+
+
+class Namespaces:
+    """The labels of namespaces, and pods' terms with the namespaces that they select as things stand."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._follower: Follower | None = None
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """The labels of one; none for a namespace that is not there."""
+        self._catch_up()
+        return self._labels.get(namespace, _NO_LABELS)
+
+    def wishes_of(self, pod: Pod) -> Wishes:
+        """The pod's terms."""
+        stanza = pod.pod_affinity
+        if stanza is None:
+            return NO_WISHES
+        self._catch_up()
+        known = self._wishes.get(stanza)
+        if known is None:
+            known = self._wishes[stanza] = Wishes(
+                required=self._plain(stanza.required),
+                anti=self._plain(stanza.required_anti),
+                preferred=(
+                    *(self._wish(term, weight) for term, weight in stanza.preferred),
+                    *(self._wish(term, -weight) for term, weight in stanza.preferred_anti),
+                ),
+                has_preferred=stanza.has_preferred,
+                errors=stanza.errors,
+            )
+        return known
+
+    def _plain(self, terms: Sequence[PodAffinityTerm]) -> tuple[Wish, ...]:
+        return tuple(self._wish(term, 0) for term in terms)
+
+    def _wish(self, term: PodAffinityTerm, weight: int) -> Wish:
+        return Wish(term.topology_key, selected(term, self._labels), weight)
+
+    def _catch_up(self) -> None:
+        if self._follower is None:
+            self._follower = Follower(self._handle.objects(RESOURCE))
+        moved = self._follower.moved()
+        if moved is None:
+            self._labels = {item.ref.name: _labels_of(item) for item in self._follower.reader.list()}
+            self._wishes.clear()
+            return
+        for _, name in moved:
+            item = self._follower.reader.get(name)
+            before, now = self._labels.pop(name, None), None if item is None else _labels_of(item)
+            if now is not None:
+                self._labels[name] = now
+            if before != now:
+                self._forget(before, now)
+
+    def _forget(self, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
+        """The labels of a namespace changed (None: it is not there): whose terms select it, or did, has to
+        be read anew.
+        """
+        for stanza in [*self._wishes]:
+            if any(_selects(term, before) is not _selects(term, now) for term in stanza.terms):
+                del self._wishes[stanza]
+
+
+def _labels_of(item: KubeObject) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item.get("metadata.labels", _NO_LABELS)
+    return labels
+
+
+def _selects(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
+    """Whether a term selects a namespace with these labels. One that means all of them never changes."""
+    selector = term.namespace_selector
+    return labels is not None and not selector.matches({}) and selector.matches(labels)

@@ -1,0 +1,306 @@
+"""NodeResourcesFit: a pod's requests against what nodes have left -> verdict and score.
+
+Called at PreFilter, Filter, PreScore and Score. An extended resource that a device class stands for is left
+to DynamicResources where the node itself does not offer it.
+Source: `pkg/scheduler/framework/plugins/noderesources/fit.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
+from berth_sdk.selectors import is_label_key
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.args.findings import Findings, strings
+from berth_plugins.dynamic_resources.device_classes import (
+    CLASS_KIND,
+    CLASSES,
+    IMPLICIT_PREFIX,
+    DeviceClasses,
+    may_be_served,
+)
+from berth_plugins.node_resources.strategies import read_strategy
+from berth_plugins.objects.of_events import as_node, as_object, as_pod, holds_place
+from berth_plugins.objects.resource_names import PLAIN, is_counted, is_extended, is_scalar
+
+TOO_MANY_PODS: Final = "Too many pods"
+_DEMAND: Final = "demand"
+_SCORED: Final = "score requests"
+_TABLE_BITS: Final = 10
+_MAX_BITS: Final = 60
+_BITS: Final = 2 << np.arange(_MAX_BITS, dtype=np.int64)
+_FEW: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units.
+
+    `served`: names that a device class stands for.
+    """
+
+    amounts: tuple[tuple[str, int], ...]
+    served: frozenset[str] = frozenset()
+    names: tuple[str, ...] = field(init=False)
+    column: NDArray[np.int64] = field(init=False, compare=False)
+    """int64[k, 1]: the k amounts."""
+    _statuses: dict[int, Status] = field(init=False, compare=False, default_factory=dict)
+    """By pattern, see `grouped`: made once for all who share the demand."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(name for name, _ in self.amounts))
+        object.__setattr__(self, "column", _column([amount for _, amount in self.amounts]))
+
+    @staticmethod
+    def of(pod: Pod) -> Demand:
+        """cpu, memory and ephemeral storage first, then by name, since a map that came over the wire has
+        no order. Names that no node counts are left out.
+        """
+        plain = [(name, pod.requests.get(name, 0)) for name in PLAIN]
+        scalar = sorted((name, value) for name, value in pod.requests.items() if is_scalar(name))
+        return Demand(tuple((name, value) for name, value in (*plain, *scalar) if value > 0))
+
+    def grouped(
+        self, full: NDArray[np.bool_], lacking: NDArray[np.bool_], never: NDArray[np.bool_]
+    ) -> Verdicts:
+        """bool[n]: no room for one more pod; bool[k, n]: too little of each resource; bool[n]: more than the
+        whole node has -> one group per combination of reasons.
+
+        A row's pattern: bit 0 the pods, bit i + 1 the resource i, the bit above them: unresolvable.
+        """
+        count = len(self.amounts)
+        if count > _MAX_BITS:
+            rows = zip(full.tolist(), *lacking.tolist(), never.tolist(), strict=True)
+            return Verdicts.of(self._status(sum(bit << i for i, bit in enumerate(row))) for row in rows)
+        pattern = _BITS[:count].dot(lacking)
+        pattern += full
+        pattern += never * (2 << count)
+        if len(pattern) <= _FEW:
+            patterns = pattern.tolist()
+            found = sorted({0, *patterns})
+            code_of = {value: code for code, value in enumerate(found)}
+            groups = np.array([code_of[value] for value in patterns], dtype=np.int32)
+        elif count <= _TABLE_BITS:
+            # A table over all patterns costs less than sorting the rows.
+            seen = np.bincount(pattern) > 0
+            seen[0] = True
+            groups = (np.cumsum(seen, dtype=np.int32) - np.int32(1)).take(pattern)
+            found = np.flatnonzero(seen).tolist()
+        else:
+            unique, inverse = np.unique(np.append(0, pattern), return_inverse=True)
+            groups = inverse[1:].astype(np.int32)
+            found = unique.tolist()
+        return Verdicts(groups, tuple([self._status(value) for value in found]))
+
+    def _status(self, pattern: int) -> Status:
+        status = self._statuses.get(pattern)
+        if status is None:
+            names = (TOO_MANY_PODS, *(f"Insufficient {name}" for name in self.names))
+            reasons = tuple(reason for bit, reason in enumerate(names) if pattern >> bit & 1)
+            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if pattern >> len(names) else Code.UNSCHEDULABLE
+            status = self._statuses[pattern] = Status(code, reasons) if pattern else SUCCESS
+        return status
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """What Score looks at: k resources; what the pod asks of them (int64[k, 1]); their weights."""
+
+    names: tuple[str, ...]
+    amounts: NDArray[np.int64]
+    weights: tuple[int, ...]
+
+
+class NodeResourcesFit(Plugin):
+    """Rejects nodes that lack what the pod requests, naming every resource that falls short; scores the
+    others by the configured strategy.
+    """
+
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    # A what-if takes pods away: a served plugin must know what they hold.
+    needs: ClassVar[Sequence[Need]] = (
+        Need.nodes(),
+        Need.pods(),
+        Need.objects(CLASSES),
+    )
+    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.REQUESTS,)
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
+        EventInterest(CLASS_KIND, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: NodeResourcesFitArgs. Raises PluginArgsError with everything that is wrong in them."""
+        super().__init__(args, handle)
+        findings = Findings()
+        self._ignored = frozenset(strings(args, "ignoredResources", "ignoredResources"))
+        self._ignored_groups = frozenset(strings(args, "ignoredResourceGroups", "ignoredResourceGroups"))
+        _check_ignored(args, findings)
+        self._strategy = read_strategy(args, findings)
+        findings.check()
+        self._classes = DeviceClasses(lambda: handle.objects(CLASSES))
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The amounts, as Filter and as Score read them."""
+        return tuple(pod.requests.items()), tuple(pod.score_requests.items())
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Sum up the pod once. Never skips: every pod counts against a node's number of pods."""
+        state.write(_DEMAND, self._demand(pod))
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """All reasons of each node; unresolvable where a request exceeds the node's whole allocatable."""
+        demand: Demand = state.get(_DEMAND) or state.get_or_make(_DEMAND, lambda: self._demand(pod))
+        full = nodes.pod_count >= nodes.allocatable("pods")
+        allocatable = nodes.allocatable_of(demand.names)
+        lacking = allocatable - nodes.requested_of(demand.names) < demand.column
+        if not (np.count_nonzero(full) or np.count_nonzero(lacking)):
+            return Verdicts.feasible(len(nodes))
+        for i, name in enumerate(demand.names):
+            if name in demand.served:
+                # Where the node offers none, devices take its place.
+                lacking[i] &= allocatable[i] > 0
+        never: NDArray[np.bool_] = np.logical_or.reduce(lacking & (allocatable < demand.column), axis=0)
+        return demand.grouped(full, lacking, never)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """Look up what the strategy adds for this pod. Never skips."""
+        state.write(_SCORED, self._scored(pod))
+        return Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n], 0..100."""
+        scored: Scored = state.get(_SCORED) or state.get_or_make(_SCORED, lambda: self._scored(pod))
+        if scored.names == PLAIN[:2]:
+            used = nodes.non_zero_requested_of_both
+        else:
+            used = np.array(
+                [
+                    nodes.non_zero_requested(name) if name in PLAIN[:2] else nodes.requested(name)
+                    for name in scored.names
+                ],
+                dtype=np.int64,
+            ).reshape(len(scored.names), len(nodes))
+        return self._strategy.combine(
+            used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
+        )
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The amounts."""
+        return tuple(pod.requests.items())
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Room came: a pod left or shrank, a node came or grew, or a device class now provides what the
+        pod asks for.
+        """
+        if event.resource == "Pod":
+            return _room_from_pod(event, pod)
+        if event.resource == "Node":
+            return _room_from_node(event, pod)
+        return _room_from_class(event, pod)
+
+    def _demand(self, pod: Pod) -> Demand:
+        amounts = tuple(one for one in Demand.of(pod).amounts if not self._is_ignored(one[0]))
+        extended = [name for name, _ in amounts if name not in PLAIN and may_be_served(name)]
+        return Demand(
+            amounts, frozenset(name for name in extended if self._classes.serving(name) is not None)
+        )
+
+    def _is_ignored(self, name: str) -> bool:
+        if not (self._ignored or self._ignored_groups) or not is_extended(name):
+            return False
+        return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
+
+    def _scored(self, pod: Pod) -> Scored:
+        """The strategy's resources that nodes count; a scalar that the pod does not ask for says nothing
+        about where it should go.
+        """
+        names, amounts, weights = [], [], []
+        for name, weight in self._strategy.resources:
+            amount = pod.score_requests.get(name, 0)
+            if is_counted(name) and (amount or name in PLAIN):
+                names.append(name)
+                amounts.append(amount)
+                weights.append(weight)
+        return Scored(tuple(names), _column(amounts), tuple(weights))
+
+
+def _column(numbers: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64).reshape(-1, 1)
+
+
+def _check_ignored(args: Mapping[str, Any], findings: Findings) -> None:
+    problem = "not a resource name, as example.com/gpu"
+    for i, name in enumerate(strings(args, "ignoredResources", "ignoredResources")):
+        if not is_label_key(name):
+            findings.invalid(f"ignoredResources[{i}]", name, problem)
+    for i, group in enumerate(strings(args, "ignoredResourceGroups", "ignoredResourceGroups")):
+        path = f"ignoredResourceGroups[{i}]"
+        if "/" in group:
+            findings.invalid(path, group, "resource group name can't contain '/'")
+        if not is_label_key(group):
+            findings.invalid(path, group, problem)
+
+
+def _room_from_pod(event: ClusterEvent, pod: Pod) -> bool:
+    if event.new is None:
+        return holds_place(as_pod(event.old))
+    changed = as_pod(event.new)
+    if changed.uid == pod.uid:
+        return True
+    if not changed.node_name:
+        return False
+    before = as_pod(event.old).requests
+    return any(
+        value and is_counted(name) and max(before.get(name, 0), 0) > max(changed.requests.get(name, 0), 0)
+        for name, value in pod.requests.items()
+    )
+
+
+def _room_from_node(event: ClusterEvent, pod: Pod) -> bool:
+    node = as_node(event.new)
+    demand = Demand.of(pod).amounts
+    if not _fits_empty(node, demand):
+        return False
+    if event.old is None:
+        return True
+    before = as_node(event.old).allocatable
+    after = node.allocatable
+    if after.get("pods", 0) > before.get("pods", 0):
+        return True
+    return any(after.get(name, 0) > before.get(name, 0) for name, _ in demand)
+
+
+def _fits_empty(node: Node, demand: Sequence[tuple[str, int]]) -> bool:
+    # Ignored resources count here: upstream's hint does not know of them.
+    has_room = node.allocatable.get("pods", 0) >= 1
+    return has_room and all(amount <= node.allocatable.get(name, 0) for name, amount in demand)
+
+
+def _room_from_class(event: ClusterEvent, pod: Pod) -> bool:
+    device_class = as_object(event.new)
+    provided = device_class.get("spec.extendedResourceName")
+    if event.old is None:
+        if IMPLICIT_PREFIX + device_class.ref.name in pod.requests:
+            return True
+    elif (as_object(event.old).get("spec.extendedResourceName") or "") == (provided or ""):
+        return False
+    return provided is not None and provided in pod.requests

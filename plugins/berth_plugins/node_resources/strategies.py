@@ -1,0 +1,186 @@
+"""How full a node would be -> score: NodeResourcesFit's strategies, and their arguments.
+
+Called by `node_resources_fit` at Score. All arithmetic is whole numbers, truncated, as upstream's.
+Source: `pkg/scheduler/framework/plugins/noderesources/{least_allocated,most_allocated,
+requested_to_capacity_ratio,resource_allocation}.go` and
+`pkg/scheduler/apis/config/validation/validation_pluginargs.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from berth_sdk.status import MAX_NODE_SCORE
+from numpy.typing import NDArray
+
+from berth_plugins.args.findings import Findings, integer, mapping, maps
+
+Column: TypeAlias = NDArray[np.int64]
+PerResource: TypeAlias = Callable[[Column, Column], Column]
+"""(requested, allocatable > 0) -> 0..100, entry by entry."""
+
+DEFAULT_RESOURCES: Final = (("cpu", 1), ("memory", 1))
+_MAX_WEIGHT: Final = 100
+_MAX_SHAPE_SCORE: Final = 10
+LEAST: Final = "LeastAllocated"
+MOST: Final = "MostAllocated"
+RATIO: Final = "RequestedToCapacityRatio"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """`resources`: (name, weight) in configured order. `only_positive`: resources with score 0 do not
+    count in the mean, which is then rounded instead of truncated.
+    """
+
+    resources: tuple[tuple[str, int], ...]
+    per_resource: PerResource
+    only_positive: bool = False
+
+    def combine(self, requested: Column, allocatable: Column, weights: tuple[int, ...], count: int) -> Column:
+        """int64[count] out of int64[k, count] requested and allocatable, and k weights: the weighted mean.
+
+        A node that does not offer a resource leaves it out; one that offers none scores 0.
+        """
+        if not weights:
+            return np.zeros(count, dtype=np.int64)
+        result: Column
+        if np.count_nonzero(allocatable) == allocatable.size:
+            scores = self.per_resource(requested, allocatable)
+            if not self.only_positive:
+                result = _weighted(scores, weights) // sum(weights)
+                return result
+            counted = np.greater(scores, 0)
+        else:
+            offered = np.not_equal(allocatable, 0)
+            scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
+            counted = np.greater(scores, 0) if self.only_positive else offered
+        total = _weighted(scores, weights)
+        # Where nothing counted the total is 0, whatever it is divided by.
+        divisor = np.maximum(_weighted(counted.astype(np.int64), weights), 1)
+        if self.only_positive:
+            total, divisor = 2 * total + divisor, 2 * divisor
+        result = total // divisor
+        return result
+
+
+def _weighted(columns: Column, weights: tuple[int, ...]) -> Column:
+    """int64[n] out of int64[k, n] and k weights: the sum."""
+    total: Column = columns[0] if weights[0] == 1 else columns[0] * weights[0]
+    for column, weight in zip(columns[1:], weights[1:], strict=True):
+        total = total + (column if weight == 1 else column * weight)
+    return total
+
+
+def least_allocated(requested: Column, allocatable: Column) -> Column:
+    """The free part; 0 where the pod does not fit."""
+    free = np.maximum(allocatable - requested, 0)
+    scores: Column = free * MAX_NODE_SCORE // allocatable
+    return scores
+
+
+def most_allocated(requested: Column, allocatable: Column) -> Column:
+    """The used part, at most 100."""
+    return np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
+
+
+def ratio_of_shape(shape: Sequence[tuple[int, int]]) -> PerResource:
+    """The piecewise linear function through (utilization, score) points, as a table of all 101 values."""
+    table = np.array([_interpolated(shape, used) for used in range(101)], dtype=np.int64)
+
+    def scores(requested: Column, allocatable: Column) -> Column:
+        used = np.where(requested > allocatable, 100, requested * 100 // allocatable)
+        return table.take(used)
+
+    return scores
+
+
+def _interpolated(shape: Sequence[tuple[int, int]], used: int) -> int:
+    if used <= shape[0][0]:
+        return shape[0][1]
+    for (left, low), (right, high) in pairwise(shape):
+        if used <= right:
+            # Truncated towards zero: a falling line is not rounded down.
+            rise = (high - low) * (used - left)
+            step = abs(rise) // (right - left)
+            return low + (step if rise >= 0 else -step)
+    return shape[-1][1]
+
+
+def read_strategy(args: Mapping[str, Any], findings: Findings) -> Strategy:
+    """The `scoringStrategy` of NodeResourcesFitArgs, LeastAllocated when there is none.
+
+    What is wrong goes to `findings`. Raises PluginArgsError for values of a wrong type.
+    """
+    path = "scoringStrategy"
+    raw = mapping(args, path, path)
+    if raw is None:
+        return Strategy(DEFAULT_RESOURCES, least_allocated)
+    kind = raw.get("type") or ""
+    if kind not in (LEAST, MOST, RATIO):
+        findings.unsupported(f"{path}.type", kind, (LEAST, MOST, RATIO))
+    resources = read_resources(raw, f"{path}.resources")
+    for i, (name, weight) in enumerate(resources):
+        if not 0 < weight <= _MAX_WEIGHT:
+            findings.invalid(
+                f"{path}.resources[{i}].weight",
+                weight,
+                f"resource weight of {name} not in valid range (0, {_MAX_WEIGHT}]",
+            )
+    shape = _read_shape(raw, kind, f"{path}.requestedToCapacityRatio", findings)
+    if kind == RATIO and shape and not findings.texts:
+        return Strategy(resources, ratio_of_shape(shape), only_positive=True)
+    return Strategy(resources, most_allocated if kind == MOST else least_allocated)
+
+
+def read_resources(raw: Mapping[str, Any], path: str) -> tuple[tuple[str, int], ...]:
+    """A list of `{name, weight}`; cpu and memory when it is empty, weight 1 where none is given."""
+    items = maps(raw, "resources", path)
+    if not items:
+        return DEFAULT_RESOURCES
+    return tuple(
+        (str(item.get("name") or ""), integer(item, "weight", f"{path}[{i}].weight") or 1)
+        for i, item in enumerate(items)
+    )
+
+
+def _read_shape(raw: Mapping[str, Any], kind: str, path: str, findings: Findings) -> list[tuple[int, int]]:
+    """(utilization, score 0..100) points, empty unless the type asks for them."""
+    given = mapping(raw, "requestedToCapacityRatio", path)
+    if kind != RATIO:
+        if given is not None:
+            findings.forbidden(path, f"must be nil when type is not {RATIO}")
+        return []
+    if given is None:
+        findings.required(path, f"must be specified when type is {RATIO}")
+        return []
+    points = [
+        (
+            integer(item, "utilization", f"{path}.shape[{i}].utilization"),
+            integer(item, "score", f"{path}.shape[{i}].score"),
+        )
+        for i, item in enumerate(maps(given, "shape", f"{path}.shape"))
+    ]
+    check_shape(points, f"{path}.shape", findings)
+    return [(used, score * MAX_NODE_SCORE // _MAX_SHAPE_SCORE) for used, score in points]
+
+
+def check_shape(points: Sequence[tuple[int, int]], path: str, findings: Findings) -> None:
+    """Say what is wrong with (utilization, score) points."""
+    if not points:
+        findings.required(path, "at least one point must be specified")
+    for i, (before, after) in enumerate(pairwise(points), start=1):
+        if before[0] >= after[0]:
+            findings.invalid(
+                f"{path}[{i}].utilization", after[0], "values must be sorted in increasing order"
+            )
+            break
+    for i, (used, score) in enumerate(points):
+        if not 0 <= used <= 100:
+            findings.invalid(f"{path}[{i}].utilization", used, "not in valid range [0, 100]")
+        if not 0 <= score <= _MAX_SHAPE_SCORE:
+            findings.invalid(f"{path}[{i}].score", score, f"not in valid range [0, {_MAX_SHAPE_SCORE}]")

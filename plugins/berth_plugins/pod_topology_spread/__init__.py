@@ -1,0 +1,1 @@
+"""PodTopologySpread: `plugin` is the class; the others are its parts."""

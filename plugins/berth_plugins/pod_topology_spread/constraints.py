@@ -1,0 +1,164 @@
+"""Topology spread constraints as they are written -> records. Used by PodTopologySpread.
+
+Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go` and `plugin.go`, and
+`pkg/scheduler/apis/config/validation/validation_pluginargs.go` (ValidatePodTopologySpreadArgs), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_sdk.errors import SelectorError
+from berth_sdk.selectors import LabelSelector, is_label_key, mappings
+
+from berth_plugins.args.findings import Findings, integer, maps
+from berth_plugins.args.gates import is_on
+from berth_plugins.objects.tolerations import COMPARISON_GATE
+
+HARD: Final = "DoNotSchedule"
+SOFT: Final = "ScheduleAnyway"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+SYSTEM: Final = "System"
+LIST: Final = "List"
+_HONOR: Final = "Honor"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint. `honors_affinity`, `honors_taints`: nodes that the pod's required node affinity does
+    not match, or whose taints it does not tolerate, take no part.
+    """
+
+    max_skew: int
+    topology_key: str
+    selector: LabelSelector
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The feature gates that bear on constraints. `comparison`: tolerations may have Lt and Gt."""
+
+    match_label_keys: bool = True
+    comparison: bool = False
+
+    @staticmethod
+    def of_args(args: Mapping[str, Any]) -> Gates:
+        """Read what the host told. Raises PluginArgsError."""
+        return Gates(
+            is_on(args, "MatchLabelKeysInPodTopologySpread", default=True),
+            is_on(args, COMPARISON_GATE, default=False),
+        )
+
+
+def read_constraints(
+    raw: Any, labels: Mapping[str, str], action: str, gates: Gates
+) -> tuple[Constraint, ...]:
+    """Those of a `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
+
+    `labels` are the pod's: `matchLabelKeys` adds them to the selector. Raises SelectorError, its text
+    beginning with the place.
+    """
+    path = "topologySpreadConstraints"
+    return tuple(
+        _constraint(item, labels, f"{path}[{i}]", gates)
+        for i, item in enumerate(mappings(raw, path))
+        if item.get("whenUnsatisfiable") == action
+    )
+
+
+def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates) -> Constraint:
+    selector = LabelSelector.of(raw.get("labelSelector"), f"{path}.labelSelector")
+    keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
+    own = {key: labels[key] for key in keys if key in labels}
+    # A null selector has no requirements to add to: it goes on to match nothing.
+    if own and selector.requirements is not None:
+        added = LabelSelector.equal_to(own).requirements or ()
+        selector = LabelSelector((*added, *selector.requirements))
+    affinity, taints = raw.get("nodeAffinityPolicy"), raw.get("nodeTaintsPolicy")
+    return Constraint(
+        max_skew=_int32(raw, "maxSkew", path, 0),
+        topology_key=str(raw.get("topologyKey") or ""),
+        selector=selector,
+        min_domains=_int32(raw, "minDomains", path, 1),
+        honors_affinity=affinity is None or affinity == _HONOR,
+        honors_taints=taints == _HONOR,
+    )
+
+
+def _int32(raw: Mapping[str, Any], key: str, path: str, default: int) -> int:
+    value = raw.get(key)
+    if value is None:
+        return default
+    # A whole float counts: arguments that came over the wire have no integers.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise SelectorError(f"{path}.{key}: Invalid value: {value!r}: must be an integer")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultConstraints:
+    """The constraints of pods that list none, without their selector, which follows from what owns the pod.
+
+    `of_system`: they are kube-scheduler's own, which a node may meet without having all their labels.
+    """
+
+    constraints: Mapping[str, tuple[Constraint, ...]]
+    of_system: bool
+
+    @staticmethod
+    def of_args(args: Mapping[str, Any], gates: Gates) -> DefaultConstraints:
+        """Read PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
+        kind = args.get("defaultingType") or SYSTEM
+        items = maps(args, "defaultConstraints", "defaultConstraints")
+        _check(kind, items)
+        raw = _SYSTEM_CONSTRAINTS if kind == SYSTEM else items
+        actions = {action: read_constraints(list(raw), {}, action, gates) for action in (HARD, SOFT)}
+        return DefaultConstraints(actions, kind == SYSTEM)
+
+
+_SYSTEM_CONSTRAINTS: Final[Sequence[Mapping[str, Any]]] = (
+    {"topologyKey": HOSTNAME, "whenUnsatisfiable": SOFT, "maxSkew": 3},
+    {"topologyKey": ZONE, "whenUnsatisfiable": SOFT, "maxSkew": 5},
+)
+
+
+def _check(kind: Any, items: Sequence[Mapping[str, Any]]) -> None:
+    findings = Findings()
+    if kind not in (SYSTEM, LIST):
+        findings.unsupported("defaultingType", kind, (SYSTEM, LIST))
+    elif kind == SYSTEM and items:
+        findings.invalid("defaultingType", kind, "when .defaultConstraints are not empty")
+    seen: set[tuple[Any, Any]] = set()
+    for i, item in enumerate(items):
+        path = f"defaultConstraints[{i}]"
+        _check_constraint(item, path, findings)
+        identity = (item.get("topologyKey"), item.get("whenUnsatisfiable"))
+        if identity in seen:
+            findings.duplicate(path, f"{{{identity[0]}, {identity[1]}}}")
+        seen.add(identity)
+    findings.check()
+
+
+def _check_constraint(item: Mapping[str, Any], path: str, findings: Findings) -> None:
+    max_skew = integer(item, "maxSkew", f"{path}.maxSkew")
+    if max_skew <= 0:
+        findings.invalid(f"{path}.maxSkew", max_skew, "not in valid range (0, inf)")
+    key, action = item.get("topologyKey") or "", item.get("whenUnsatisfiable") or ""
+    if not key:
+        findings.required(f"{path}.topologyKey", "can not be empty")
+    elif not isinstance(key, str) or not is_label_key(key):
+        findings.invalid(f"{path}.topologyKey", key, "not a label key, as example.com/zone")
+    if not action:
+        findings.required(f"{path}.whenUnsatisfiable", "can not be empty")
+    elif action not in (HARD, SOFT):
+        findings.unsupported(f"{path}.whenUnsatisfiable", action, (HARD, SOFT))
+    if item.get("labelSelector") is not None:
+        findings.forbidden(
+            f"{path}.labelSelector", "constraint must not define a selector, as they deduced for each pod"
+        )

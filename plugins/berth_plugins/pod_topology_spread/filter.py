@@ -1,0 +1,114 @@
+"""Hard topology spread constraints over columns: verdicts of one cycle, and of what-ifs.
+
+Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable, changed_by
+from numpy.typing import NDArray
+
+from berth_plugins.pod_topology_spread.domains import Area
+from berth_plugins.pod_topology_spread.plans import Plan
+
+REASON_SKEW: Final = Status.unschedulable("node(s) didn't match pod topology spread constraints")
+REASON_LABEL: Final = Status.unresolvable(
+    "node(s) didn't match pod topology spread constraints (missing required label)"
+)
+_STATUSES: Final = (SUCCESS, REASON_LABEL, REASON_SKEW)
+_LABEL: Final = 1
+_SKEW: Final = 2
+_NO_DOMAIN: Final = 2**31 - 1
+"""The smallest count where there is no domain: no limit."""
+Counts = NDArray[np.int64]
+
+
+class _Domains:
+    """The counts of one constraint: `sums` (int64[codes]), and the smallest of the domains that count."""
+
+    __slots__ = ("area", "few", "minimum", "sums")
+
+    def __init__(self, area: Area, sums: Counts, min_domains: int) -> None:
+        self.area = area
+        self.sums = sums
+        self.minimum = _NO_DOMAIN
+        if len(area.present):
+            # Nearly always every code but 0 is a domain, and nothing has to be picked out.
+            counts = sums[1:] if len(area.present) == len(sums) - 1 else sums.take(area.present)
+            self.minimum = int(counts.min())
+        self.few = len(area.present) < min_domains
+        """Fewer domains than asked for: the smallest count reads as 0."""
+
+    def minimum_with(self, codes: NDArray[np.int32], own: Counts, takes_part: NDArray[np.bool_]) -> Counts:
+        """int64[m]: the smallest count if the domain of each of `codes` had `own` pods."""
+        if self.few:
+            return np.zeros(len(codes), dtype=np.int64)
+        present = self.area.present
+        if not len(present):
+            return np.full(len(codes), _NO_DOMAIN, dtype=np.int64)
+        counts = self.sums.take(present)
+        lowest = int(counts.argmin())
+        first, code = int(counts[lowest]), int(present[lowest])
+        counts[lowest] = _NO_DOMAIN
+        others = np.where(codes == code, counts.min(), first)
+        return np.where(takes_part, np.minimum(own, others), first)
+
+
+class Spread:
+    """How the pods of one plan are spread in one version of the snapshot."""
+
+    def __init__(self, plan: Plan, domains: list[_Domains]) -> None:
+        self._plan = plan
+        self._domains = domains
+
+    @staticmethod
+    def of(plan: Plan, whole: NodeTable) -> Spread:
+        """Count. `whole`: every node of the snapshot."""
+        domains = []
+        for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
+            area.catch_up(whole)
+            sums = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
+            domains.append(_Domains(area, sums, constraint.min_domains))
+        return Spread(plan, domains)
+
+    def verdicts(self, nodes: NodeTable) -> Verdicts:
+        """One verdict per row of `nodes`."""
+        groups: NDArray[np.int32] | None = None
+        for i, domains in enumerate(self._domains):
+            constraint = self._plan.constraints[i]
+            minimum = 0 if domains.few else domains.minimum
+            most = constraint.max_skew + minimum - self._plan.selects_self[i]
+            # One verdict per domain, then one look-up per node.
+            by_code = np.where(domains.sums > most, np.int32(_SKEW), np.int32(0))
+            by_code[0] = _LABEL
+            found = by_code.take(nodes.take_of(domains.area.labels))
+            groups = found if groups is None else np.where(groups == 0, found, groups)
+        return _verdicts(groups, len(nodes))
+
+    def what_if(self, scenarios: Scenarios) -> Verdicts:
+        """One verdict per scenario."""
+        slots = scenarios.nodes.slots
+        groups: NDArray[np.int32] | None = None
+        for i, domains in enumerate(self._domains):
+            constraint = self._plan.constraints[i]
+            labels = domains.area.labels.take(slots)
+            takes_part = domains.area.takes_part(slots)
+            own = domains.sums.take(labels)
+            changes = changed_by(self._plan.changing[i], scenarios.removed, scenarios.added)
+            own += np.where(takes_part, changes, 0)
+            minimum = domains.minimum_with(labels, own, takes_part)
+            found = np.where(own + self._plan.selects_self[i] - minimum > constraint.max_skew, _SKEW, 0)
+            found[labels == 0] = _LABEL
+            groups = found.astype(np.int32) if groups is None else np.where(groups == 0, found, groups)
+        return _verdicts(groups, len(scenarios))
+
+
+def _verdicts(groups: NDArray[np.int32] | None, count: int) -> Verdicts:
+    if groups is None:
+        return Verdicts.feasible(count)
+    return Verdicts(groups.astype(np.int32, copy=False), _STATUSES)

@@ -1,0 +1,187 @@
+"""PodTopologySpread: how evenly a pod's peers are spread over domains -> verdict and score.
+
+Called at PreFilter, Filter, PreScore, Score and NormalizeScore, and asked "what if". Pods are counted by
+`NodeTable.pod_counts`, domains kept by `spread_domains`; a cycle adds up the counts per domain.
+Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filtering.go, scoring.go), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import SelectorError
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    ScoreNormalization,
+)
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
+from berth_sdk.status import MAX_NODE_SCORE, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.objects.of_events import as_node, as_pod, holds_place
+from berth_plugins.pod_topology_spread import default_selector
+from berth_plugins.pod_topology_spread.constraints import HARD, SOFT, Constraint
+from berth_plugins.pod_topology_spread.filter import Spread
+from berth_plugins.pod_topology_spread.plans import Plan, Plans
+from berth_plugins.pod_topology_spread.score import Preferences
+
+_SPREAD: Final = "spread"
+_PREFERENCES: Final = "preferences"
+
+
+class PodTopologySpread(Plugin):
+    """Rejects nodes in whose domain a pod would make its hard constraints' skew too large; prefers domains
+    with few pods for its soft ones.
+    """
+
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pods(),
+        *default_selector.NEEDS,
+    )
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("add", "update.labels", "update.tolerations", "delete"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), Hint.ASK_PLUGIN),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: PodTopologySpreadArgs. Raises PluginArgsError with everything that is wrong in them."""
+        super().__init__(args, handle)
+        self._plans = Plans(args, handle)
+        self._counted: dict[Plan, Spread] = {}
+        self._counted_in: NodeTable | None = None
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP without hard constraints; ERROR for one that cannot be read."""
+        try:
+            plan = self._plan(state, pod, HARD)
+        except SelectorError as err:
+            return Status.error(f"obtaining pod's hard topology spread constraints: {err}")
+        if not plan.constraints:
+            return Status.skip()
+        state.write(_SPREAD, self._count(plan, nodes.whole))
+        return Status.success()
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """What has to be counted: equal for all pods whose constraints, namespace and own matches are."""
+        try:
+            plans = hard, soft = self._plans.both(pod)
+        except SelectorError:
+            return wishes(pod)
+        if hard.constraints:
+            return plans if soft.constraints else (NoConcern.SCORE, plans)
+        return (NoConcern.FILTER, plans) if soft.constraints else NoConcern.CYCLE
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """The first constraint that a node fails: unresolvable where it lacks the topology label."""
+        return self._spread(state, pod, nodes).verdicts(nodes)
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+        """The same with the pods of one node changed: its domain's count, and the smallest count, follow."""
+        return self._spread(state, pod, scenarios.nodes).what_if(scenarios)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP without soft constraints; ERROR for one that cannot be read."""
+        try:
+            plan = self._plan(state, pod, SOFT)
+        except SelectorError as err:
+            return Status.error(
+                f"calculating preScoreState: obtaining pod's soft topology spread constraints: {err}"
+            )
+        if not plan.constraints:
+            return Status.skip()
+        state.write(_PREFERENCES, Preferences.of(plan, nodes))
+        return Status.success()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n]: the weighted counts of the node's domains; fewer is better. 0 for an ignored node."""
+        return self._preferences(state, pod, nodes).scores(nodes)
+
+    def normalize(
+        self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
+    ) -> NDArray[np.int64]:
+        """int64[n], 0..100: the best domain gets the most, an ignored node 0."""
+        return self._preferences(state, pod, nodes).normalized(scores, nodes, MAX_NODE_SCORE)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A pod that counts came, went or changed, or a node with the topology labels did. Raises
+        SelectorError when the pod's constraints cannot be read.
+        """
+        if event.resource == "Node":
+            return _node_may_help(event, self._plans.plan(pod, HARD).constraints)
+        for value in (event.old, event.new):
+            if value is not None and not _is_involved(as_pod(value), pod):
+                return False
+        return _pod_may_help(event, pod, self._plans.plan(pod, HARD).constraints)
+
+    def _plan(self, state: CycleState, pod: Pod, action: str) -> Plan:
+        """As it was signed, if it was. Raises SelectorError."""
+        signed = state.signature
+        if not isinstance(signed, tuple):
+            return self._plans.plan(pod, action)
+        hard, soft = signed[1] if isinstance(signed[0], NoConcern) else signed
+        plan: Plan = hard if action == HARD else soft
+        return plan
+
+    def _spread(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Spread:
+        return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
+
+    def _count(self, plan: Plan, whole: NodeTable) -> Spread:
+        """What was counted for an equal pod stands until anything moves: then there is another table."""
+        if self._counted_in is not whole:
+            self._counted_in = whole
+            self._counted.clear()
+        spread = self._counted.get(plan)
+        if spread is None:
+            spread = self._counted[plan] = Spread.of(plan, whole)
+        return spread
+
+    def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Preferences:
+        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plan(state, pod, SOFT), nodes))
+
+
+def _is_involved(other: Pod, pod: Pod) -> bool:
+    return other.uid == pod.uid or (holds_place(other) and other.namespace == pod.namespace)
+
+
+def _pod_may_help(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
+    if event.old is None or event.new is None:
+        labels = as_pod(event.old or event.new).labels
+        return any(one.selector.matches(labels) for one in constraints)
+    before, after = as_pod(event.old), as_pod(event.new)
+    tolerates_more = after.uid == pod.uid and after.tolerations != before.tolerations
+    if tolerates_more and any(one.honors_taints for one in constraints):
+        return True
+    if after.labels == before.labels:
+        return False
+    return any(
+        one.selector.matches(before.labels) != one.selector.matches(after.labels) for one in constraints
+    )
+
+
+def _node_may_help(event: ClusterEvent, constraints: Sequence[Constraint]) -> bool:
+    keys = [one.topology_key for one in constraints]
+    if event.old is None or event.new is None:
+        labels = as_node(event.old or event.new).labels
+        return all(key in labels for key in keys)
+    before, after = as_node(event.old), as_node(event.new)
+    counted = all(key in before.labels for key in keys)
+    counts = all(key in after.labels for key in keys)
+    if counted != counts:
+        return True
+    moved = any(before.labels.get(key) != after.labels.get(key) for key in keys)
+    return counts and (moved or before.taints != after.taints)

@@ -1,0 +1,128 @@
+"""Soft topology spread constraints over columns: raw and normalised scores of one cycle.
+
+Source: `pkg/scheduler/framework/plugins/podtopologyspread/scoring.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.pod_topology_spread.constraints import HOSTNAME, Constraint
+from berth_plugins.pod_topology_spread.domains import Area
+from berth_plugins.pod_topology_spread.plans import Plan
+
+_INVALID: Final = -1
+"""Upstream marks ignored nodes with this raw score, so that a node which really has it is ignored too."""
+Counts = NDArray[np.int64]
+
+
+class Preferences:
+    """What each constraint adds to the score of a node, by slot or by domain."""
+
+    def __init__(self, plan: Plan, ignored: NDArray[np.bool_] | None) -> None:
+        self._plan = plan
+        self._ignored = ignored
+        # Only hand-made objects have such a skew; scores below 0 need more care.
+        self._odd = any(one.max_skew < 1 for one in plan.constraints)
+        self._terms: list[tuple[Area, NDArray[Any], bool]] = []
+
+    @staticmethod
+    def of(plan: Plan, nodes: NodeTable) -> Preferences:
+        """Count. `nodes`: the feasible ones."""
+        whole = nodes.whole
+        for area in plan.areas:
+            area.catch_up(whole)
+        ignored = _ignored(plan, nodes)
+        preferences = Preferences(plan, ignored)
+        for i, constraint in enumerate(plan.constraints):
+            preferences._add(i, constraint, nodes, whole)
+        return preferences
+
+    def scores(self, nodes: NodeTable) -> Counts:
+        """int64[n], raw."""
+        total = np.zeros(len(nodes), dtype=np.float64)
+        for area, values, by_slot in self._terms:
+            labels = nodes.take_of(area.labels)
+            if not by_slot:
+                total += values.take(labels)
+            elif area.lacking:
+                total += np.where(labels == 0, 0.0, nodes.take_of(values))
+            else:
+                total += nodes.take_of(values)
+        raw = _rounded(total) if self._odd else _rounded_up(total)
+        ignored = _ignored(self._plan, nodes)
+        if ignored is not None:
+            raw[ignored] = 0
+        return raw
+
+    def normalized(self, raw: Counts, nodes: NodeTable, most: int) -> Counts:
+        """int64[n]: 0..most, the fewer the better; 0 for nodes that are ignored."""
+        ignored = _ignored(self._plan, nodes)
+        counted = raw if ignored is None else raw[~ignored]
+        highest = max(int(counted.max()), 0) if len(counted) else 0
+        if highest == 0:
+            scores = np.full(len(raw), most, dtype=np.int64)
+        else:
+            lowest = int(counted.min())
+            above = most * (highest + lowest - raw)
+            scores = above // highest if lowest >= 0 else np.sign(above) * (np.abs(above) // highest)
+        if self._odd:
+            scores[raw == _INVALID] = 0
+        if ignored is not None:
+            scores[ignored] = 0
+        return scores
+
+    def _add(self, i: int, constraint: Constraint, nodes: NodeTable, whole: NodeTable) -> None:
+        area, tally = self._plan.areas[i], self._plan.tallies[i]
+        by_slot = constraint.topology_key == HOSTNAME
+        if by_slot:
+            # A node is its own domain, whether it takes part or not.
+            size = len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
+            found = np.zeros(whole.slot_count, dtype=np.int64) if tally is None else whole.pod_counts.column(tally)
+        else:
+            size = _distinct(area, nodes, self._ignored)
+            found = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
+        values = found.astype(np.float64) * math.log(size + 2)
+        values += constraint.max_skew - 1
+        if not by_slot:
+            values[0] = 0.0
+        self._terms.append((area, values, by_slot))
+
+
+def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:
+    """bool[n]: the nodes that lack a label; None: no node is ignored."""
+    if not plan.requires_all or not any(area.lacking for area in plan.areas):
+        return None
+    ignored = np.zeros(len(nodes), dtype=np.bool_)
+    for area in plan.areas:
+        ignored |= nodes.take_of(area.labels) == 0
+    return ignored
+
+
+def _distinct(area: Area, nodes: NodeTable, ignored: NDArray[np.bool_] | None) -> int:
+    """How many domains the nodes that are not ignored are in; all without the label are in one."""
+    if ignored is None and len(nodes) == nodes.snapshot_size:
+        return area.count
+    codes = nodes.take_of(area.codes)
+    seen = np.zeros(area.size, dtype=np.bool_)
+    seen[codes if ignored is None else codes[~ignored]] = True
+    return int(np.count_nonzero(seen))
+
+
+def _rounded_up(numbers: NDArray[np.float64]) -> Counts:
+    """Half away from zero, of numbers that are 0 or at least 0.5; writes to them."""
+    numbers += 0.5
+    return np.floor(numbers, out=numbers).astype(np.int64)
+
+
+def _rounded(numbers: NDArray[np.float64]) -> Counts:
+    """Half away from zero, of any."""
+    size = np.abs(numbers)
+    whole = np.floor(size)
+    whole += size - whole >= 0.5
+    return np.copysign(whole, numbers).astype(np.int64)

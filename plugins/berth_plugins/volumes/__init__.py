@@ -1,0 +1,1 @@
+"""The plugins that look at a pod's volumes, and what they read alike."""

@@ -1,0 +1,195 @@
+"""In-tree volumes -> the CSI volumes that stand for them: driver, handle and topology.
+
+Used by NodeVolumeLimits, which counts by driver, and by VolumeBinding, which compares topology. Source:
+`staging/src/k8s.io/csi-translation-lib/` and the plugins' `isCSIMigrationOn`, v1.36.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from berth_sdk.errors import BerthError
+from berth_sdk.node_selectors import NodeSelector, NodeSelectorTerm
+from berth_sdk.selectors import LabelSelector, Operator, Requirement
+
+from berth_plugins.volumes.records import Volume
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+_ZONE_DELIMITER: Final = "__"
+_UNSPECIFIED: Final = "UNSPECIFIED"
+_EBS_VOLUME: Final = re.compile(r"vol-[^/]*")
+
+
+class TranslationError(BerthError):
+    """A volume has no CSI form."""
+
+
+@dataclass(frozen=True, slots=True)
+class InTree:
+    """One in-tree plugin. `driver`: the CSI driver that took it over. `handle_field`: of the source, what
+    names the volume. `topology_key`: the driver's label of nodes; empty: it has none.
+
+    `is_on`: pods' volumes are counted against the driver's limit, and topology is translated. The others
+    are known only so far that they can be migrated.
+    """
+
+    name: str
+    driver: str
+    handle_field: str
+    topology_key: str = ""
+    is_on: bool = True
+
+
+IN_TREE: Final[Mapping[str, InTree]] = {
+    "gcePersistentDisk": InTree(
+        "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "pdName", "topology.gke.io/zone"
+    ),
+    "awsElasticBlockStore": InTree(
+        "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "volumeID", "topology.ebs.csi.aws.com/zone"
+    ),
+    "cinder": InTree(
+        "kubernetes.io/cinder",
+        "cinder.csi.openstack.org",
+        "volumeID",
+        "topology.cinder.csi.openstack.org/zone",
+    ),
+    "azureDisk": InTree("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
+    "portworxVolume": InTree("kubernetes.io/portworx-volume", "pxd.portworx.com", "volumeID"),
+    "azureFile": InTree("kubernetes.io/azure-file", "file.csi.azure.com", "shareName", is_on=False),
+    "vsphereVolume": InTree(
+        "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "volumePath", is_on=False
+    ),
+}
+"""By the field of a volume that names its source."""
+BY_PLUGIN: Final[Mapping[str, InTree]] = {one.name: one for one in IN_TREE.values()}
+
+
+def inline_handle(source: str, details: Mapping[str, Any]) -> str:
+    """The CSI volume handle of a volume that a pod names itself. Raises TranslationError."""
+    name = str(details.get(IN_TREE[source].handle_field) or "")
+    if source == "awsElasticBlockStore":
+        return _ebs_volume(name)
+    if source == "gcePersistentDisk":
+        return _gce_disk("zones", _UNSPECIFIED, name)
+    return name
+
+
+def volume_handle(volume: Volume) -> str:
+    """The CSI volume handle of an in-tree PersistentVolume. Raises TranslationError."""
+    if volume.source != "gcePersistentDisk":
+        return inline_handle(volume.source, volume.details)
+    name = str(volume.details.get("pdName") or "")
+    label = volume.labels.get(BETA_ZONE) or volume.labels.get(ZONE) or ""
+    zones = label.split(_ZONE_DELIMITER)
+    if len(zones) > 1:
+        return _gce_disk("regions", _gce_region(zones), name)
+    return _gce_disk("zones", zones[0] or _UNSPECIFIED, name)
+
+
+def csi_affinity(volume: Volume) -> NodeSelector | None:
+    """The node affinity that an in-tree volume has as a CSI one: its zones by the driver's own label.
+
+    Raises TranslationError for a volume that cannot be translated.
+    """
+    volume_handle(volume)
+    key = IN_TREE[volume.source].topology_key
+    if not key:
+        return volume.affinity
+    zone, region = _topology_labels(volume)
+    affinity = volume.affinity
+    if affinity is not None and _has_values(affinity, zone):
+        affinity = _renamed(affinity, zone, key)
+    elif zone in volume.labels:
+        zones = frozenset(filter(None, (one.strip() for one in volume.labels[zone].split(_ZONE_DELIMITER))))
+        if zones:
+            affinity = _narrowed(affinity, Requirement(key, Operator.IN, zones))
+    if affinity is not None and region == BETA_REGION and _has_values(affinity, region):
+        affinity = _renamed(affinity, region, REGION)
+    return affinity
+
+
+def _topology_labels(volume: Volume) -> tuple[str, str]:
+    """(zone, region): the names of today unless the volume uses the older ones alone."""
+    keys = _keys(volume.affinity) if volume.affinity is not None else frozenset()
+    for found in (keys, volume.labels):
+        if ZONE in found:
+            return ZONE, REGION
+        if BETA_ZONE in found:
+            return BETA_ZONE, BETA_REGION
+    return ZONE, REGION
+
+
+def _keys(affinity: NodeSelector) -> frozenset[str]:
+    return frozenset(one.key for term in affinity.terms for one in term.labels.requirements or ())
+
+
+def _has_values(affinity: NodeSelector, key: str) -> bool:
+    return any(
+        one.key == key and one.values for term in affinity.terms for one in term.labels.requirements or ()
+    )
+
+
+def _renamed(affinity: NodeSelector, old: str, new: str) -> NodeSelector:
+    def renamed(term: NodeSelectorTerm) -> NodeSelectorTerm:
+        requirements = term.labels.requirements or ()
+        return replace(
+            term,
+            labels=LabelSelector(
+                tuple(replace(one, key=new) if one.key == old else one for one in requirements)
+            ),
+        )
+
+    return replace(affinity, terms=tuple(map(renamed, affinity.terms)))
+
+
+def _narrowed(affinity: NodeSelector | None, requirement: Requirement) -> NodeSelector:
+    if affinity is None or not (affinity.terms or affinity.errors):
+        return NodeSelector((NodeSelectorTerm(LabelSelector((requirement,))),))
+    return replace(
+        affinity,
+        terms=tuple(
+            replace(term, labels=LabelSelector((*(term.labels.requirements or ()), requirement)))
+            for term in affinity.terms
+        ),
+    )
+
+
+def _gce_disk(where: str, place: str, name: str) -> str:
+    return f"projects/{_UNSPECIFIED}/{where}/{place}/disks/{name}"
+
+
+def _gce_region(zones: list[str]) -> str:
+    regions = set()
+    for zone in zones:
+        parts = zone.split("-")
+        if len(parts) != 3:
+            raise TranslationError(
+                "failed to get region from zones: zone in unexpected format, expected:"
+                f" {{locale}}-{{region}}-{{zone}}, got: {zone}"
+            )
+        regions.add("-".join(parts[:2]))
+    if len(regions) != 1:
+        raise TranslationError(
+            "failed to get region from zones: multiple or no regions gotten from zones, got:"
+            f" {sorted(regions)}"
+        )
+    return regions.pop()
+
+
+def _ebs_volume(name: str) -> str:
+    """`aws://<zone>/<id>` and `aws:///<id>` -> the id; anything else is one."""
+    if not name.startswith("aws://"):
+        return name
+    path = name.removeprefix("aws://").partition("/")[2].strip("/")
+    if not _EBS_VOLUME.fullmatch(path):
+        raise TranslationError(
+            f"failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({name})"
+        )
+    return path

@@ -1,0 +1,242 @@
+"""NodeVolumeLimits: how many CSI volumes a node can attach -> verdict.
+
+Called at PreFilter and Filter. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.args.gates import is_on
+from berth_plugins.objects.of_events import as_object, as_pod, holds_place
+from berth_plugins.volumes.attached import AttachedVolumes, ClaimMissingError, VolumeNames, VolumesError
+from berth_plugins.volumes.csi_migration import IN_TREE
+from berth_plugins.volumes.csi_nodes import UNLIMITED, CsiNodes
+from berth_plugins.volumes.records import (
+    ATTACHMENT_EVENT,
+    ATTACHMENTS,
+    CLAIM_EVENT,
+    CLAIMS,
+    CLASSES,
+    CSI_DRIVERS,
+    CSI_NODE_EVENT,
+    CSI_NODES,
+    POD_FIELDS_TO_DROP,
+    VOLUMES,
+    Stores,
+    names_claim,
+    rows_with_storage,
+)
+
+REASON: Final = Status.unschedulable("node(s) exceed max volume count")
+_NEW: Final = "new volumes"
+Names = dict[str, str]
+
+
+class NodeVolumeLimits(Plugin):
+    """Rejects nodes where a CSI driver would have to attach more volumes than it can."""
+
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NODE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pod_objects(*POD_FIELDS_TO_DROP),
+        Need.objects(CLAIMS),
+        Need.objects(VOLUMES),
+        Need.objects(CLASSES),
+        Need.objects(CSI_NODES),
+        Need.objects(CSI_DRIVERS),
+        Need.objects(ATTACHMENTS),
+    )
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest(CSI_NODE_EVENT, ("add",)),
+        EventInterest(CSI_NODE_EVENT, ("update",), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
+        EventInterest(ATTACHMENT_EVENT, ("delete",), Hint.ASK_PLUGIN),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """Without arguments. Raises PluginArgsError for a feature gate that is neither on nor off."""
+        super().__init__(args, handle)
+        self._scaling = is_on(args, "VolumeLimitScaling", default=False)
+        stores = Stores(handle)
+        self._names = VolumeNames(stores)
+        self._attached = AttachedVolumes(handle, self._names, stores)
+        self._csi_nodes = CsiNodes(handle)
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Without storage that is attached there is nothing to count. A claim that was made for the pod has
+        its uid, by which another pod of the same name is told from it.
+        """
+        if not pod.volumes or not any(map(_is_looked_at, pod.volumes)):
+            return NoConcern.CYCLE
+        return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for a pod without claims and without disks that a CSI driver has taken over."""
+        return SUCCESS if any(map(_is_looked_at, pod.volumes)) else Status.skip()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """Rejected where a driver's volumes, those of this pod included, are more than its limit.
+
+        Unresolvable on all nodes where a claim is missing; ERROR where it cannot be said which volumes the
+        pod, or one on the node, uses.
+        """
+        new = self._new_volumes(pod)
+        if isinstance(new, Status):
+            return new
+        if not new:
+            return SUCCESS
+        self._catch_up(nodes)
+        return self._judged(new, nodes)
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+        """The same, counted again where pods with storage leave or come."""
+        nodes, count = scenarios.nodes, len(scenarios)
+        new = self._new_volumes(pod)
+        if isinstance(new, Status) or not new:
+            return Verdicts.all(count, new if isinstance(new, Status) else SUCCESS)
+        self._catch_up(nodes)
+        verdicts = self._judged(new, nodes)
+        changed = rows_with_storage(scenarios)
+        if not changed:
+            return verdicts
+        statuses = verdicts.to_list()
+        for i in changed:
+            statuses[i] = self._what_if(new, scenarios.take([i]))
+        return Verdicts.of(statuses)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Room came: a limit rose, a pod or an attachment left; or a claim that was missing came."""
+        if event.resource == CSI_NODE_EVENT:
+            return _limit_rose(as_object(event.old), as_object(event.new))
+        if event.resource == "Pod":
+            gone = as_pod(event.old)
+            return holds_place(gone) and any(map(_is_looked_at, gone.volumes))
+        if event.resource == CLAIM_EVENT:
+            return names_claim(pod, as_object(event.new), ephemeral=True)
+        attacher = as_object(event.old).get("spec.attacher") or ""
+        return any(
+            volume.source == PERSISTENT_VOLUME_CLAIM
+            or (volume.source in IN_TREE and IN_TREE[volume.source].driver == attacher)
+            for volume in pod.volumes
+        )
+
+    # --- how it is counted -------------------------------------------------------------------------
+
+    def _new_volumes(self, pod: Pod) -> Names | Status:
+        try:
+            return self._names.of_pod(pod, is_new=True)
+        except ClaimMissingError as err:
+            return Status.unresolvable(str(err))
+        except VolumesError as err:
+            return Status.error(str(err))
+
+    def _catch_up(self, nodes: NodeTable) -> None:
+        self._csi_nodes.catch_up(nodes)
+        self._attached.catch_up(nodes)
+
+    def _judged(self, new: Names, nodes: NodeTable) -> Verdicts:
+        """For the rows as the snapshot has them."""
+        verdicts = Verdicts.feasible(len(nodes))
+        for driver in self._watched(new):
+            missing = ~self._csi_nodes.installed(driver, nodes)
+            verdicts = verdicts.otherwise(missing, _not_installed(driver))
+        limited = self._csi_nodes.limited(nodes)
+        for slot, problem in self._attached.problems.items():
+            verdicts = verdicts.otherwise(limited & (nodes.slots == slot), Status.error(problem))
+        exceeded = np.zeros(len(nodes), dtype=np.bool_)
+        for driver in dict.fromkeys(new.values()):
+            limit = self._csi_nodes.limit(driver, nodes)
+            if limit is not None:
+                uniques = [unique for unique, its in new.items() if its == driver]
+                more = self._not_yet_there(uniques, nodes)
+                # A driver that attaches nothing more is not looked at, however full it is.
+                exceeded |= (more > 0) & (self._attached.count(driver, nodes) + more > limit)
+        return verdicts.otherwise(exceeded, REASON)
+
+    def _not_yet_there(self, uniques: Sequence[str], nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n]: how many of the volumes no pod of the node uses yet."""
+        more = np.full(len(nodes), len(uniques), dtype=np.int64)
+        for unique in uniques:
+            users = self._attached.users(unique)
+            if users:
+                more -= np.isin(nodes.slots, list(users))
+        return more
+
+    def _watched(self, new: Names) -> list[str]:
+        """The drivers, sorted, that must be installed where their volumes go."""
+        if not self._scaling:
+            return []
+        drivers = self.handle.objects(CSI_DRIVERS)
+        found = ((driver, drivers.get(driver)) for driver in sorted(set(new.values())))
+        return [
+            driver
+            for driver, item in found
+            if item is not None and item.get("spec.preventPodSchedulingIfMissing") is True
+        ]
+
+    def _what_if(self, new: Names, scenario: Scenarios) -> Status:
+        """One node with other pods on it, counted by hand."""
+        row, removed, added = scenario.nodes, scenario.removed.pods(0), scenario.added.pods(0)
+        for driver in self._watched(new):
+            if not self._csi_nodes.installed(driver, row)[0]:
+                return _not_installed(driver)
+        if not self._csi_nodes.limited(row)[0]:
+            return SUCCESS
+        gone = {pod.uid for pod in removed}
+        here = [pod for pod in row.pod_volumes.on_slot(int(row.slots[0])) if pod.uid not in gone]
+        used: Names = {}
+        try:
+            for pod in (*here, *added):
+                used |= self._names.of_pod(pod, is_new=False)
+        except VolumesError as err:
+            return Status.error(str(err))
+        counts = Counter(used.values())
+        attached = self._attached.attached_to(row.name(0))
+        counts.update(driver for unique, driver in attached.items() if unique not in used)
+        more = Counter(driver for unique, driver in new.items() if unique not in used)
+        for driver, count in more.items():
+            limit = self._csi_nodes.limit(driver, row)
+            if limit is not None and limit[0] != UNLIMITED and counts[driver] + count > limit[0]:
+                return REASON
+        return SUCCESS
+
+
+def _is_looked_at(volume: Any) -> bool:
+    return volume.has_claim or volume.source in IN_TREE
+
+
+def _not_installed(driver: str) -> Status:
+    return Status.unschedulable(f"{driver} CSI driver is not installed on the node")
+
+
+def _limit_rose(old: KubeObject, new: KubeObject) -> bool:
+    before = _limits(old)
+    return any(count > before.get(driver, 0) for driver, count in _limits(new).items())
+
+
+def _limits(item: KubeObject) -> dict[str, int]:
+    return {
+        str(one.get("name") or ""): (one.get("allocatable") or {}).get("count") or 0
+        for one in item.get("spec.drivers") or ()
+    }

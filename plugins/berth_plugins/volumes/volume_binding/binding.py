@@ -1,0 +1,292 @@
+"""PreBind: what was promised is written, and then waited for. One `Reservation` per cycle.
+
+The writes are merge patches that the host executes; each is conditional on the version that was decided on,
+so that nobody else's change is lost. What controllers have done is read from the objects, once a second.
+Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (AssumePodVolumes, BindPodVolumes,
+checkBindings), v1.36.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
+from berth_sdk.status import SUCCESS, Status
+
+from berth_plugins.objects.records import Records
+from berth_plugins.volumes.csi_migration import IN_TREE, TranslationError, csi_affinity
+from berth_plugins.volumes.csi_nodes import CsiNode
+from berth_plugins.volumes.records import (
+    BOUND_BY_CONTROLLER,
+    CLAIMS,
+    CSI_NODES,
+    SELECTED_NODE,
+    VOLUMES,
+    Claim,
+    Volume,
+)
+from berth_plugins.volumes.volume_binding.assuming import Assumed, AssumeError
+
+POLL_S: Final = 1.0
+MAX_PATCHES: Final = 64
+"""Per round, by the contract."""
+MAX_TOKEN_BYTES: Final = 4096
+TOO_LARGE: Final = b"{}"
+"""A token that stands for a reservation that is too large to be one."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What one pod was promised on one node: volumes with their claims, and claims to provision.
+
+    `is_new`: the volume did not name the claim before. Both records are as they will be once written.
+    """
+
+    node_name: str
+    bindings: list[tuple[Volume, Claim, bool]] = field(default_factory=list)
+    provisions: list[Claim] = field(default_factory=list)
+    written: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The versions after our writes, by resource and key."""
+    asked: list[ObjectPatch] = field(default_factory=list)
+    since_s: float | None = None
+    waited_s: float = 0.0
+
+    @property
+    def token(self) -> bytes:
+        """What another process needs to take the reservation up."""
+        document = {
+            "node": self.node_name,
+            "volumes": [
+                [one.ref.name, one.ref.resource_version, claim.ref.namespace, claim.ref.name]
+                for one, claim, _ in self.bindings
+            ],
+            "claims": [[one.ref.namespace, one.ref.name] for one in self.provisions],
+        }
+        raw = json.dumps(document, separators=(",", ":")).encode()
+        return raw if len(raw) <= MAX_TOKEN_BYTES else TOO_LARGE
+
+    def patches(self) -> list[ObjectPatch]:
+        """All writes that it takes."""
+        bound = [_volume_patch(volume, claim) for volume, claim, is_new in self.bindings if is_new]
+        return [*bound, *(_claim_patch(claim, self.node_name) for claim in self.provisions)]
+
+
+def _volume_patch(volume: Volume, claim: Claim) -> ObjectPatch:
+    ref = claim.ref
+    patch: dict[str, Any] = {
+        "spec": {
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "uid": ref.uid,
+                "resourceVersion": ref.resource_version,
+            }
+        }
+    }
+    if volume.bound_by_controller:
+        patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
+    return _patch(VOLUMES, volume.ref, patch)
+
+
+def _claim_patch(claim: Claim, node_name: str) -> ObjectPatch:
+    return _patch(CLAIMS, claim.ref, {"metadata": {"annotations": {SELECTED_NODE: node_name}}})
+
+
+def _patch(resource: str, ref: ObjectRef, patch: dict[str, Any]) -> ObjectPatch:
+    version = ref.resource_version
+    return ObjectPatch(resource=resource, ref=ref, merge_patch=patch, expected_resource_version=version)
+
+
+class Binder:
+    """Promises, writes and waits. `timeout_s`: how long controllers may take."""
+
+    def __init__(
+        self, handle: Handle, claims: Assumed[Claim], volumes: Assumed[Volume], timeout_s: float
+    ) -> None:
+        self._handle = handle
+        self._claims = claims
+        self._volumes = volumes
+        self._timeout_s = timeout_s
+        self._csi_nodes = Records(handle, CSI_NODES, CsiNode.of)
+
+    # --- Reserve -----------------------------------------------------------------------------------
+
+    def promise(
+        self,
+        cycle_id: str,
+        node_name: str,
+        matches: Sequence[tuple[Claim, Volume]],
+        provisions: Sequence[Claim],
+    ) -> Reservation:
+        """Nobody else gets these volumes from now on. Raises AssumeError, with nothing promised."""
+        made = Reservation(node_name)
+        try:
+            for claim, volume in matches:
+                reserved = volume.reserved_for(claim)
+                is_new = reserved != volume
+                if is_new:
+                    self._volumes.assume(cycle_id, reserved)
+                made.bindings.append((reserved, claim, is_new))
+            for claim in provisions:
+                selected = replace(claim, selected_node=node_name)
+                self._claims.assume(cycle_id, selected)
+                made.provisions.append(selected)
+        except AssumeError:
+            self.give_back(cycle_id, made)
+            raise
+        return made
+
+    def give_back(self, cycle_id: str, made: Reservation) -> None:
+        """The pod does not get them after all. What is written stays so."""
+        for volume, _, _ in made.bindings:
+            self._volumes.give_back(cycle_id, volume.ref.name)
+        for claim in made.provisions:
+            self._claims.give_back(cycle_id, claim.ref.name, claim.ref.namespace)
+
+    def take_up(self, cycle_id: str, token: bytes) -> Reservation | None:
+        """A reservation that another process made; None: the token does not say enough."""
+        try:
+            document = json.loads(token)
+            made = Reservation(str(document["node"]))
+            for name, version, *key in document["volumes"]:
+                volume, claim = self._volumes.latest(name), self._claims.latest(key[1], key[0])
+                if volume is None or claim is None:
+                    return None
+                reserved = volume.reserved_for(claim)
+                # The version of then: a volume that was changed meanwhile must not be overwritten.
+                reserved = replace(reserved, ref=replace(reserved.ref, resource_version=version))
+                made.bindings.append((reserved, claim, reserved.claim_ref != volume.claim_ref))
+            for namespace, name in document["claims"]:
+                claim = self._claims.latest(name, namespace)
+                if claim is None:
+                    return None
+                made.provisions.append(replace(claim, selected_node=made.node_name))
+            for reserved, _, is_new in made.bindings:
+                if is_new:
+                    self._volumes.assume(cycle_id, reserved)
+            for claim in made.provisions:
+                self._claims.assume(cycle_id, claim)
+        except (ValueError, KeyError, TypeError, AssumeError):
+            return None
+        return made
+
+    # --- PreBind -----------------------------------------------------------------------------------
+
+    def write(self, made: Reservation, patched: Sequence[PatchResult]) -> PreBindResult | None:
+        """The next patches; None: everything is written. ERROR when one was not applied."""
+        for patch, result in zip(made.asked, patched, strict=False):
+            if result.outcome is not PatchOutcome.APPLIED:
+                text = result.message or f"{patch.resource} {patch.ref.key}: {result.outcome.name}"
+                return PreBindResult(Status.error(text))
+            made.written[patch.resource, patch.ref.key] = result.ref.resource_version
+        left = [one for one in made.patches() if (one.resource, one.ref.key) not in made.written]
+        if not left:
+            return None
+        # Two volumes of a pod may be one claim, which is written once.
+        distinct = {(one.resource, one.ref.key): one for one in left}
+        made.asked = list(distinct.values())[:MAX_PATCHES]
+        return PreBindResult(SUCCESS, tuple(made.asked))
+
+    def wait(self, made: Reservation) -> PreBindResult:
+        """SUCCESS once every claim is bound; else it wants to be asked again, until the time is over."""
+        now_s = time.monotonic()
+        if made.since_s is None:
+            made.since_s = now_s
+        else:
+            try:
+                if self._is_done(made):
+                    return PreBindResult(SUCCESS)
+            except _BindingError as err:
+                return PreBindResult(Status.error(f"binding volumes: {err}"))
+        if made.waited_s + POLL_S > self._timeout_s or now_s - made.since_s + POLL_S > self._timeout_s:
+            return PreBindResult(Status.error("binding volumes: context deadline exceeded"))
+        made.waited_s += POLL_S
+        return PreBindResult(SUCCESS, ask_again_after_s=POLL_S)
+
+    def _is_done(self, made: Reservation) -> bool:
+        """Whether controllers have bound everything. Raises _BindingError when they will not."""
+        node = self._handle.snapshot().node_named(made.node_name)
+        if node is None:
+            raise _BindingError(f'failed to get node "{made.node_name}": node "{made.node_name}" not found')
+        record = self._csi_nodes.get(made.node_name)
+        where = _Where(made.node_name, node.labels, record.migrated if record is not None else frozenset())
+        return all(self._is_bound(made, volume, claim, where) for volume, claim, _ in made.bindings) and all(
+            self._is_provisioned(made, claim, where) for claim in made.provisions
+        )
+
+    def _is_bound(self, made: Reservation, volume: Volume, claim: Claim, where: _Where) -> bool:
+        now = self._volumes.written.get(volume.ref.name)
+        if now is None:
+            raise _BindingError(f"failed to check binding: {self._volumes.missing(volume.ref.name)}")
+        claim_now = self._claims.written.get(claim.ref.name, claim.ref.namespace)
+        if claim_now is None:
+            missing = self._claims.missing(claim.ref.name, claim.ref.namespace)
+            raise _BindingError(f"failed to check binding: {missing}")
+        if self._is_behind(made, VOLUMES, now.ref):
+            return False
+        where.check(now)
+        if now.claim_ref is None or not now.claim_ref.uid:
+            raise _BindingError(f'ClaimRef got reset for pv "{now.ref.name}"')
+        return claim_now.is_fully_bound
+
+    def _is_provisioned(self, made: Reservation, claim: Claim, where: _Where) -> bool:
+        now = self._claims.written.get(claim.ref.name, claim.ref.namespace)
+        if now is None:
+            missing = self._claims.missing(claim.ref.name, claim.ref.namespace)
+            raise _BindingError(f"failed to check provisioning pvc: {missing}")
+        if self._is_behind(made, CLAIMS, now.ref):
+            return False
+        if not now.has_annotations:
+            raise _BindingError(f'selectedNode annotation reset for PVC "{claim.ref.name}"')
+        if now.selected_node != made.node_name:
+            # A provisioner that cannot do it takes the annotation away: the pod is to look elsewhere.
+            raise _BindingError(f'provisioning failed for PVC "{claim.ref.name}"')
+        if now.volume_name:
+            volume = self._volumes.written.get(now.volume_name)
+            if volume is None:
+                return False  # it will be seen, or the claim will be unbound
+            where.check(volume)
+        return now.is_fully_bound
+
+    @staticmethod
+    def _is_behind(made: Reservation, resource: str, ref: ObjectRef) -> bool:
+        """Whether what is seen is older than what we wrote."""
+        ours = made.written.get((resource, ref.key), "")
+        seen = ref.resource_version
+        return ours.isdecimal() and seen.isdecimal() and int(seen) < int(ours)
+
+
+class _BindingError(Exception):
+    """Binding has to begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The node that the pod goes to."""
+
+    name: str
+    labels: Any
+    migrated: frozenset[str]
+
+    def check(self, volume: Volume) -> None:
+        """Raises _BindingError for a volume that the node cannot reach."""
+        affinity = volume.affinity
+        plugin = IN_TREE.get(volume.source)
+        if plugin is not None and plugin.is_on and plugin.name in self.migrated:
+            try:
+                affinity = csi_affinity(volume)
+            except TranslationError as err:
+                raise _BindingError(f"failed to translate pv to csi: could not translate pv: {err}") from err
+        if affinity is not None and not affinity.matches(self.labels, ""):
+            raise _BindingError(
+                f'pv "{volume.ref.name}" node affinity doesn\'t match node "{self.name}":'
+                " no matching NodeSelectorTerms"
+            )

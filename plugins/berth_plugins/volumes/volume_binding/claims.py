@@ -1,0 +1,92 @@
+"""A pod -> its claims, sorted by what has to be done about them. Called at PreFilter.
+
+Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,binder}.go` (podHasPVCs,
+GetPodVolumeClaims), v1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from berth_sdk.pod import Pod
+from berth_sdk.pod_volume import EPHEMERAL
+from berth_sdk.status import Status
+
+from berth_plugins.objects.records import Records
+from berth_plugins.volumes.records import (
+    Claim,
+    StorageClass,
+    Stores,
+    claim_not_found,
+    claim_volumes,
+    not_owned,
+)
+from berth_plugins.volumes.volume_binding.assuming import Assumed
+
+UNBOUND_IMMEDIATE: Final = Status.unresolvable("pod has unbound immediate PersistentVolumeClaims")
+_LOST: Final = "Lost"
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """`bound`: they have their volume; `waiting`: they get one now that a node is chosen."""
+
+    bound: tuple[Claim, ...] = ()
+    waiting: tuple[Claim, ...] = ()
+
+
+def problem_of(pod: Pod, stores: Stores) -> str:
+    """Why the pod cannot be placed while its claims are as they are; empty: nothing is wrong."""
+    for volume in claim_volumes(pod):
+        claim = stores.claims.get(volume.claim, pod.namespace)
+        if claim is None:
+            if volume.source == EPHEMERAL:
+                return (
+                    "waiting for ephemeral volume controller to create the"
+                    f' persistentvolumeclaim "{volume.claim}"'
+                )
+            return claim_not_found(volume.claim)
+        if claim.phase == _LOST:
+            return (
+                f'persistentvolumeclaim "{volume.claim}" bound to non-existent persistentvolume'
+                f' "{claim.volume_name}"'
+            )
+        if claim.deleting:
+            return f'persistentvolumeclaim "{volume.claim}" is being deleted'
+        problem = not_owned(pod, claim) if volume.source == EPHEMERAL else ""
+        if problem:
+            return problem
+    return ""
+
+
+def sorted_claims(pod: Pod, claims: Assumed[Claim], classes: Records[StorageClass]) -> PodClaims | Status:
+    """The pod's claims, promises included. Unresolvable where one should be bound already; ERROR for a
+    class that does not say when its claims are bound.
+    """
+    bound: list[Claim] = []
+    waiting: list[Claim] = []
+    immediate = False
+    for volume in claim_volumes(pod):
+        claim = claims.latest(volume.claim, pod.namespace)
+        if claim is None:
+            key = f"{pod.namespace}/{volume.claim}"
+            missing = claims.missing(volume.claim, pod.namespace)
+            return Status.error(f'error getting PVC "{key}": {missing}')
+        if claim.is_fully_bound:
+            bound.append(claim)
+            continue
+        storage_class = classes.get(claim.class_name) if claim.class_name else None
+        if storage_class is not None and storage_class.binding_mode is None:
+            return Status.error(f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
+        if storage_class is not None and storage_class.delays_binding and not claim.volume_name:
+            waiting.append(claim)
+        else:
+            immediate = True
+    return UNBOUND_IMMEDIATE if immediate else PodClaims(tuple(bound), tuple(waiting))
+
+
+def all_bound(pod: Pod, claims: Assumed[Claim]) -> bool:
+    """Whether every claim has its volume by now."""
+    found = (claims.latest(volume.claim, pod.namespace) for volume in claim_volumes(pod))
+    return all(claim is not None and claim.is_fully_bound for claim in found)

@@ -1,0 +1,161 @@
+"""Sets of nodes, one per distinct selector, kept from cycle to cycle; and the first of many candidates that
+each node can reach. Used where volumes and capacities say for which nodes they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from berth_sdk.node_selectors import NodeSelector
+from berth_sdk.tables import Moved, NodeTable, SlotFollower
+from numpy.typing import NDArray
+
+NOBODY: Final = -2
+"""In `single`: no node."""
+SEVERAL: Final = -1
+"""In `single`: more than one node."""
+EVERY_NODE: Final = 0
+"""The group without a selector."""
+_MAX_CHANGES: Final = 4096
+Slots = NDArray[np.intp]
+
+
+class NodeGroups:
+    """Groups have numbers; those that nobody uses any more go with `clear` alone.
+
+    A node whose labels change is looked at again by each group, when the group is asked for next.
+    """
+
+    def __init__(self) -> None:
+        self._follower = SlotFollower(Moved.NODE)
+        self._labels: dict[int, Mapping[str, str]] = {}
+        self._changes: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every group."""
+        self._codes: dict[NodeSelector, int] = {}
+        self._selectors: list[NodeSelector | None] = [None]
+        self._slots: list[Slots | None] = [None]
+        self._seen: list[int] = [0]
+        self.single: NDArray[np.int64] = np.array([SEVERAL], dtype=np.int64)
+        """int64[groups]: the slot of the only node of a group, `SEVERAL` or `NOBODY`. Of this version after
+        `catch_up`."""
+
+    def __len__(self) -> int:
+        return len(self._selectors)
+
+    def code_of(self, selector: NodeSelector | None) -> int:
+        """The number of the group of a selector; None: every node."""
+        if selector is None:
+            return EVERY_NODE
+        code = self._codes.get(selector)
+        if code is None:
+            code = self._codes[selector] = len(self._selectors)
+            self._selectors.append(selector)
+            self._slots.append(None)
+            self._seen.append(0)
+        return code
+
+    def catch_up(self, nodes: NodeTable) -> None:
+        """Take over the nodes that came, went, or changed their labels."""
+        moved = self._follower.moved(nodes)
+        whole = nodes.whole
+        changed: list[int] = []
+        if moved is None or len(self._changes) + len(moved) > _MAX_CHANGES:
+            self._labels = {int(slot): whole.node(i).labels for i, slot in enumerate(whole.slots.tolist())}
+            self._changes.clear()
+            self._slots = [None] * len(self)
+            self._seen = [0] * len(self)
+        else:
+            for slot in moved:
+                position = whole.position_of_slot(slot)
+                labels = None if position is None else whole.node(position).labels
+                if labels != self._labels.get(slot):
+                    changed.append(slot)
+                    if labels is None:
+                        del self._labels[slot]
+                    else:
+                        self._labels[slot] = labels
+            self._changes += changed
+        if changed or moved is None or len(self.single) < len(self):
+            self._settle(whole)
+
+    def slots(self, code: int) -> Slots:
+        """intp[m]: the nodes of a group of several."""
+        found = self._slots[code]
+        return np.zeros(0, dtype=np.intp) if found is None else found
+
+    def _settle(self, whole: NodeTable) -> None:
+        self._slots[EVERY_NODE] = whole.slots
+        have = len(self.single)
+        if have < len(self):
+            self.single = np.concatenate([self.single, np.full(len(self) - have, NOBODY, dtype=np.int64)])
+        for code in range(1, len(self)):
+            if self._slots[code] is None or self._seen[code] < len(self._changes):
+                slots = self._slots[code] = self._looked_up(code, whole)
+                self._seen[code] = len(self._changes)
+                self.single[code] = NOBODY if not len(slots) else slots[0] if len(slots) == 1 else SEVERAL
+
+    def _looked_up(self, code: int, whole: NodeTable) -> Slots:
+        selector, known = self._selectors[code], self._slots[code]
+        if selector is None:
+            return whole.slots
+        if known is None:
+            return whole.slots[selector.over(whole)]
+        changed = self._changes[self._seen[code] :]
+        now = set(known.tolist()) if len(known) < len(self._changes) else None
+        come = [slot for slot in changed if slot in self._labels and selector.matches(self._labels[slot], "")]
+        if now is not None:
+            return np.asarray(sorted((now - set(changed)) | set(come)), dtype=np.intp)
+        kept = known[~np.isin(known, changed)]
+        return np.union1d(kept, np.asarray(come, dtype=np.intp)).astype(np.intp)
+
+
+def positions_by_slot(nodes: NodeTable) -> NDArray[np.int64]:
+    """int64[slots]: the row of each slot, -1 for those that are not among `nodes`."""
+    positions = np.full(nodes.slot_count, -1, dtype=np.int64)
+    positions[nodes.slots] = np.arange(len(nodes))
+    return positions
+
+
+def first_reached(
+    candidates: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    groups: NodeGroups,
+    positions: NDArray[np.int64],
+    taken: Sequence[NDArray[np.int64]],
+    count: int,
+) -> NDArray[np.int64]:
+    """int64[count]: for each row the first candidate whose group has its node; -1: none.
+
+    `candidates`: ascending numbers, `codes` their groups. `taken`: for each row numbers that others have
+    taken there, one array per taker.
+    """
+    nothing = np.iinfo(np.int64).max
+    pick = np.full(count, nothing, dtype=np.int64)
+    slots = groups.single.take(codes)
+    alone = slots >= 0
+    if alone.any():
+        # From the last to the first, so that of several on one node the first stays.
+        rows = positions.take(slots[alone])[::-1]
+        numbers = candidates[alone][::-1]
+        free = rows >= 0
+        for theirs in taken:
+            free &= theirs.take(rows) != numbers
+        pick[rows[free]] = numbers[free]
+    shared = slots == SEVERAL
+    if shared.any():
+        shared_codes, shared_candidates = codes[shared], candidates[shared]
+        for code in np.unique(shared_codes).tolist():
+            rows = positions.take(groups.slots(code))
+            rows = rows[rows >= 0]
+            # Each taker has one at most, so that one more than there are takers is enough.
+            for number in shared_candidates[shared_codes == code][: len(taken) + 1].tolist():
+                free = pick[rows] > number
+                for theirs in taken:
+                    free &= theirs[rows] != number
+                pick[rows[free]] = number
+    return np.where(pick == nothing, -1, pick)

@@ -1,0 +1,230 @@
+"""The extension points of VolumeBinding.
+
+Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import (
+    DependsOn,
+    NoConcern,
+    Plugin,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation, PatchResult, PreBindResult, PreFlightResult
+from berth_sdk.signature import wishes
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.args.findings import Findings, integer
+from berth_plugins.args.gates import is_on
+from berth_plugins.volumes.records import (
+    CLAIM_EVENT,
+    CLAIMS,
+    CLASS_EVENT,
+    CLASSES,
+    CSI_CAPACITIES,
+    CSI_CAPACITY_EVENT,
+    CSI_DRIVER_EVENT,
+    CSI_DRIVERS,
+    CSI_NODE_EVENT,
+    CSI_NODES,
+    VOLUME_EVENT,
+    VOLUMES,
+    Stores,
+    claim_volumes,
+)
+from berth_plugins.volumes.volume_binding.assuming import Assumed, AssumeError
+from berth_plugins.volumes.volume_binding.binding import TOO_LARGE, Binder, Reservation
+from berth_plugins.volumes.volume_binding.claims import PodClaims, all_bound, problem_of, sorted_claims
+from berth_plugins.volumes.volume_binding.finding import Finder, Found
+from berth_plugins.volumes.volume_binding.hints import may_help
+from berth_plugins.volumes.volume_binding.scoring import CapacityScore
+
+_CLAIMS: Final = "claims"
+_FOUND: Final = "found"
+_RESERVED: Final = "reserved"
+_DEFAULT_TIMEOUT_S: Final = 600
+_LONGEST_WAIT_S: Final = 599.0
+"""The host allows ten minutes for all rounds of a PreBind; the pod is to be told by us when they are over."""
+
+
+class VolumeBinding(Plugin):
+    """Rejects nodes that the pod's volumes cannot be used on, or made for; binds those that waited for the
+    node, and holds the pod until they are.
+    """
+
+    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
+    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    deadlines: ClassVar[Mapping[str, float]] = {"preBind": 600.0}
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.objects(CLAIMS),
+        Need.objects(VOLUMES),
+        Need.objects(CLASSES),
+        Need.objects(CSI_NODES),
+        Need.objects(CSI_DRIVERS),
+        Need.objects(CSI_CAPACITIES),
+    )
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest(CLASS_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest(VOLUME_EVENT, ("add", "update")),
+        EventInterest("Node", ("add", "update.labels")),
+        EventInterest(CSI_NODE_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest(CSI_DRIVER_EVENT, ("update",), Hint.ASK_PLUGIN),
+        EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        """`args`: VolumeBindingArgs. Raises PluginArgsError with everything that is wrong in them."""
+        super().__init__(args, handle)
+        findings = Findings()
+        timeout_s = _DEFAULT_TIMEOUT_S
+        if args.get("bindTimeoutSeconds") is not None:
+            timeout_s = integer(args, "bindTimeoutSeconds", "bindTimeoutSeconds")
+        if timeout_s < 0:
+            findings.invalid("bindTimeoutSeconds", timeout_s, "should not be a negative value")
+        self._score: CapacityScore | None = None
+        if is_on(args, "StorageCapacityScoring", default=False):
+            self._score = CapacityScore(args, findings)
+        elif args.get("shape") is not None:
+            findings.forbidden("shape", "turn on the feature gate StorageCapacityScoring, or remove it")
+        findings.check()
+        self._stores = Stores(handle)
+        self._claims = Assumed(self._stores.claims, "v1.PersistentVolumeClaim")
+        self._volumes = Assumed(self._stores.volumes, "v1.PersistentVolume")
+        self._finder = Finder(handle, self._stores, self._volumes)
+        self._binder = Binder(handle, self._claims, self._volumes, min(float(timeout_s), _LONGEST_WAIT_S))
+
+    # --- the scheduling cycle ----------------------------------------------------------------------
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Without claims there is nothing to bind."""
+        return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP without claims; unresolvable where one is missing, lost, going, somebody else's, or should
+        be bound already.
+        """
+        if not pod.volumes or not claim_volumes(pod):
+            return Status.skip()
+        problem = problem_of(pod, self._stores)
+        if problem:
+            return Status.unresolvable(problem)
+        found = self._sorted(pod)
+        if isinstance(found, Status):
+            return found
+        state.write(_CLAIMS, found)
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """Unresolvable, with all reasons, where a volume cannot be used, found or made."""
+        claims: PodClaims | Status = state.get(_CLAIMS) or self._sorted(pod)
+        if isinstance(claims, Status):
+            return claims
+        verdicts, found = self._finder.find(claims, nodes)
+        # The nodes may be asked about in parts; of two answers about one node the later one counts.
+        state.write(_FOUND, (found, *state.get(_FOUND, ())))
+        return verdicts
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP unless StorageCapacityScoring is on."""
+        return Status.skip() if self._score is None else SUCCESS
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """int64[n], 0..100: how well the sizes fit, by the configured shape; 0 without claims."""
+        scores = np.zeros(len(nodes), dtype=np.int64)
+        if self._score is None:
+            return scores
+        open_rows = np.ones(len(nodes), dtype=np.bool_)
+        for found in state.get(_FOUND, ()):
+            values = np.full(nodes.slot_count, -1, dtype=np.int64)
+            values[found.nodes.slots[found.passed]] = self._score.over(found)[found.passed]
+            here = nodes.take_of(values)
+            new = open_rows & (here >= 0)
+            scores[new] = here[new]
+            open_rows &= ~new
+        return scores
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Promise the node's volumes to the pod. ERROR when one is gone, or was changed meanwhile."""
+        found: Found | None = next((one for one in state.get(_FOUND, ()) if one.has(node_name)), None)
+        if found is None or all_bound(pod, self._claims):
+            return SUCCESS
+        matches, provisions = found.at(node_name)
+        try:
+            made = self._binder.promise(state.cycle_id, node_name, matches, provisions)
+        except AssumeError as err:
+            return Status.error(str(err))
+        state.write(_RESERVED, made)
+        state.token = made.token
+        return SUCCESS
+
+    async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Give back what was promised; what is written already stays, and the next attempt goes by it."""
+        made = self._reservation(state)
+        if made is not None:
+            self._binder.give_back(state.cycle_id, made)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
+        """Promise what these cycles were promised, and nothing else: a host that came anew remembers nothing
+        of what another one had in hand. Answers those whose tokens say too little.
+        """
+        cycles = {one.state.cycle_id for one in live}
+        self._claims.keep_only(cycles)
+        self._volumes.keep_only(cycles)
+        return [one for one in live if one.state.token is not None and self._reservation(one.state) is None]
+
+    # --- the binding cycle -------------------------------------------------------------------------
+
+    async def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> PreFlightResult:
+        """SKIP when there is nothing to bind."""
+        made = self._reservation(state)
+        return PreFlightResult(Status.skip() if made is None else SUCCESS, allow_parallel=True)
+
+    async def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult:
+        """Have volumes name their claims and claims their node, then wait for the controllers."""
+        made = self._reservation(state)
+        if made is None:
+            return PreBindResult(SUCCESS)
+        answer = self._binder.write(made, patched) or self._binder.wait(made)
+        if answer.status.is_success and not answer.patches and answer.ask_again_after_s is None:
+            self._binder.give_back(state.cycle_id, made)
+        return answer
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """All: what the pod's volumes ask for, and its own claims."""
+        return wishes(pod)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """What came or changed may be what a claim of the pod needs."""
+        return may_help(event, pod)
+
+    def _sorted(self, pod: Pod) -> PodClaims | Status:
+        return sorted_claims(pod, self._claims, self._stores.classes)
+
+    def _reservation(self, state: CycleState) -> Reservation | None:
+        """As this process remembers it, else as the token says."""
+        made: Reservation | None = state.get(_RESERVED)
+        if made is None and state.token not in (None, b"", TOO_LARGE):
+            made = self._binder.take_up(state.cycle_id, state.token or b"")
+            if made is not None:
+                state.write(_RESERVED, made)
+        return made

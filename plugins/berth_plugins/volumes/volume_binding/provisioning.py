@@ -1,0 +1,156 @@
+"""Can a volume be made for a claim, for which nodes, and is there room for it? Called at Filter.
+
+Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (checkVolumeProvisions,
+hasEnoughCapacity) and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.36.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.errors import SelectorError
+from berth_sdk.handle import Handle
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node_selectors import NodeSelector, NodeSelectorTerm
+from berth_sdk.quantity import NANO, whole_value
+from berth_sdk.selectors import LabelSelector
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.objects.records import Follower, Key, Records
+from berth_plugins.volumes.records import CSI_CAPACITIES, CSI_DRIVERS, Claim, StorageClass
+from berth_plugins.volumes.volume_binding.groups import NodeGroups, first_reached
+
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_NO_NODE: Final = NodeSelector()
+_MORE_GROUPS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: what is free, in bytes."""
+
+    class_name: str
+    limit: int | None
+    total: int
+    topology: NodeSelector
+
+    @staticmethod
+    def of(item: KubeObject) -> Capacity:
+        """Read one. A topology that is missing or cannot be read has no nodes. Raises QuantityError."""
+        raw = item.parsed
+        topology = _NO_NODE
+        if raw.get("nodeTopology") is not None:
+            try:
+                labels = LabelSelector.of(raw["nodeTopology"], "nodeTopology")
+                topology = NodeSelector((NodeSelectorTerm(labels),))
+            except SelectorError:
+                pass
+        return Capacity(
+            raw.get("storageClassName") or "",
+            volume_limit(item),
+            whole_value(raw.get("capacity") or 0),
+            topology,
+        )
+
+
+def volume_limit(item: KubeObject) -> int | None:
+    """The largest volume that a CSIStorageCapacity says can be made, in bytes; None: it does not say."""
+    limit = item.get("maximumVolumeSize")
+    limit = item.get("capacity") if limit is None else limit
+    return None if limit is None else whole_value(limit)
+
+
+@dataclass(slots=True)
+class _Pools:
+    """The capacities of one class, by namespace and name."""
+
+    items: list[Capacity]
+    limits: NDArray[np.int64]
+    groups: NDArray[np.int64]
+
+
+class Provisioning:
+    """`catch_up` first, in every call that reads it."""
+
+    def __init__(self, handle: Handle, classes: Records[StorageClass]) -> None:
+        self._classes = classes
+        self._drivers = Records(handle, CSI_DRIVERS, tracks_capacity)
+        self._capacities = Records(handle, CSI_CAPACITIES, Capacity.of)
+        self._follower: Follower | None = None
+        self._groups = NodeGroups()
+        self._keys: dict[str, list[Key]] = {}
+        self._class_of: dict[Key, str] = {}
+        self._pools: dict[str, _Pools] = {}
+
+    def catch_up(self, nodes: NodeTable) -> None:
+        """Take over the capacities that changed, and the nodes that their topologies match."""
+        if self._follower is None:
+            self._follower = self._capacities.follow()
+        moved = self._follower.moved()
+        if moved is None or len(self._groups) > 4 * len(self._class_of) + _MORE_GROUPS:
+            self._groups.clear()
+            self._keys, self._class_of, self._pools = {}, {}, {}
+            moved = list(self._capacities.everything())
+        for key in moved:
+            self._put(key)
+        for name in {class_name for class_name in self._keys if class_name not in self._pools}:
+            self._pools[name] = self._pool(self._keys[name])
+        self._groups.catch_up(nodes)
+
+    def nodes_for(self, storage_class: StorageClass, nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: where volumes of the class can be made."""
+        if storage_class.provisioner in ("", _NO_PROVISIONER):
+            return np.zeros(len(nodes), dtype=np.bool_)
+        if storage_class.topologies is None:
+            return np.ones(len(nodes), dtype=np.bool_)
+        mask = np.zeros(len(nodes), dtype=np.bool_)
+        for selector in storage_class.topologies:
+            mask |= selector.over(nodes)
+        return mask
+
+    def pools_for(
+        self, storage_class: StorageClass, claim: Claim, positions: NDArray[np.int64], count: int
+    ) -> tuple[list[Capacity], NDArray[np.int64]] | None:
+        """(capacities, for each row the number of the first that has room for the claim, -1: none); None:
+        nobody keeps account of it.
+        """
+        if claim.requested_nano is None or not self._drivers.get(storage_class.provisioner):
+            return None
+        pools = self._pools.get(storage_class.name)
+        if pools is None:
+            return [], np.full(count, -1, dtype=np.int64)
+        numbers = np.flatnonzero(pools.limits >= -(-claim.requested_nano // NANO)).astype(np.int64)
+        codes = pools.groups.take(numbers)
+        return pools.items, first_reached(numbers, codes, self._groups, positions, (), count)
+
+    def _put(self, key: Key) -> None:
+        before = self._class_of.pop(key, None)
+        if before is not None:
+            self._keys[before].remove(key)
+            self._pools.pop(before, None)
+            if not self._keys[before]:
+                del self._keys[before]
+        now = self._capacities.get(key[1], key[0])
+        if now is None:
+            return
+        self._class_of[key] = now.class_name
+        keys = self._keys.setdefault(now.class_name, [])
+        keys.insert(bisect_left(keys, key), key)
+        self._pools.pop(now.class_name, None)
+
+    def _pool(self, keys: list[Key]) -> _Pools:
+        items = [item for key in keys if (item := self._capacities.get(key[1], key[0])) is not None]
+        return _Pools(
+            items,
+            np.array([-1 if item.limit is None else item.limit for item in items], dtype=np.int64),
+            np.array([self._groups.code_of(item.topology) for item in items], dtype=np.int64),
+        )
+
+
+def tracks_capacity(item: KubeObject) -> bool:
+    """Whether a CSIDriver publishes how much room is left."""
+    return item.get("spec.storageCapacity") is True

@@ -1,0 +1,100 @@
+"""How full the volumes of a pod would be -> score. Called at Score, with the gate StorageCapacityScoring.
+
+Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from berth_sdk.quantity import NANO
+from berth_sdk.status import MAX_NODE_SCORE
+from numpy.typing import NDArray
+
+from berth_plugins.args.findings import Findings, integer, maps
+from berth_plugins.node_resources.strategies import check_shape, ratio_of_shape
+from berth_plugins.volumes.volume_binding.finding import Found
+
+DEFAULT_SHAPE: Final = ((0, 10), (100, 0))
+_MAX_SHAPE_SCORE: Final = 10
+Numbers = NDArray[np.int64]
+
+
+class CapacityScore:
+    """`shape` of VolumeBindingArgs: what a share of used capacity, in percent, is worth."""
+
+    def __init__(self, args: Mapping[str, Any], findings: Findings) -> None:
+        """What is wrong goes to `findings`. Raises PluginArgsError for values of a wrong type."""
+        points = [
+            (
+                integer(item, "utilization", f"shape[{i}].utilization"),
+                integer(item, "score", f"shape[{i}].score"),
+            )
+            for i, item in enumerate(maps(args, "shape", "shape"))
+        ] or list(DEFAULT_SHAPE)
+        check_shape(points, "shape", findings)
+        scaled = [(used, score * MAX_NODE_SCORE // _MAX_SHAPE_SCORE) for used, score in points]
+        self._ratio = ratio_of_shape(scaled)
+
+    def over(self, found: Found) -> Numbers:
+        """int64[n], 0..100: the mean over the classes of a row's volumes, rounded; 0 without volumes.
+
+        Volumes that are there count where a row has any, else those that would be made.
+        """
+        count = len(found.passed)
+        classes: defaultdict[str, _Class] = defaultdict(lambda: _Class(count))
+        static = np.zeros(count, dtype=np.bool_)
+        for match in found.matches:
+            has = match.numbers >= 0
+            static |= has
+            needed = _bytes(match.claim.requested_nano or 0)
+            for number in np.unique(match.numbers[has]).tolist():
+                volume = match.volumes[number]
+                here = match.numbers == number
+                its = classes[volume.class_name]
+                its.ask(here, needed)
+                its.room += here * np.int64(_bytes(volume.capacity_nano))
+        for provision in found.provisions:
+            if provision.numbers is None:
+                continue
+            here = provision.needed & ~static
+            its = classes[provision.claim.class_name]
+            its.ask(here, _bytes(provision.claim.requested_nano or 0))
+            totals = np.array([pool.total for pool in provision.pools] or [0], dtype=np.int64)
+            # What is free counts once for a class, however many claims there are.
+            its.room = np.where(here, totals.take(np.maximum(provision.numbers, 0)), its.room)
+        return self._mean(list(classes.values()), count)
+
+    def _mean(self, classes: Sequence[_Class], count: int) -> Numbers:
+        total = np.zeros(count, dtype=np.int64)
+        counted = np.zeros(count, dtype=np.int64)
+        for its in classes:
+            empty = its.room == 0
+            # Without any room the class is as full as can be.
+            score = self._ratio(np.where(empty, 2, its.requested), np.where(empty, 1, its.room))
+            total += np.where(its.used, score, 0)
+            counted += its.used
+        divisor = np.maximum(counted, 1)
+        mean: Numbers = (2 * total + divisor) // (2 * divisor)
+        return mean
+
+
+class _Class:
+    """One storage class: bytes asked for and there, and the rows where a volume of it is used."""
+
+    def __init__(self, count: int) -> None:
+        self.requested: Numbers = np.zeros(count, dtype=np.int64)
+        self.room: Numbers = np.zeros(count, dtype=np.int64)
+        self.used: NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
+
+    def ask(self, here: NDArray[np.bool_], amount: int) -> None:
+        """One more claim on these rows."""
+        self.requested += here * np.int64(amount)
+        self.used |= here
+
+
+def _bytes(nano: int) -> int:
+    return -(-nano // NANO)

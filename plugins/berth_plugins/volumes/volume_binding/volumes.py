@@ -1,0 +1,231 @@
+"""PersistentVolumes by class, smallest first -> for each node the volume that a claim would get there.
+
+Called at Filter. A volume costs work when it changes; a claim looks at the distinct kinds of volumes and at
+arrays. Source: component-helpers `storage/volume/pv_helpers.go` (FindMatchingVolume), v1.36; of equally
+large volumes, which kube-scheduler meets in no certain order, the first by name is taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.tables import Dictionary, NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.objects.records import Follower, Key
+from berth_plugins.volumes.records import Claim, Volume
+from berth_plugins.volumes.volume_binding.assuming import Assumed
+from berth_plugins.volumes.volume_binding.groups import NodeGroups, first_reached
+
+_AVAILABLE: Final = "Available"
+_MORE_GROUPS: Final = 4096
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What decides, beside size, labels and nodes, whether a volume suits a claim."""
+
+    is_claimed: bool
+    is_available: bool
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+
+    @staticmethod
+    def of(volume: Volume) -> Kind:
+        """The kind of one volume."""
+        return Kind(
+            volume.claim_ref is not None,
+            volume.phase == _AVAILABLE and not volume.deleting,
+            volume.volume_mode,
+            volume.attributes_class,
+            volume.access_modes,
+        )
+
+    def suits(self, claim: Claim) -> bool:
+        """Whether a free volume of this kind can be given to the claim."""
+        return (
+            not self.is_claimed
+            and self.is_available
+            and self.volume_mode == claim.volume_mode
+            and self.attributes_class == claim.attributes_class
+            and claim.access_modes <= self.access_modes
+        )
+
+
+class ClassVolumes:
+    """The volumes of one class by size, then name. `volumes` is a new list after each change, so that the
+    numbers in an answer stay good.
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, str]] = []
+        self.volumes: list[Volume] = []
+        self._kinds: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._labels: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._groups: Numbers = np.zeros(0, dtype=np.int64)
+        self._kind_values: Dictionary[Kind] = Dictionary()
+        self._label_values: Dictionary[frozenset[tuple[str, str]]] = Dictionary()
+
+    def __len__(self) -> int:
+        return len(self.volumes)
+
+    def fill(self, volumes: list[Volume], groups: NodeGroups) -> None:
+        """The first volumes, all at once."""
+        self.volumes = sorted(volumes, key=lambda one: (one.capacity_nano, one.ref.name))
+        self._keys = [(one.capacity_nano, one.ref.name) for one in self.volumes]
+        kinds = [self._kind_values.encode(Kind.of(one)) for one in self.volumes]
+        labels = [self._label_values.encode(frozenset(one.labels.items())) for one in self.volumes]
+        self._kinds = np.asarray(kinds, dtype=np.int32)
+        self._labels = np.asarray(labels, dtype=np.int32)
+        self._groups = np.asarray([groups.code_of(one.affinity) for one in self.volumes], dtype=np.int64)
+
+    def put(self, volume: Volume, groups: NodeGroups) -> None:
+        """A volume that is not here yet."""
+        key = (volume.capacity_nano, volume.ref.name)
+        at = bisect_left(self._keys, key)
+        self._keys.insert(at, key)
+        self.volumes = [*self.volumes[:at], volume, *self.volumes[at:]]
+        kind = self._kind_values.encode(Kind.of(volume))
+        labels = self._label_values.encode(frozenset(volume.labels.items()))
+        self._kinds = np.insert(self._kinds, at, kind)
+        self._labels = np.insert(self._labels, at, labels)
+        self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity))
+
+    def remove(self, volume: Volume) -> None:
+        """One that is here."""
+        at = self.number(volume)
+        del self._keys[at]
+        self.volumes = [*self.volumes[:at], *self.volumes[at + 1 :]]
+        self._kinds = np.delete(self._kinds, at)
+        self._labels = np.delete(self._labels, at)
+        self._groups = np.delete(self._groups, at)
+
+    def number(self, volume: Volume) -> int:
+        """The place of a volume."""
+        return bisect_left(self._keys, (volume.capacity_nano, volume.ref.name))
+
+    def suiting(self, claim: Claim) -> tuple[Numbers, Numbers]:
+        """(numbers ascending, their groups): the free volumes that are large enough and suit the claim."""
+        start = bisect_left(self._keys, (claim.requested_nano or 0, ""))
+        suits = self._kind_values.where(lambda kind: kind.suits(claim)).take(self._kinds[start:])
+        if claim.selector is not None:
+            selector = claim.selector
+            matches = self._label_values.where(lambda labels: selector.matches(dict(labels)))
+            suits &= matches.take(self._labels[start:])
+        numbers = np.flatnonzero(suits).astype(np.int64) + start
+        return numbers, self._groups.take(numbers)
+
+    def group(self, number: int) -> Numbers:
+        """int64[1]: the group of one volume."""
+        return self._groups[number : number + 1]
+
+
+class VolumeIndex:
+    """Every volume, and which of them are set aside for which claim."""
+
+    def __init__(self, volumes: Assumed[Volume]) -> None:
+        self._volumes = volumes
+        self._follower: Follower | None = None
+        self.groups = NodeGroups()
+        self._forget()
+
+    def catch_up(self, nodes: NodeTable) -> None:
+        """Take over the volumes that changed, and the nodes that their selectors match."""
+        if self._follower is None:
+            self._follower = self._volumes.written.follow()
+        moved = self._follower.moved()
+        if moved is None or len(self.groups) > 4 * len(self._known) + _MORE_GROUPS:
+            self._begin()
+        for _, name in moved or ():
+            self._put(name)
+        self.groups.catch_up(nodes)
+
+    def of_class(self, name: str) -> ClassVolumes:
+        """The volumes of a class."""
+        return self._classes[name]
+
+    def choice(
+        self, claim: Claim, positions: Numbers, taken: list[Numbers], count: int
+    ) -> tuple[ClassVolumes, Numbers]:
+        """For each of `count` rows the number of the volume that the claim would get, -1: none.
+
+        A volume that is set aside for the claim is the only one that it can get. `taken`: what other claims
+        of the same pod, of the same class, would get there.
+        """
+        found = self._classes[claim.class_name]
+        numbers, codes = found.suiting(claim)
+        promised = [
+            found.number(volume)
+            for volume in self._volumes.promised()
+            if volume.class_name == claim.class_name and volume.claim_ref is not None
+        ]
+        if promised:
+            free = ~np.isin(numbers, promised)
+            numbers, codes = numbers[free], codes[free]
+        picks = first_reached(numbers, codes, self.groups, positions, taken, count)
+        for number in reversed(self._set_aside(claim, found)):
+            own = first_reached(np.array([number]), found.group(number), self.groups, positions, (), count)
+            is_taken = np.zeros(count, dtype=np.bool_)
+            for theirs in taken:
+                is_taken |= theirs == number
+            picks = np.where(is_taken, picks, own)
+        return found, picks
+
+    def _set_aside(self, claim: Claim, found: ClassVolumes) -> list[int]:
+        """The numbers of the volumes that name the claim, ascending."""
+        key = (claim.ref.namespace, claim.ref.name)
+        names = set(self._claimed.get(key, ()))
+        names |= {volume.ref.name for volume in self._volumes.promised() if volume.claimed_by(claim)}
+        latest = [self._volumes.latest(name) for name in names]
+        return sorted(
+            found.number(volume)
+            for volume in latest
+            if volume is not None
+            and volume.claimed_by(claim)
+            and volume.class_name == claim.class_name
+            and volume.capacity_nano >= (claim.requested_nano or 0)
+            and volume.volume_mode == claim.volume_mode
+            and volume.attributes_class == claim.attributes_class
+            and not volume.deleting
+        )
+
+    def _forget(self) -> None:
+        self.groups.clear()
+        self._classes: defaultdict[str, ClassVolumes] = defaultdict(ClassVolumes)
+        self._known: dict[str, Volume] = {}
+        self._claimed: defaultdict[Key, set[str]] = defaultdict(set)
+
+    def _begin(self) -> None:
+        self._forget()
+        by_class: defaultdict[str, list[Volume]] = defaultdict(list)
+        for _, name in self._volumes.written.everything():
+            volume = self._volumes.written.get(name)
+            if volume is not None:
+                self._know(volume)
+                by_class[volume.class_name].append(volume)
+        for class_name, volumes in by_class.items():
+            self._classes[class_name].fill(volumes, self.groups)
+
+    def _know(self, volume: Volume) -> None:
+        self._known[volume.ref.name] = volume
+        if volume.claim_ref is not None:
+            self._claimed[volume.claim_ref.namespace, volume.claim_ref.name].add(volume.ref.name)
+
+    def _put(self, name: str) -> None:
+        before, now = self._known.pop(name, None), self._volumes.written.get(name)
+        if before is not None:
+            self._classes[before.class_name].remove(before)
+            if before.claim_ref is not None:
+                key = (before.claim_ref.namespace, before.claim_ref.name)
+                self._claimed[key].discard(name)
+                if not self._claimed[key]:
+                    del self._claimed[key]
+        if now is not None:
+            self._know(now)
+            self._classes[now.class_name].put(now, self.groups)

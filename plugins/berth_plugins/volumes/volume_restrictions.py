@@ -1,0 +1,235 @@
+"""VolumeRestrictions: disks that one node mounts once, and claims that one pod alone may use -> verdict.
+
+Called at PreFilter and Filter. Source:
+`pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent, EventInterest, Hint
+from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import wishes
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_plugins.objects.of_events import as_object, as_pod
+from berth_plugins.objects.records import Records
+from berth_plugins.volumes.records import (
+    CLAIM_EVENT,
+    CLAIMS,
+    POD_FIELDS_TO_DROP,
+    READ_WRITE_ONCE_POD,
+    Claim,
+    claim_not_found,
+    claim_volumes,
+    names_claim,
+    rows_with_storage,
+)
+from berth_plugins.volumes.slot_index import SlotIndex
+
+DISK: Final = Status.unschedulable("node(s) had no available disk")
+IN_USE: Final = Status.unschedulable(
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by"
+    " another pod"
+)
+_RESTRICTED: Final = "restricted"
+_SAME: Final = frozenset({""})
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that a pod names itself. Two with one `key` are the same disk where they share a monitor (of
+    rbd; all others have one in common). They conflict unless both only read it.
+    """
+
+    key: tuple[str, ...]
+    read_only: bool
+    monitors: frozenset[str] = _SAME
+
+    def conflicts(self, other: Disk) -> bool:
+        """Whether one node cannot mount both."""
+        return (
+            self.key == other.key
+            and not (self.read_only and other.read_only)
+            and not self.monitors.isdisjoint(other.monitors)
+        )
+
+
+def disks_of(pod: Pod) -> Iterator[Disk]:
+    """The disks that the pod names itself and that cannot be shared freely."""
+    for volume in pod.volumes:
+        details = volume.details
+        read_only = bool(details.get("readOnly"))
+        if volume.source == "gcePersistentDisk":
+            yield Disk((volume.source, details.get("pdName") or ""), read_only)
+        elif volume.source == "awsElasticBlockStore":
+            # Never twice, not even to read.
+            yield Disk((volume.source, details.get("volumeID") or ""), read_only=False)
+        elif volume.source == "iscsi":
+            yield Disk((volume.source, details.get("iqn") or ""), read_only)
+        elif volume.source == "rbd":
+            # The pool may be left out; the image may not.
+            key = (volume.source, details.get("pool") or "", details.get("image") or "")
+            yield Disk(key, read_only, frozenset(details.get("monitors") or ()))
+
+
+def _claims_of(pod: Pod) -> list[tuple[tuple[str, str], None]]:
+    return [((pod.namespace, volume.claim), None) for volume in claim_volumes(pod, ephemeral=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """What Filter has to check of a pod. `conflicts`: how many of its claims for one pod alone, `claims`,
+    are in use.
+    """
+
+    disks: tuple[Disk, ...]
+    claims: frozenset[str]
+    conflicts: int
+
+
+class VolumeRestrictions(Plugin):
+    """Rejects nodes that have mounted a disk of the pod, and all nodes where a claim of it that is for one
+    pod alone is in use.
+    """
+
+    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    needs: ClassVar[Sequence[Need]] = (
+        Need.whole_pod(),
+        Need.nodes(),
+        Need.pod_objects(*POD_FIELDS_TO_DROP),
+        Need.objects(CLAIMS),
+    )
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("add",)),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._claims = Records(handle, CLAIMS, Claim.of)
+        self._disks_in_use: SlotIndex[tuple[str, ...], Disk] = SlotIndex(
+            lambda pod: [(disk.key, disk) for disk in disks_of(pod)]
+        )
+        self._claims_in_use: SlotIndex[tuple[str, str], None] = SlotIndex(_claims_of)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP without disks of its own and without a conflict over a claim; unresolvable where a claim is
+        missing.
+        """
+        if not pod.volumes:
+            return Status.skip()
+        found = self._restricted(pod, nodes)
+        if isinstance(found, Status):
+            return found
+        if not found.disks and not found.conflicts:
+            return Status.skip()
+        state.write(_RESTRICTED, found)
+        return SUCCESS
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Without disks and claims nothing can come in the way."""
+        if pod.volumes and (any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))):
+            return wishes(pod)
+        return NoConcern.CYCLE
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+        """Rejected where a disk conflicts; and everywhere while a claim is in use."""
+        found = self._found(state, pod, nodes)
+        if isinstance(found, Status):
+            return found
+        verdicts = Verdicts.reject_where(self._disk_conflicts(found.disks, nodes), DISK)
+        if not found.conflicts:
+            return verdicts
+        return verdicts.otherwise(np.ones(len(nodes), dtype=np.bool_), IN_USE)
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+        """The same with pods that leave and come; claims count by name, whatever namespace the pods are in,
+        as in kube-scheduler.
+        """
+        nodes = scenarios.nodes
+        found = self._found(state, pod, nodes)
+        if isinstance(found, Status):
+            return Verdicts.all(len(scenarios), found)
+        disk = self._disk_conflicts(found.disks, nodes)
+        in_use = np.full(len(scenarios), found.conflicts > 0, dtype=np.bool_)
+        for i in rows_with_storage(scenarios):
+            removed, added = scenarios.removed.pods(i), scenarios.added.pods(i)
+            disk[i] = self._disk_conflict_if(found.disks, int(nodes.slots[i]), removed, added)
+            in_use[i] = found.conflicts + _uses(added, found.claims) - _uses(removed, found.claims) > 0
+        return Verdicts.reject_where(disk, DISK).otherwise(in_use, IN_USE)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A pod of the namespace left that had a disk or a claim of this one, or a claim of it came."""
+        if event.resource == CLAIM_EVENT:
+            return names_claim(pod, as_object(event.new), ephemeral=False)
+        gone = as_pod(event.old)
+        if gone.namespace != pod.namespace:
+            return False
+        theirs = list(disks_of(gone))
+        if any(mine.conflicts(other) for mine in disks_of(pod) for other in theirs):
+            return True
+        names = {volume.claim for volume in claim_volumes(pod, ephemeral=False)}
+        return any(volume.claim in names for volume in claim_volumes(gone, ephemeral=False))
+
+    # --- how it is found -----------------------------------------------------------------------------
+
+    def _found(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Restricted | Status:
+        found: Restricted | None = state.get(_RESTRICTED)
+        return self._restricted(pod, nodes) if found is None else found
+
+    def _restricted(self, pod: Pod, nodes: NodeTable) -> Restricted | Status:
+        alone: set[str] = set()
+        for volume in claim_volumes(pod, ephemeral=False):
+            claim = self._claims.get(volume.claim, pod.namespace)
+            if claim is None:
+                return Status.unresolvable(claim_not_found(volume.claim))
+            if READ_WRITE_ONCE_POD in claim.access_modes:
+                alone.add(volume.claim)
+        conflicts = 0
+        if alone:
+            self._claims_in_use.catch_up(nodes)
+            conflicts = sum(bool(self._claims_in_use.get((pod.namespace, name))) for name in alone)
+        return Restricted(tuple(disks_of(pod)), frozenset(alone), conflicts)
+
+    def _disk_conflicts(self, disks: Iterable[Disk], nodes: NodeTable) -> NDArray[np.bool_]:
+        """bool[n]: where a disk has been mounted in a way that does not allow this."""
+        slots: set[int] = set()
+        for disk in disks:
+            self._disks_in_use.catch_up(nodes)
+            for slot, others in self._disks_in_use.get(disk.key).items():
+                if any(map(disk.conflicts, others)):
+                    slots.add(slot)
+        return np.isin(nodes.slots, list(slots))
+
+    def _disk_conflict_if(
+        self, disks: Sequence[Disk], slot: int, removed: Iterable[Pod], added: Iterable[Pod]
+    ) -> bool:
+        """Whether one conflicts on the node once pods have left and come."""
+        leaving = [disk for pod in removed for disk in disks_of(pod)]
+        coming = [disk for pod in added for disk in disks_of(pod)]
+        for disk in disks:
+            others = list(self._disks_in_use.get(disk.key).get(slot, ()))
+            for gone in leaving:
+                if gone in others:
+                    others.remove(gone)
+            if any(map(disk.conflicts, (*others, *coming))):
+                return True
+        return False
+
+
+def _uses(pods: Iterable[Pod], claims: frozenset[str]) -> int:
+    return sum(volume.claim in claims for pod in pods for volume in claim_volumes(pod, ephemeral=False))

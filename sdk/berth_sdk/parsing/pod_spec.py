@@ -1,0 +1,135 @@
+"""The part of a `Pod` that follows from its spec alone, read once for all pods that have the same spec.
+
+The pods of one controller differ in their metadata. Used by `pod`, and by `signature` for what it writes of
+the spec.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from berth_sdk.parsing.object_fields import integer, items, strings
+from berth_sdk.pod_requests import PodRequests, requests_of
+
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+_MAX_SPECS: Final = 256
+# The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
+_EXACT: Final = 2
+_OF_RESIZES: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """One toleration; the empty operator reads as Equal, the empty effect as every effect."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port on the node. An empty ip reads as 0.0.0.0, an empty protocol as TCP."""
+
+    ip: str
+    protocol: str
+    port: int
+
+    @property
+    def normalized(self) -> HostPort:
+        """The same port with both defaults written out."""
+        return HostPort(self.ip or "0.0.0.0", self.protocol or "TCP", self.port)
+
+
+@dataclass(slots=True, eq=False)
+class PodSpec:
+    """Fields as in `Pod`. `wishes`: what `berth_sdk.signature` writes of the spec, once asked. `summary`:
+    the spec's part of a `PodSummary`, serialised, once one was made. `signed`: for whom it was signed,
+    and the signatures.
+    """
+
+    priority: int
+    requests: PodRequests
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    scheduler_name: str
+    scheduling_gates: tuple[str, ...]
+    host_ports: tuple[HostPort, ...]
+    images: tuple[str, ...]
+    never_preempts: bool
+    wishes: str | None = None
+    summary: bytes | None = None
+    signed: tuple[object, Any] | None = None
+
+    @staticmethod
+    def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
+        """Read it. `status`: of a pod on a node, whose resizes count; None for the others.
+
+        The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
+        Raises ObjectError, AttributeError, TypeError or KeyError for what is malformed.
+        """
+        if status and not _OF_RESIZES.isdisjoint(status):
+            return _read(spec, status)
+        if "nodeName" in spec:
+            spec = {key: value for key, value in spec.items() if key != "nodeName"}
+        try:
+            key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
+        except ValueError:
+            return _read(spec, None)  # not of JSON alone
+        known = _known.get(key)
+        if known is None:
+            known = _known[key] = _read(spec, None)
+            if len(_known) > _MAX_SPECS:
+                _known.popitem(last=False)
+        return known
+
+
+_known: Final[OrderedDict[bytes, PodSpec]] = OrderedDict()
+
+
+def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
+    requests = requests_of(spec, status)
+    containers = [*items(spec, "initContainers"), *items(spec, "containers")]
+    return PodSpec(
+        priority=integer(spec.get("priority"), "spec.priority"),
+        requests=requests,
+        # A copy: the pods to come must not see what becomes of this one's object.
+        node_selector=dict(strings(spec, "spec", "nodeSelector")),
+        tolerations=tuple(
+            Toleration(
+                item.get("key") or "",
+                item.get("operator") or "",
+                item.get("value") or "",
+                item.get("effect") or "",
+            )
+            for item in items(spec, "tolerations")
+        ),
+        scheduler_name=spec.get("schedulerName") or DEFAULT_SCHEDULER_NAME,
+        scheduling_gates=tuple(item.get("name") or "" for item in items(spec, "schedulingGates")),
+        host_ports=_host_ports(spec),
+        images=(
+            *(container.get("image") or "" for container in containers),
+            *(
+                volume["image"].get("reference") or ""
+                for volume in items(spec, "volumes")
+                if volume.get("image")
+            ),
+        ),
+        never_preempts=spec.get("preemptionPolicy") == "Never",
+    )
+
+
+def _host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
+    # Plain init containers have ended before the pod's ports matter; sidecars have not.
+    holders = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    return tuple(
+        HostPort(port.get("hostIP") or "", port.get("protocol") or "", port["hostPort"])
+        for container in (*holders, *(spec.get("containers") or ()))
+        for port in container.get("ports") or ()
+        if (port.get("hostPort") or 0) > 0
+    )

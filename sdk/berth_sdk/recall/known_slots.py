@@ -1,0 +1,99 @@
+"""Which slots of a table hold an answer that is still right: for columns that are kept from pod to pod.
+
+Nearly always all of them do but the few that moved since, so these are listed, and nobody has to look through
+a mask. Used by `_shared_columns`, and by the host for what its plugins share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.read_only import extended
+
+Rows = NDArray[np.intp]
+_MOST: Final = 512
+"""Slots that are listed; beyond it the mask is looked through."""
+_FEW: Final = 8
+"""Slots that are gone through one by one: numpy takes longer to begin."""
+_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+
+
+class KnownSlots:
+    """None are known at first. Slots beyond the length that `grow` gave are not known either."""
+
+    __slots__ = ("_mask", "_unknown")
+
+    def __init__(self) -> None:
+        self._mask: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        # The only slots in use that are not known; None: too many to be listed.
+        self._unknown: set[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._mask)
+
+    def grow(self, capacity: int) -> None:
+        """Room for `capacity` slots."""
+        if len(self._mask) < capacity:
+            self._mask = extended(self._mask, capacity - len(self._mask))
+            # The nodes in the new slots stand in no list of what is not known.
+            self._unknown = None
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._mask[:] = False
+        self._unknown = None
+
+    def forget(self, slots: Collection[int]) -> None:
+        """These are not known any more. Those beyond the length never were."""
+        length = len(self._mask)
+        if len(slots) > _FEW:
+            moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self._mask[moved if moved.max() < length else moved[moved < length]] = False
+        else:
+            for slot in slots:
+                if slot < length:
+                    self._mask[slot] = False
+        if self._unknown is not None:
+            self._unknown.update(slots)
+            if len(self._unknown) > _MOST:
+                self._unknown = None
+
+    def hold(self, slots: Rows) -> NDArray[np.bool_]:
+        """bool[n]: which of these are known."""
+        return self._mask.take(slots)
+
+    def missing(self, nodes: NodeTable) -> Rows:
+        """Positions in `nodes` of the rows that are not known, ascending."""
+        if self._unknown is None:
+            unknown = np.flatnonzero(~self._mask.take(nodes.slots))
+            if not len(unknown) and len(nodes) == nodes.snapshot_size:
+                self._unknown = set()
+            return unknown
+        if not self._unknown:
+            return _NO_ROWS
+        if len(self._unknown) > _FEW:
+            slots = np.fromiter(self._unknown, dtype=np.intp, count=len(self._unknown))
+            slots.sort()
+            return nodes.known_positions(slots)[0]
+        found = [nodes.position_of_slot(slot) for slot in self._unknown]
+        known = [at for at in found if at is not None]
+        known.sort()
+        return np.array(known, dtype=np.intp)
+
+    def learn(self, slots: Rows, *, in_use: int) -> None:
+        """These are known now. `in_use`: how many slots have a node, and may be asked about."""
+        if self._unknown is not None and len(slots) <= _FEW:
+            for slot in slots.tolist():
+                self._mask[slot] = True
+                self._unknown.discard(slot)
+            return
+        self._mask[slots] = True
+        if self._unknown is not None:
+            self._unknown.difference_update(slots.tolist())
+        elif len(slots) == in_use:
+            self._unknown = set()

@@ -1,0 +1,280 @@
+"""A plugin class -> `Descriptor`: what the host must know of a plugin, whichever way it is called.
+
+`describe` derives it from the methods that the class has and from its attributes; the host's relay
+makes the same record from a served plugin's `PluginDescriptor`. Called when a plugin is registered or
+served; a class that cannot work is refused here, with the cure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import (
+    METHODS,
+    DependsOn,
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodSensitivity,
+    ScoreNormalization,
+    name_of,
+    points_of,
+)
+from berth_sdk.needs import Need, NeedKind
+from berth_sdk.pod_fields import ALL_FIELDS, PodField
+from berth_sdk.runtime.declarations import check_declarations, check_methods
+
+HOST_NORMALIZED: Final = frozenset(
+    {
+        ScoreNormalization.HOST_MAX,
+        ScoreNormalization.HOST_MAX_REVERSED,
+        ScoreNormalization.HOST_MIN_MAX,
+    }
+)
+EAGER: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
+"""With these a node's score does not depend on the other candidates, so it may come before they are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """One plugin as the host sees it. Readings of unset values are applied already.
+
+    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_ahead`: as the
+    class says, None: as long as it pays. `depends_on`: what its own process shares answers by. `signs_queue`:
+    one answer of its gate and its hint holds for all pods that are signed alike. The host of a served plugin
+    is not told of these three. `sign_fields`: pods that are equal in these are the same to it; None: it does
+    not say. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`;
+    `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by
+    comparison alone, so it cannot be served. `handle_client`: it wants the way back.
+    """
+
+    name: str
+    points: tuple[ExtensionPoint, ...]
+    version: str = ""
+    node_mode: NodeMode = NodeMode.SNAPSHOT
+    needs: tuple[Need, ...] = ()
+    pod_sensitivity: PodSensitivity = PodSensitivity.CLUSTER
+    normalization: ScoreNormalization = ScoreNormalization.PLUGIN
+    reads_shared: tuple[str, ...] = ()
+    events: tuple[EventInterest, ...] | None = None
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    max_concurrency: int = 0
+    depends_on: DependsOn = DependsOn.OTHER
+    signs_queue: bool = False
+    sign_fields: tuple[PodField, ...] | None = None
+    answers_ahead: bool | None = None
+    has_hint: bool = False
+    has_pre_flight: bool = False
+    has_add_remove: bool = False
+    has_scenarios: bool = False
+    less_only: bool = False
+    handle_client: bool = True
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its process holds a copy of the snapshot: it names nodes by it, or declared parts of it."""
+        return self.node_mode is NodeMode.SNAPSHOT or any(need.is_state for need in self.needs)
+
+    @property
+    def wants_whole_pod(self) -> bool:
+        """Whether a call carries its pod's JSON."""
+        return any(need.kind is NeedKind.WHOLE_POD for need in self.needs)
+
+    def has(self, point: ExtensionPoint) -> bool:
+        """Whether the plugin takes part in `point`."""
+        return point in self.points
+
+
+def describe(cls: type, name: str = "") -> Descriptor:
+    """The descriptor of a plugin class, under `name` if one is given.
+
+    Raises PluginDefinitionError for a class that could not be called as it is written.
+
+    >>> class AvoidSpot:
+    ...     def filter(self, state, pod, node): ...
+    >>> describe(AvoidSpot).points
+    (<ExtensionPoint.FILTER: 4>,)
+    """
+    if not isinstance(cls, type):
+        raise PluginDefinitionError(
+            f"{cls!r} is not a class: register the plugin's class, the host makes the instance"
+        )
+    title = name or name_of(cls)
+    points = points_of(cls)
+    if not points:
+        known = ", ".join(method for methods in METHODS.values() for method in methods)
+        raise PluginDefinitionError(
+            f"{title} takes part in no extension point: give it at least one of the methods {known}"
+        )
+    check_methods(title, cls)
+    check_declarations(title, cls)
+    node_mode = _node_mode(cls)
+    normalization = _normalization(title, cls)
+    depends_on = _depends_on(title, cls, normalization)
+    pod_sensitivity = _pod_sensitivity(cls, points, depends_on)
+    judges_what_if = ExtensionPoint.FILTER in points and pod_sensitivity is not PodSensitivity.NONE
+    sign_fields = _sign_fields(cls)
+    events = _attribute(cls, "events")
+    _check_hint(title, cls, events or ())
+    return Descriptor(
+        name=title,
+        version=_attribute(cls, "version"),
+        points=points,
+        node_mode=node_mode,
+        needs=_needs(cls, node_mode, judges_what_if),
+        pod_sensitivity=pod_sensitivity,
+        normalization=normalization,
+        reads_shared=tuple(_attribute(cls, "reads_shared")),
+        events=None if events is None else tuple(events),
+        deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
+        max_concurrency=_attribute(cls, "max_concurrency"),
+        depends_on=depends_on,
+        signs_queue=_has(cls, "sign_queue") or sign_fields is not None,
+        sign_fields=sign_fields,
+        answers_ahead=_attribute(cls, "answers_ahead"),
+        has_hint=_has(cls, "queueing_hint"),
+        has_pre_flight=_has(cls, "pre_bind_pre_flight"),
+        has_add_remove=_has(cls, "add_pod"),
+        has_scenarios=_has(cls, "filter_scenarios"),
+        less_only=_has(cls, "less") and not _has(cls, "sort_key"),
+    )
+
+
+def _attribute(cls: type, attribute: str) -> Any:
+    return getattr(cls, attribute, getattr(Plugin, attribute))
+
+
+def _has(cls: type, method: str) -> bool:
+    return callable(getattr(cls, method, None))
+
+
+def _normalization(title: str, cls: type) -> ScoreNormalization:
+    declared = _attribute(cls, "normalization")
+    if _has(cls, "normalize"):
+        if declared not in (None, ScoreNormalization.RPC):
+            raise PluginDefinitionError(
+                f"{title} has the method `normalize` and declares normalization {declared.name},"
+                " with which it would never be called: remove the one or the other"
+            )
+        return ScoreNormalization.RPC
+    if declared is ScoreNormalization.RPC:
+        raise PluginDefinitionError(
+            f"{title} declares normalization RPC and has no method `normalize`: write it, or choose another"
+        )
+    if declared is not None:
+        how: ScoreNormalization = declared
+        return how
+    # A `score` that is asked about one node after the other, and has not seen them all in `pre_score`, cannot
+    # measure one by the others.
+    alone = _has(cls, "score") and not _has(cls, "score_nodes") and not _has(cls, "pre_score")
+    return ScoreNormalization.NONE if alone else ScoreNormalization.PLUGIN
+
+
+# Methods of a plugin that remembers more than the tables show.
+_REMEMBERING: Final = (
+    "reserve",
+    "unreserve",
+    "permit",
+    "post_filter",
+    "pre_bind_pre_flight",
+    "pre_bind",
+    "bind",
+    "post_bind",
+    "reconcile",
+)
+_SHARED: Final = ("filter", "filter_nodes", "score", "score_nodes")
+
+
+def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn:
+    declared: DependsOn | None = _attribute(cls, "depends_on")
+    whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
+    if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
+        raise PluginDefinitionError(
+            f"{title} declares depends_on {declared.name}, and its `score_nodes` answers final scores"
+            " over all candidates together (normalization PLUGIN): declare NONE or HOST_* if a score does"
+            " not depend on the other candidates, else DependsOn.TABLE"
+        )
+    if declared is not None:
+        return declared
+    asynchronous = any(inspect.iscoroutinefunction(getattr(cls, method, None)) for method in _SHARED)
+    if asynchronous or _attribute(cls, "reads_shared") or any(_has(cls, name) for name in _REMEMBERING):
+        return DependsOn.OTHER
+    return DependsOn.TABLE
+
+
+def _sign_fields(cls: type) -> tuple[PodField, ...] | None:
+    declared: Sequence[PodField] | None = _attribute(cls, "sign_fields")
+    if declared is not None:
+        return tuple(dict.fromkeys(declared))
+    shares = _attribute(cls, "depends_on") not in (None, DependsOn.OTHER)
+    # A class that signs waiting pods itself may tell them apart by more than their wishes.
+    return ALL_FIELDS if shares and not _has(cls, "sign_queue") else None
+
+
+_HANDED_NODES: Final = (
+    "pre_filter",
+    "filter",
+    "filter_nodes",
+    "filter_scenarios",
+    "post_filter",
+    "pre_score",
+    "score",
+    "score_nodes",
+    "normalize",
+)
+
+
+def _node_mode(cls: type) -> NodeMode:
+    declared: NodeMode | None = _attribute(cls, "node_mode")
+    if declared is not None:
+        return declared
+    return NodeMode.SNAPSHOT if any(_has(cls, method) for method in _HANDED_NODES) else NodeMode.NAMES
+
+
+_SENSITIVITIES: Final = {
+    DependsOn.NODE: PodSensitivity.NONE,
+    DependsOn.NODES: PodSensitivity.NONE,
+    DependsOn.ROW: PodSensitivity.NODE,
+    DependsOn.TABLE: PodSensitivity.CLUSTER,
+    DependsOn.OTHER: PodSensitivity.CLUSTER,
+}
+
+
+def _pod_sensitivity(cls: type, points: Sequence[ExtensionPoint], depends_on: DependsOn) -> PodSensitivity:
+    declared: PodSensitivity | None = _attribute(cls, "pod_sensitivity")
+    if declared is not None:
+        return declared
+    return _SENSITIVITIES[depends_on] if ExtensionPoint.FILTER in points else PodSensitivity.NONE
+
+
+def _needs(cls: type, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
+    declared = _attribute(cls, "needs")
+    if node_mode is NodeMode.NAMES and declared is Plugin.needs:
+        return ()  # what is sent by default is for those who judge by the table
+    needs = tuple(declared)
+    kinds = {need.kind for need in needs}
+    knows_pods = kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}
+    if judges_what_if and NeedKind.NODE_SUMMARY in kinds and not knows_pods:
+        # What a node would use without some pods can be told only by who knows these pods.
+        return (*needs, Need.pods())
+    return needs
+
+
+def _check_hint(title: str, cls: type, events: Sequence[EventInterest]) -> None:
+    asked = any(interest.hint is Hint.ASK_PLUGIN for interest in events)
+    if _has(cls, "queueing_hint") and not asked:
+        raise PluginDefinitionError(
+            f"{title} has the method `queueing_hint` and no event asks for it: set hint=Hint.ASK_PLUGIN"
+            " on the entries of `events` that it decides"
+        )
+    if asked and not _has(cls, "queueing_hint"):
+        raise PluginDefinitionError(
+            f"{title}.events says Hint.ASK_PLUGIN and there is no method `queueing_hint`: write it, or say"
+            " Hint.QUEUE"
+        )

@@ -1,0 +1,421 @@
+"""One plugin instance, called uniformly at every point. Used by both transports and by `testing`.
+
+Plain and `async def` methods, per-node and table style, bare statuses and full results: here they all
+become one interface. Each method answers its result, or an awaitable of it when the plugin's method
+has to be awaited. What the plugin raises passes through; the transports name the plugin and apply the
+policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import PluginAnswerError
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Answer
+from berth_sdk.handle import Handle
+from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
+from berth_sdk.recall.recalled_columns import RowColumn, RowColumns, SharedAnswers, TableAnswers
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    LiveReservation,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
+    ReserveResult,
+)
+from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
+from berth_sdk.runtime.convert import Answers
+from berth_sdk.runtime.declarations import PARAMETERS
+from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
+from berth_sdk.runtime.what_if import scenario_verdict
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import SUCCESS, Status, Verdicts
+from berth_sdk.tables import NodeTable
+
+T = TypeVar("T")
+
+
+class PluginRuntime:
+    """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
+
+    def __init__(
+        self, plugin: object, *, name: str = "", handle: Handle | None = None, shares_rows: bool = True
+    ) -> None:
+        """`handle`: the plugin's own. `shares_rows` False: the caller keeps answers by row.
+
+        Raises PluginDefinitionError for an instance of a class that cannot be called.
+        """
+        self.plugin = plugin
+        self.descriptor: Descriptor = describe(type(plugin), name)
+        self._read = Answers(self.descriptor.name)
+        self._methods: dict[str, Callable[..., Any]] = {
+            method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))
+        }
+        self.sign_spec: Callable[[Pod], Hashable] | None = self._methods.get("sign_spec")
+        """As `sign`, of a plugin that goes by the pod's spec alone."""
+        self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
+        """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
+        fields = self.descriptor.sign_fields
+        if fields is not None and fields != ALL_FIELDS and self.sign is None and self.sign_spec is None:
+            if are_of_spec(fields):
+                self.sign_spec = signing(fields)
+            else:
+                self.sign = _by_pod(signing(fields))
+        if self.sign_spec is not None:
+            self.sign = _by_pod(self.sign_spec)
+        self.sign_queue: Callable[[Pod], Hashable] | None = None
+        """What its gate and its hint tell pods apart by; None: each pod is asked about."""
+        if self.descriptor.signs_queue:
+            self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
+        how = self.descriptor
+        self._shared = SharedAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=shares_rows)
+
+    # --- the queue ---------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: QueuedPod) -> Answer[Status]:
+        """May the pod enter the queue? A plugin without the point lets it in."""
+        ask = self._methods.get("pre_enqueue")
+        if ask is None:
+            return SUCCESS
+        answer = ask(pod)
+        if type(answer) is Status:  # nearly always, and several plugins are asked about every pod
+            return answer
+
+        def read(answer: Any) -> Status:
+            return self._read.status("pre_enqueue", answer)
+
+        return _read_later(read, answer) if must_wait(answer) else read(answer)
+
+    def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
+        """The key, empty for a plugin that has only `less`."""
+        if not self._has("sort_key"):
+            return b""
+        return self._ask("sort_key", self._read.sort_key, pod)
+
+    def less(self, first: QueuedPod, second: QueuedPod) -> bool:
+        """Whether `first` comes before `second`; in process only."""
+        return self._read.flag("less", self._method("less")(first, second))
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
+        """May the event help the pod? True for a plugin that does not say."""
+        if not self._has("queueing_hint"):
+            return True
+        return self._ask("queueing_hint", lambda answer: self._read.flag("queueing_hint", answer), event, pod)
+
+    # --- the scheduling cycle ----------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult]:
+        """PreFilter over all nodes."""
+        return self._ask(
+            "pre_filter", lambda answer: self._read_pre_filter(answer, len(nodes)), state, pod, nodes
+        )
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
+        """Verdicts over the candidates, with scores where the plugin itself adds them."""
+        shared = self._shared.verdicts
+        if shared is None:
+            return self._own_filter(state, pod, nodes)
+        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+            return run(self._filter(state, pod, nodes))
+        column = shared.column(state, pod, nodes)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return FilterResult(column.verdicts(nodes))
+        return run(self._filter_rows(column, missing, state, pod, nodes))
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
+        """One verdict per scenario, by the plugin's own method or derived from its Filter."""
+        return run(self._filter_scenarios(state, pod, scenarios))
+
+    def post_filter(
+        self, state: CycleState, pod: Pod, rejections: NodeRejections
+    ) -> Answer[PostFilterResult]:
+        """No node is left: can something be done?"""
+        return self._ask("post_filter", self._read.post_filter, state, pod, rejections)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
+        """PreScore over the feasible nodes; success for a plugin without it."""
+        if not self._has("pre_score"):
+            return SUCCESS
+        return self._ask(
+            "pre_score", lambda answer: self._read.status("pre_score", answer), state, pod, nodes
+        )
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
+        """Raw scores, int64[n]."""
+        shared = self._shared.scores
+        if shared is None:
+            return self._own_score(state, pod, nodes)
+        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+            return run(self._score(state, pod, nodes))
+        column = shared.column(state, pod, nodes)
+        missing = column.missing(nodes)
+        if not len(missing):
+            return column.read(nodes)
+        return run(self._score_rows(column, missing, state, pod, nodes))
+
+    def normalize(
+        self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
+    ) -> Answer[NDArray[np.int64]]:
+        """The plugin's own normalisation, int64[n]. The plugin gets a copy that it may write to."""
+        return self._ask(
+            "normalize",
+            lambda answer: self._read.scores("normalize", answer, len(nodes)),
+            state,
+            pod,
+            scores.copy(),
+            nodes,
+        )
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | None]:
+        """None when the plugin did not decide. Answers PreBindPreFlight as well for one that does not say."""
+        return self._ask("reserve", self._read_reserve, state, pod, node_name)
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
+        """Give back what reserve took; nothing for a plugin that only reserves."""
+        if not self._has("unreserve"):
+            return None
+        return self._ask("unreserve", _nothing, state, pod, node_name)
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | None]:
+        """None when the plugin did not decide."""
+        return self._ask("permit", self._read.due("permit", PermitResult), state, pod, node_name)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Answer[frozenset[str]]:
+        """The cycles that the plugin cannot take up; none for a plugin without the method."""
+        if not self.has_reconcile:
+            return frozenset()
+        return self._ask("reconcile", lambda answer: self._read.refused(answer, live), live)
+
+    @property
+    def has_reconcile(self) -> bool:
+        """Whether the plugin itself says what it takes up."""
+        return self._has("reconcile")
+
+    # --- the binding cycle -------------------------------------------------------------------
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PreFlightResult]:
+        """Will PreBind do anything? Yes for a plugin that does not say."""
+        if not self._has("pre_bind_pre_flight"):
+            return PreFlightResult(SUCCESS)
+        return self._ask("pre_bind_pre_flight", self._read.pre_flight, state, pod, node_name)
+
+    def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult] = ()
+    ) -> Answer[PreBindResult | None]:
+        """One round; None when the plugin did not decide."""
+        read = self._read.due("pre_bind", PreBindResult)
+        return self._ask("pre_bind", read, state, pod, node_name, patched)
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[BindResult | None]:
+        """None when the plugin did not decide."""
+        return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
+        """For information."""
+        return self._ask("post_bind", _nothing, state, pod, node_name)
+
+    def object_versions(self) -> tuple[int, ...]:
+        """Those of the declared objects, beside nodes and pods: equal as long as none of them changed."""
+        return self._shared.versions()
+
+    # --- how it is done ----------------------------------------------------------------------
+
+    def _has(self, method: str) -> bool:
+        return method in self._methods
+
+    def _method(self, method: str) -> Callable[..., Any]:
+        function = self._methods.get(method)
+        if function is None:
+            raise PluginAnswerError(
+                f"{self.descriptor.name} has no method `{method}`: it does not take part in that point"
+            )
+        return function
+
+    def _ask(self, method: str, read: Callable[[Any], T], *args: Any) -> Answer[T]:
+        answer = self._method(method)(*args)
+        if type(answer) in PLAIN or not must_wait(answer):
+            return read(answer)
+        return _read_later(read, answer)
+
+    def _read_reserve(self, answer: Any) -> ReserveResult | None:
+        pre_binds = self._has("pre_bind")
+        result = self._read.reserve(answer, pre_binds=pre_binds)
+        acts_always = pre_binds and not self._has("pre_bind_pre_flight")
+        if result is None or not acts_always or result.pre_flight is not None:
+            return result
+        return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
+
+    def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
+        shared = self._shared.verdicts
+        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        result = None if table is None else table.find(state, pod, nodes)
+        if result is None:
+            writes = state.writes
+            answer = self._own_filter(state, pod, nodes)
+            result = answer if isinstance(answer, FilterResult) else (yield answer)
+            if table is not None and state.writes == writes and not _has_errors(result.verdicts):
+                table.keep(state, pod, nodes, result)
+        return result
+
+    def _filter_rows(
+        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Steps[FilterResult]:
+        """Ask about the rows that moved, and remember what was said."""
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        result: FilterResult = yield self._own_filter(state, pod, asked)
+        if result.eager_scores is not None or result.skip_score:
+            # What comes beside the verdicts is about this call: such a plugin is asked in full.
+            self._shared.verdicts = None
+            return (yield from self._filter(state, pod, nodes))
+        column.keep_verdicts(nodes, missing, result.verdicts)
+        verdicts = column.verdicts(nodes)
+        if _has_errors(result.verdicts):
+            # An error is no answer about the row; the next pod asks again.
+            column.forget(asked.slots)
+        return FilterResult(verdicts)
+
+    def _own_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
+        """The plugin's own answer for every row."""
+        ask = self._methods.get("filter_nodes")
+        if ask is None:
+            return run(self._filter_each(state, pod, nodes))
+        answer = ask(state, pod, nodes)
+        if must_wait(answer):
+            return _read_later(lambda answer: self._read_filter(answer, len(nodes)), answer)
+        return self._read_filter(answer, len(nodes))
+
+    def _filter_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
+        function = self._method("filter")
+        read = self._read.status
+        statuses: list[Status] = []
+        for node in nodes:
+            answer = function(state, pod, node)
+            statuses.append(read("filter", (yield answer) if must_wait(answer) else answer))
+        return FilterResult(_grouped(statuses))
+
+    def _read_pre_filter(self, answer: Any, count: int) -> PreFilterResult:
+        result = self._read.pre_filter(answer, count)
+        self._check_eager("pre_filter", result)
+        return result
+
+    def _read_filter(self, answer: Any, count: int) -> FilterResult:
+        if type(answer) is Verdicts and len(answer.groups) == count:  # nearly always
+            return FilterResult(answer)
+        result = self._read.filter_nodes(answer, count)
+        self._check_eager("filter_nodes", result)
+        return result
+
+    def _check_eager(self, method: str, result: PreFilterResult | FilterResult) -> None:
+        if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
+            raise PluginAnswerError(
+                f"{self.descriptor.name}.{method} answered eager scores with normalization"
+                f" {self.descriptor.normalization.name}: declare HOST_MAX, HOST_MAX_REVERSED, HOST_MIN_MAX or"
+                " NONE if a score does not depend on the other candidates, else leave them out"
+            )
+
+    def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Steps[Verdicts]:
+        if self._has("filter_scenarios"):
+            answer = yield self._method("filter_scenarios")(state, pod, scenarios)
+            return self._read.verdicts("filter_scenarios", answer, len(scenarios))
+        if self._has("filter_nodes") and not self.descriptor.has_add_remove:
+            answer = yield self._method("filter_nodes")(state, pod, scenarios.nodes)
+            return self._read.filter_nodes(answer, len(scenarios)).verdicts
+        statuses = []
+        for i in range(len(scenarios)):
+            statuses.append(
+                (yield from scenario_verdict(self.plugin, self._read, state, pod, (scenarios, i)))
+            )
+        return Verdicts.of(statuses)
+
+    def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        shared = self._shared.scores
+        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        scores = None if table is None else table.find(state, pod, nodes)
+        if scores is None:
+            writes = state.writes
+            answer = self._own_score(state, pod, nodes)
+            scores = answer if isinstance(answer, np.ndarray) else (yield answer)
+            if table is not None and state.writes == writes:
+                table.keep(state, pod, nodes, scores)
+        return scores
+
+    def _score_rows(
+        self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
+    ) -> Steps[NDArray[np.int64]]:
+        """Ask about the rows that moved, and remember what was said."""
+        asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
+        column.keep(nodes, missing, (yield self._own_score(state, pod, asked)))
+        return column.read(nodes)
+
+    def _own_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
+        """The plugin's own score of every row."""
+        ask = self._methods.get("score_nodes")
+        if ask is None:
+            return run(self._score_each(state, pod, nodes))
+        answer = ask(state, pod, nodes)
+        if must_wait(answer):
+            return _read_later(lambda answer: self._read.scores("score_nodes", answer, len(nodes)), answer)
+        return self._read.scores("score_nodes", answer, len(nodes))
+
+    def _score_each(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
+        function = self._method("score")
+        scores: list[int] = []
+        for node in nodes:
+            answer = function(state, pod, node)
+            scores.append(self._read.score((yield answer) if must_wait(answer) else answer))
+        return np.asarray(scores, dtype=np.int64)
+
+
+def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle) -> object:
+    """A new instance. A class without an `__init__` of its own needs neither arguments nor handle.
+
+    Raises what the class raises: PluginArgsError for arguments that it refuses.
+    """
+    return cls() if cls.__init__ is object.__init__ else cls(args, handle)  # type: ignore[misc]  # compared, not called
+
+
+async def _read_later(read: Callable[[Any], T], answer: Awaitable[Any]) -> T:
+    return read(await answer)
+
+
+def _grouped(statuses: Sequence[Status]) -> Verdicts:
+    """`Verdicts.of`, without hashing the same object again and again."""
+    seen: dict[Status, int] = {SUCCESS: 0}
+    by_id: dict[int, int] = {}
+    groups = np.zeros(len(statuses), dtype=np.int32)
+    for row, status in enumerate(statuses):
+        group = by_id.get(id(status))
+        if group is None:
+            group = by_id[id(status)] = seen.setdefault(status, len(seen))
+        groups[row] = group
+    return Verdicts(groups, tuple(seen))
+
+
+def _has_errors(verdicts: Verdicts) -> bool:
+    """An error is no answer about the nodes; the next pod asks again."""
+    return any(not one.is_success and not one.is_rejected for one in verdicts.statuses)
+
+
+def _nothing(_answer: Any) -> None:
+    return None
+
+
+def _by_pod(sign_pod: Callable[[Pod], Hashable]) -> Callable[[Pod, NodeTable], Hashable]:
+    def sign(pod: Pod, nodes: NodeTable) -> Hashable:
+        return sign_pod(pod)
+
+    return sign

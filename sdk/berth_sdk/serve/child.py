@@ -1,0 +1,110 @@
+"""What a server does as a child of the host: say where it listens, and end when the host ends.
+
+A child is recognised by `BERTH_PLUGIN_COOKIE` in its environment. Nothing runs between fork and exec;
+the child itself asks the kernel to end it with its parent, checks that its parent is still the host
+(`BERTH_HOST_PID`), and ends when standard input, which only the host holds, closes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ENDPOINT: Final = "BERTH_PLUGIN_ENDPOINT"
+COOKIE: Final = "BERTH_PLUGIN_COOKIE"
+HOST_PID: Final = "BERTH_HOST_PID"
+_PROTOCOL: Final = "berth/1"
+_PR_SET_PDEATHSIG: Final = 1
+_READ_BYTES: Final = 4096
+LOG: Final = logging.getLogger("berth_sdk.serve.server")
+
+
+class OrphanError(Exception):
+    """The host that launched this process is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDuties:
+    """What the host asked of this process in its environment. `host_pid` 0: it did not say."""
+
+    cookie: str
+    host_pid: int
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str]) -> ChildDuties | None:
+        """None for a process that no host launched."""
+        cookie = environment.get(COOKIE)
+        if cookie is None:
+            return None
+        pid = environment.get(HOST_PID, "")
+        return ChildDuties(cookie, int(pid) if pid.isdigit() else 0)
+
+    def tie_to_host(self) -> None:
+        """End with the parent from now on. Raises OrphanError when the host is gone already."""
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        # After the line above no death of the parent goes unnoticed; one before it shows here.
+        if self.host_pid and not _is_ancestor(self.host_pid):
+            raise OrphanError(f"the host, process {self.host_pid}, is gone")
+
+    def watch_standard_input(self, end: Callable[[], None]) -> None:
+        """Call `end` when standard input closes."""
+        threading.Thread(target=_until_closed, args=(end,), name="berth-host-watch", daemon=True).start()
+
+    def handshake_line(self, address: str, instance_id: str) -> str:
+        """The one line that goes to standard output."""
+        return json.dumps(
+            {"protocol": _PROTOCOL, "address": address, "instance_id": instance_id, "cookie": self.cookie}
+        )
+
+
+class StandardOutput:
+    """Standard output, kept for the handshake line: whatever else is printed goes to standard error."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+
+    def say(self, line: str) -> None:
+        """Write the line; the pipe stays open, its end means the end of this process."""
+        os.write(self._fd, line.encode() + b"\n")
+
+
+def _until_closed(end: Callable[[], None]) -> None:
+    try:
+        while os.read(0, _READ_BYTES):
+            pass
+    except OSError as err:
+        LOG.warning("standard input cannot be read: %s", err)
+    end()
+
+
+def _is_ancestor(pid: int) -> bool:
+    """Whether `pid` is above this process: its parent, or above a wrapper such as a shell."""
+    current = os.getppid()
+    while current > 1:
+        if current == pid:
+            return True
+        parent = _parent_of(current)
+        if parent is None:
+            return False
+        current = parent
+    return current == pid
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None  # gone, or a system without /proc
+    # pid (command, which may hold spaces and brackets) state ppid ...
+    return int(stat.rpartition(")")[2].split()[1])

@@ -1,0 +1,198 @@
+"""The envelope around every call of a cycle: what must be known before the plugin is asked, and the reply.
+
+`cycle_call` wraps a servicer's method: releases ended cycles, brings the copy to the version asked for,
+finds the cycle, waits for the plugin's turn, and adds token and published values to the reply. What is
+missing is answered with `needs`, and then nothing is executed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import HandleError, PluginAnswerError
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.serve.calls import CallRefusedError, ask
+from berth_sdk.serve.cycles import PluginCycle, memory_is_lost, token_to_send
+from berth_sdk.serve.instance import Instance
+from berth_sdk.serve.served import ServedPlugin
+from berth_sdk.status import SUCCESS, Status
+from berth_sdk.tables import NodeTable, StateVersion
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.requests import decode_call_pod
+from berth_sdk.wire.results import encode_published, encode_status
+
+R = TypeVar("R")
+Method: TypeAlias = Callable[[Any, Any, grpc.ServicerContext], R]
+_BOUND: Final = pb.CycleEnd.OUTCOME_BOUND
+_EMPTY: Final = pb.ReplyContext()
+_SUCCEEDED: Final = pb.ReplyContext(status=encode_status(SUCCESS))
+
+
+class CycleCall:
+    """One call of one cycle, ready to be put to the plugin.
+
+    `runtime` is the plugin, `state` its store of this cycle, `pod` the cycle's.
+    """
+
+    __slots__ = ("_context", "_method", "instance", "part", "pod", "runtime", "served", "state")
+
+    def __init__(
+        self,
+        instance: Instance,
+        served: ServedPlugin,
+        part: PluginCycle,
+        method: str,
+        context: grpc.ServicerContext,
+    ) -> None:
+        self.instance = instance
+        self.served = served
+        self.part = part
+        self.runtime: PluginRuntime = served.runtime
+        self.state: CycleState = part.state
+        self.pod: Pod = part.pod
+        self._method = method
+        self._context = context
+
+    @property
+    def mode(self) -> NodeMode:
+        """How the plugin names nodes."""
+        return self.runtime.descriptor.node_mode
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """Put the call to the plugin. Raises CallRefusedError for what it raises."""
+        return ask(self.served, self._method, self.instance.loop, self._context, call)
+
+    def reply(self, status: Status | None = None) -> pb.ReplyContext:
+        """The reply's context, to be copied into the reply; None: no code is set."""
+        if status is SUCCESS:
+            return _SUCCEEDED
+        return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
+
+    def snapshot(self, names: list[str]) -> NodeTable:
+        """Every node; without a copy those that the request names, which know no more than that."""
+        if not self.runtime.descriptor.keeps_state:
+            return self.instance.named_nodes(names)
+        try:
+            return self.instance.copy.nodes()
+        except HandleError as err:
+            text = f"no snapshot is held and the call names no version: {err}"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
+
+    def candidates(self, message: pb.NodeSet) -> NodeTable:
+        """The nodes of a request. Raises CallRefusedError for nodes that the copy lacks."""
+        names = list(message.names)
+        nodes = self.snapshot(names)
+        if self.runtime.descriptor.node_mode is NodeMode.NAMES:
+            return nodes.take(_positions(names, nodes)) if self.runtime.descriptor.keeps_state else nodes
+        if message.complement and not message.bitmap and not message.names:
+            return nodes
+        try:
+            chosen = wire.decode_chosen(message, nodes.slots, {})
+        except wire.UnknownNodeError as err:
+            text = f"node {err.node} is not in the snapshot"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err
+        return nodes.take(chosen)
+
+
+def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
+    """Where the named nodes stand. Raises CallRefusedError for one that the copy lacks."""
+    positions = [nodes.position(name) for name in names]
+    if None in positions:
+        text = f"node {names[positions.index(None)]!r} is not in the snapshot"
+        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return np.asarray(positions, dtype=np.intp)
+
+
+def cycle_call(
+    method: str, response_type: Callable[..., Any]
+) -> Callable[[Callable[[Any, Any, CycleCall], R]], Method[R]]:
+    """Serve `method` of a plugin; the decorated function gets the request and a `CycleCall`."""
+
+    def decorate(answer: Callable[[Any, Any, CycleCall], R]) -> Method[R]:
+        @functools.wraps(answer)
+        def call(self: Any, request: Any, context: grpc.ServicerContext) -> R:
+            instance: Instance = self.instance
+            ctx: pb.CallContext = request.ctx
+            instance.admit(ctx.attachment_id)
+            served = instance.served(ctx.plugin, ctx.profile)
+            for ended in ctx.ended:
+                bound = ended.outcome == _BOUND
+                served.ahead.ended(bound=bound)
+                instance.cycles.end(served.name, ended.cycle_id, bound=bound)
+            part, missing = _prepared(instance, served, ctx)
+            if part is None:
+                return response_type(ctx=missing)  # type: ignore[no-any-return]  # the plain message
+            cycle = CycleCall(instance, served, part, method, context)
+            with served.turn(method, context):
+                return _completed(answer(self, request, cycle), part, ctx.plugin_token)
+
+        return call
+
+    return decorate
+
+
+def _prepared(
+    instance: Instance, served: ServedPlugin, ctx: pb.CallContext
+) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
+    """The plugin's part of the cycle; or None and what is missing."""
+    needs: list[pb.Need.ValueType] = []
+    have: StateVersion | None = None
+    if ctx.HasField("version"):
+        version = ctx.version
+        held = instance.copy.bring_to(ctx.delta if ctx.HasField("delta") else None)
+        if held != (version.epoch, version.generation):
+            needs.append(pb.NEED_STATE)
+            have = held
+    cycle_id = ctx.cycle_id
+    token = ctx.plugin_token
+    try:
+        sent = decode_call_pod(ctx)
+    except ValueError as err:
+        raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(err)) from err
+    known, pod = instance.cycles.look(served.name, cycle_id, sent)
+    if memory_is_lost(known, token):
+        needs.append(pb.NEED_CYCLE_RESTART)
+    if pod is None or (served.runtime.descriptor.wants_whole_pod and pod.object is None):
+        needs.append(pb.NEED_POD)
+    if needs or pod is None:
+        missing = pb.ReplyContext(needs=needs, cycle_id=cycle_id)
+        if have is not None:
+            missing.have.CopyFrom(wire.encode_version(have))
+        return None, missing
+    part = known
+    if part is None or part.served is not served or part.pod is not pod:
+        part = instance.cycles.open(served, cycle_id, pod)
+    if known is None and token:
+        part.state.token = token
+    for entry in ctx.shared:
+        if entry.deleted:
+            part.shared.values.pop(entry.key, None)
+        else:
+            part.shared.values[entry.key] = entry.value
+    return part, None
+
+
+def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
+    """The reply with what the plugin left in the cycle. `echoed`: the token that came with the call."""
+    message: Any = reply
+    message.ctx.cycle_id = part.state.cycle_id
+    try:
+        token = token_to_send(part.served.name, part.state, echoed)
+    except PluginAnswerError as err:
+        raise CallRefusedError(grpc.StatusCode.INTERNAL, str(err)) from err
+    if token is not None:
+        message.ctx.plugin_token = token
+    published = encode_published(part.state)
+    if published:
+        message.ctx.publish.extend(published)
+    return reply

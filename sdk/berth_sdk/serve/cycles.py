@@ -1,0 +1,205 @@
+"""What the server remembers of open cycles: the pod, per plugin its CycleState, and what was undone.
+
+Asked by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
+Unreserve; what nobody releases expires. Bounded by the number of open cycles.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from berth_sdk.cycle_state import CycleState, SharedState
+from berth_sdk.errors import PluginAnswerError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+
+if TYPE_CHECKING:
+    from berth_sdk.serve.served import ServedPlugin
+
+EXPIRY_S: Final = 600.0
+RESERVED_EXPIRY_S: Final = 3600.0
+"""Reservations live as long as their pods wait on Permit, and are listed in every Reconcile."""
+TOMBSTONE_S: Final = 300.0
+MAX_TOKEN_BYTES: Final = 4096
+MEMORY_TOKEN: Final = b"\x00berth-sdk:memory"
+"""Sent for a plugin that has written to its state and set no token: whoever gets it back and does not
+remember the cycle knows that memory was lost."""
+
+
+@dataclass(slots=True)
+class PluginCycle:
+    """One plugin's part of one cycle. `shared`: what others published for it; `state` reads it.
+
+    `first_replies`: what a duplicate of Reserve and Permit gets.
+    """
+
+    served: ServedPlugin
+    state: CycleState
+    shared: SharedState
+    pod: Pod
+    node_name: str = ""
+    reserved: bool = False
+    first_replies: dict[ExtensionPoint, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Cycle:
+    pod: Pod | None = None
+    used_s: float = 0.0
+    parts: dict[str, PluginCycle] = field(default_factory=dict)
+
+    @property
+    def reserved(self) -> bool:
+        return any(part.reserved for part in self.parts.values())
+
+
+class CycleBook:
+    """Cycles by id, least recently used first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._cycles: OrderedDict[str, _Cycle] = OrderedDict()
+        self._tombstones: OrderedDict[tuple[str, str], tuple[float, bool]] = OrderedDict()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._cycles)
+
+    def look(self, plugin: str, cycle_id: str, pod: Pod | None) -> tuple[PluginCycle | None, Pod | None]:
+        """The plugin's part of a cycle and the cycle's pod, as far as they are known.
+
+        `pod`: the one that came along; it is kept.
+        """
+        with self._lock:
+            cycle = self._touched(cycle_id)
+            known = cycle.pod
+            if pod is not None and (known is None or known.object is None or pod.object is not None):
+                cycle.pod = known = pod
+            return cycle.parts.get(plugin), known
+
+    def find(self, plugin: str, cycle_id: str) -> PluginCycle | None:
+        """The plugin's part of a cycle, if it is remembered."""
+        with self._lock:
+            cycle = self._cycles.get(cycle_id)
+            return None if cycle is None else cycle.parts.get(plugin)
+
+    def open(self, served: ServedPlugin, cycle_id: str, pod: Pod) -> PluginCycle:
+        """The plugin's part of a cycle, made at its first call: right after `look`."""
+        with self._lock:
+            cycle = self._cycles.get(cycle_id) or self._touched(cycle_id)
+            part = cycle.parts.get(served.name)
+            if part is None:
+                shared = SharedState()
+                state = CycleState(cycle_id, plugin=served.name, shared=shared)
+                part = cycle.parts[served.name] = PluginCycle(served, state, shared, pod)
+            part.served = served
+            part.pod = pod
+            return part
+
+    def end(self, plugin: str, cycle_id: str, *, bound: bool) -> None:
+        """The host says that the cycle is over. A reservation that is not undone yet stays until it is."""
+        with self._lock:
+            cycle = self._cycles.get(cycle_id)
+            if cycle is None:
+                return
+            part = cycle.parts.get(plugin)
+            if part is None or bound or not part.reserved:
+                self._drop(cycle_id, plugin)
+
+    def release(self, plugin: str, cycle_id: str) -> None:
+        """The plugin's part is of no use any more."""
+        with self._lock:
+            self._drop(cycle_id, plugin)
+
+    def reservations(self, plugin: str) -> dict[str, PluginCycle]:
+        """The plugin's reservations and waits by cycle."""
+        with self._lock:
+            return {
+                cycle_id: cycle.parts[plugin]
+                for cycle_id, cycle in self._cycles.items()
+                if plugin in cycle.parts and cycle.parts[plugin].reserved
+            }
+
+    # --- what was undone -----------------------------------------------------------------------
+
+    def undo_begins(self, plugin: str, cycle_id: str) -> bool:
+        """From now on a late Reserve of the cycle is refused. False: it was undone before."""
+        with self._lock:
+            now_s = self._clock()
+            self._expire(now_s)
+            _, done = self._tombstones.pop((plugin, cycle_id), (0.0, False))
+            self._tombstones[plugin, cycle_id] = (now_s, done)
+            return not done
+
+    def undo_ended(self, plugin: str, cycle_id: str) -> None:
+        """It is undone; a repeat need not be."""
+        with self._lock:
+            if (plugin, cycle_id) in self._tombstones:
+                self._tombstones[plugin, cycle_id] = (self._clock(), True)
+            self._drop(cycle_id, plugin)
+
+    def is_undone(self, plugin: str, cycle_id: str) -> bool:
+        """Whether an Unreserve of the cycle has arrived in the last five minutes."""
+        with self._lock:
+            if not self._tombstones:
+                return False
+            self._expire(self._clock())
+            return (plugin, cycle_id) in self._tombstones
+
+    # --- plumbing ------------------------------------------------------------------------------
+
+    def _touched(self, cycle_id: str) -> _Cycle:
+        cycle = self._cycles.get(cycle_id)
+        now_s = self._clock()
+        if cycle is None:
+            self._expire(now_s)
+            cycle = self._cycles[cycle_id] = _Cycle()
+        else:
+            self._cycles.move_to_end(cycle_id)
+        cycle.used_s = now_s
+        return cycle
+
+    def _drop(self, cycle_id: str, plugin: str) -> None:
+        cycle = self._cycles.get(cycle_id)
+        if cycle is not None:
+            cycle.parts.pop(plugin, None)
+            if not cycle.parts:
+                del self._cycles[cycle_id]
+
+    def _expire(self, now_s: float) -> None:
+        expired: list[str] = []
+        for cycle_id, cycle in self._cycles.items():
+            if now_s - cycle.used_s <= EXPIRY_S:
+                break
+            if now_s - cycle.used_s > RESERVED_EXPIRY_S or not cycle.reserved:
+                expired.append(cycle_id)
+        for cycle_id in expired:
+            del self._cycles[cycle_id]
+        while self._tombstones:
+            key, (undone_s, _) = next(iter(self._tombstones.items()))
+            if now_s - undone_s <= TOMBSTONE_S:
+                break
+            del self._tombstones[key]
+
+
+def memory_is_lost(known: PluginCycle | None, token: bytes) -> bool:
+    """Whether earlier calls of the cycle left something in memory that is not here, and no token to rebuild
+    it from.
+    """
+    return known is None and token == MEMORY_TOKEN
+
+
+def token_to_send(plugin: str, state: CycleState, echoed: bytes) -> bytes | None:
+    """The token for the reply; None: the host holds the right one. Raises PluginAnswerError if too long."""
+    wanted = state.token if state.token is not None else (MEMORY_TOKEN if state._store else b"")
+    if len(wanted) > MAX_TOKEN_BYTES:
+        raise PluginAnswerError(
+            f"{plugin} set a token of {len(wanted)} bytes, {MAX_TOKEN_BYTES} is the limit: keep a key in it"
+        )
+    return None if wanted == echoed else wanted

@@ -1,0 +1,298 @@
+"""`Handle` of a served plugin: short calls to the host's HandleService, and reads of the local copy.
+
+Made by the server, one per plugin and profile; the way to the host comes with Configure and changes
+with every attachment. A plain method that waits here lets the host in again, so that SimulateFilter can
+answer while PostFilter asks; an `async def` wraps these calls in `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+import grpc
+import numpy as np
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import HandleError
+from berth_sdk.handle import ObjectReader
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import NeedKind
+from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
+from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    Cancellation,
+    Decision,
+    NodeScores,
+    NominatedPod,
+    Nomination,
+    PluginNodeScores,
+    PostFilterResult,
+    WaitingPod,
+)
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.serve.lanes import waiting_for_host
+from berth_sdk.status import Code
+from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.requests import decode_status
+
+CALL_DEADLINE_S: Final = 5.0
+EVALUATION_DEADLINE_S: Final = 60.0
+"""The host gives up with the call that asks, which is earlier."""
+_DECISIONS: Final = {decision.value: decision for decision in Decision}
+_CANCELLATIONS: Final = {cancellation.value: cancellation for cancellation in Cancellation}
+_NOMINATIONS: Final = {nomination.value: nomination for nomination in Nomination}
+
+
+class LocalCopy(Protocol):
+    """The synchronised copy, as far as the handle reads it."""
+
+    def nodes(self) -> NodeTable:
+        """Every node."""
+        ...
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a declared resource."""
+        ...
+
+
+class HandleConnection:
+    """The way back to the host, shared by all plugins of the process.
+
+    none -use-> granted -use-> granted to another attachment -use(None)-> none
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._endpoint: identity_pb2.HandleEndpoint | None = None
+        self._channel: grpc.Channel | None = None
+
+    def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
+        """Take up the endpoint of a new attachment; the old token is forgotten."""
+        with self._lock:
+            old, self._channel = self._channel, None
+            self._endpoint = endpoint
+        if old is not None:
+            old.close()
+
+    def open(self) -> tuple[HandleServiceStub, tuple[tuple[str, str], ...]]:
+        """The stub and the metadata of every call. Raises HandleError when nothing was granted."""
+        with self._lock:
+            if self._endpoint is None:
+                raise HandleError("the host has granted no way back: wait until it has configured the plugin")
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self._endpoint.target)
+            return HandleServiceStub(self._channel), (("authorization", f"Bearer {self._endpoint.token}"),)
+
+
+class HandleClient:
+    """What one plugin may ask of the host. Safe to use from any thread."""
+
+    def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
+        self._plugin = descriptor.name
+        self._with_objects = descriptor.wants_whole_pod
+        self._has_snapshot = descriptor.keeps_state
+        self._resources = frozenset(
+            need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT
+        )
+        self._connection = connection
+        self._copy = copy
+
+    def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
+        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        request = handle_pb2.ListWaitingPodsRequest(
+            plugin=self._plugin, only_mine=only_mine, with_objects=self._with_objects
+        )
+        reply = self._call("ListWaitingPods", request)
+        return [_waiting_pod(item) for item in reply.pods]
+
+    def allow(self, waiting: WaitingPod) -> Decision:
+        """Withdraw this plugin's Wait."""
+        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_ALLOW, "")
+
+    def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
+        """Send the pod back to the queue, whoever holds it."""
+        return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_REJECT, message)
+
+    def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
+        """Take the node from a pod whose PreBind plugins are at work; it is tried again."""
+        item = handle_pb2.BindingCancellation(pod_uid=pod.uid, cycle_id=cycle_id, message=message)
+        request = handle_pb2.CancelBindingRequest(plugin=self._plugin, items=[item])
+        reply = self._call("CancelBinding", request)
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one cancellation")
+        # A result that is not known here: nothing changed.
+        return _CANCELLATIONS.get(reply.results[0], Cancellation.NOT_IN_PRE_BIND)
+
+    def objects(self, resource: str) -> ObjectReader:
+        """The objects of a declared resource. Raises HandleError for others."""
+        if resource not in self._resources:
+            raise HandleError(
+                f"{self._plugin} has not declared {resource!r}: add Need.objects({resource!r}) to `needs`"
+            )
+        return self._copy.objects(resource)
+
+    def snapshot(self) -> NodeTable:
+        """Every node as the current cycle sees it. Raises HandleError where there is no snapshot."""
+        if not self._has_snapshot:
+            raise HandleError(
+                f"{self._plugin} is in NAMES mode, declared no state in `needs` and has no snapshot:"
+                " use NodeMode.SNAPSHOT, or declare what it reads"
+            )
+        return self._copy.nodes()
+
+    def evaluate_preemption(
+        self,
+        state: CycleState,
+        *,
+        min_candidate_nodes_percentage: int = 0,
+        min_candidate_nodes_absolute: int = 0,
+    ) -> PostFilterResult:
+        """The host's own preemption. The time of the PostFilter bounds it, not that of a short call."""
+        request = handle_pb2.EvaluatePreemptionRequest(
+            plugin=self._plugin,
+            cycle_id=state.cycle_id,
+            min_candidate_nodes_percentage=min_candidate_nodes_percentage,
+            min_candidate_nodes_absolute=min_candidate_nodes_absolute,
+        )
+        reply = self._call("EvaluatePreemption", request, deadline_s=EVALUATION_DEADLINE_S)
+        return PostFilterResult(
+            decode_status(reply.status, Code.UNSCHEDULABLE),
+            reply.nominated_node,
+            reply.clear_nomination,
+            tuple(wire.decode_ref(ref) for ref in reply.victims),
+        )
+
+    def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
+        """PreScore and Score of every Score plugin over these nodes. The time of the open call bounds it."""
+        names = tuple(node_names)
+        request = handle_pb2.RunScoresRequest(plugin=self._plugin, cycle_id=state.cycle_id, node_names=names)
+        reply = self._call("RunScores", request, deadline_s=EVALUATION_DEADLINE_S)
+        status = decode_status(reply.status, Code.SUCCESS)
+        if not status.is_success:
+            return NodeScores(status)
+        plugins = tuple(
+            PluginNodeScores(item.plugin, item.weight, np.array(item.scores, dtype=np.int64))
+            for item in reply.plugins
+        )
+        totals = np.array(reply.totals, dtype=np.int64)
+        if any(len(scores) != len(names) for scores in (totals, *(item.scores for item in plugins))):
+            raise HandleError(f"the host did not answer one score for each of the {len(names)} nodes")
+        return NodeScores(status, names, totals, plugins)
+
+    def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
+        """The pods that are promised one of these nodes, or (None) any."""
+        names = () if node_names is None else tuple(node_names)
+        if node_names is not None and not names:
+            return []
+        request = handle_pb2.ListNominatedPodsRequest(
+            plugin=self._plugin,
+            node_names=names,
+            all_nodes=node_names is None,
+            with_objects=self._with_objects,
+        )
+        chunks = self._call("ListNominatedPods", request, whole=list)
+        return [_nominated_pod(item) for chunk in chunks for item in chunk.pods]
+
+    def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
+        """Promise a pending pod a node; None: what its status names; "": none."""
+        item = handle_pb2.Nomination(pod_uid=pod.uid, mode=_mode(node_name), node_name=node_name or "")
+        reply = self._call("Nominate", handle_pb2.NominateRequest(plugin=self._plugin, items=[item]))
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one nomination")
+        # A result that is not known here: nothing changed.
+        return _NOMINATIONS.get(reply.results[0], Nomination.NOT_PERMITTED)
+
+    def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:
+        """Try these pods again; none given: all that this plugin rejected. Answers how many moved."""
+        uids = [pod.uid for pod in pods]
+        request = handle_pb2.RequeueRequest(
+            plugin=self._plugin,
+            pod_uids=uids,
+            all_rejected_by_me=not uids,
+            reason=reason,
+            skip_backoff=skip_backoff,
+        )
+        return int(self._call("Requeue", request).moved)
+
+    def invalidate_sort_keys(self, pods: Iterable[Pod] = ()) -> None:
+        """The keys given to these pods are stale; none given: all keys."""
+        uids = [pod.uid for pod in pods]
+        request = handle_pb2.InvalidateSortKeysRequest(plugin=self._plugin, pod_uids=uids, all=not uids)
+        self._call("InvalidateSortKeys", request)
+
+    def record_event(
+        self,
+        regarding: ObjectRef,
+        reason: str,
+        note: str,
+        *,
+        action: str = "",
+        type: str = "Normal",
+    ) -> None:
+        """Write a Kubernetes event about a pod."""
+        event = handle_pb2.EventRecord(
+            regarding=wire.encode_ref(regarding), type=type, reason=reason, action=action, note=note
+        )
+        self._call("RecordEvents", handle_pb2.RecordEventsRequest(plugin=self._plugin, events=[event]))
+
+    def _decide(
+        self, waiting: WaitingPod, verdict: handle_pb2.WaitDecision.Verdict.ValueType, message: str
+    ) -> Decision:
+        decision = handle_pb2.WaitDecision(
+            pod_uid=waiting.pod.uid, cycle_id=waiting.cycle_id, verdict=verdict, message=message
+        )
+        request = handle_pb2.DecideWaitingPodsRequest(plugin=self._plugin, decisions=[decision])
+        reply = self._call("DecideWaitingPods", request)
+        if len(reply.results) != 1:
+            raise HandleError(f"the host answered {len(reply.results)} results to one decision")
+        # A result that is not known here: nothing changed.
+        return _DECISIONS.get(reply.results[0], Decision.NOT_PERMITTED)
+
+    def _call(
+        self,
+        method: str,
+        request: Any,
+        deadline_s: float = CALL_DEADLINE_S,
+        whole: Callable[[Any], Any] = lambda reply: reply,
+    ) -> Any:
+        """`whole`: what makes the answer of what the stub returns; a stream is read to its end."""
+        stub, metadata = self._connection.open()
+        call: Callable[..., Any] = getattr(stub, method)
+        try:
+            with waiting_for_host():
+                return whole(call(request, metadata=metadata, timeout=deadline_s))
+        except grpc.RpcError as err:
+            # Every error of a call is also the call that failed.
+            failed: Any = err
+            raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
+        except ValueError as err:
+            raise HandleError(f"{method} failed: the attachment ended meanwhile") from err
+
+
+def _mode(node_name: str | None) -> handle_pb2.Nomination.Mode.ValueType:
+    if node_name is None:
+        return handle_pb2.Nomination.MODE_FROM_STATUS
+    return handle_pb2.Nomination.MODE_OVERRIDE if node_name else handle_pb2.Nomination.MODE_REMOVE
+
+
+def _pod(message: handle_pb2.WaitingPod | handle_pb2.NominatedPod) -> Pod:
+    item = wire.decode_object(message.object) if message.HasField("object") else None
+    return wire.decode_pod(message.pod, item=item)
+
+
+def _nominated_pod(message: handle_pb2.NominatedPod) -> NominatedPod:
+    return NominatedPod(pod=_pod(message), node_name=message.node_name)
+
+
+def _waiting_pod(message: handle_pb2.WaitingPod) -> WaitingPod:
+    return WaitingPod(
+        pod=_pod(message),
+        cycle_id=message.cycle_id,
+        node_name=message.node_name,
+        pending_plugins=tuple(message.pending_plugins),
+        deadline_s=wire.decode_time(message.deadline) if message.HasField("deadline") else float("inf"),
+    )

@@ -1,0 +1,263 @@
+"""What one server process is: its plugins, their configuration, its copy of the state, its cycles.
+
+    started -handshake-> introduced -configure(accepted)-> configured -configure(another)-> configured
+    configured -configure(refused)-> introduced
+
+The servicers share one `Instance`; `configure` replaces the plugins of the old attachment in one step.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+
+from berth_sdk.errors import PluginArgsError, PluginDefinitionError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.runtime.descriptor import Descriptor, describe
+from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
+from berth_sdk.serve.cycles import CycleBook
+from berth_sdk.serve.handle_client import HandleClient, HandleConnection
+from berth_sdk.serve.lanes import EventLoopThread
+from berth_sdk.serve.local_copy import LocalCopy
+from berth_sdk.serve.served import MAX_BINDING_CALLS, Lanes, ServedPlugin
+from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.records import encode_time
+from berth_sdk.wire.requests import decode_args
+from berth_sdk.wire.results import encode_descriptor
+from berth_sdk.wire.stream import FEATURE
+
+CONTRACT: Final = (1, 0)
+_REMEMBERED_ATTACHMENTS: Final = 16
+_KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
+
+
+class Instance:
+    """One process that serves plugins."""
+
+    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+        """`classes`: by the name that each is served under. `credential`: the secret that a host has to name,
+        empty: none. Raises PluginDefinitionError.
+        """
+        self.instance_id = uuid.uuid4().hex
+        self.started_at_s = time.time()
+        self.framed = False
+        """Whether calls are taken in frames, on a socket beside gRPC's."""
+        self.classes = dict(classes)
+        self.descriptors = {name: _servable(cls, name) for name, cls in classes.items()}
+        self.cycles = CycleBook()
+        self.copy = LocalCopy(need for descriptor in self.descriptors.values() for need in descriptor.needs)
+        self.loop = EventLoopThread()
+        self.in_flight = InFlight()
+        self.connection = HandleConnection()
+        self._lock = threading.Lock()
+        self._credential = credential.encode()
+        self._attachment_id = ""
+        self._introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
+        self._served: dict[tuple[str, str], ServedPlugin] = {}
+        # What a plugin remembers of reservations outlives the attachment; Reconcile says what of it is true.
+        self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
+        room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
+        self._lanes = {name: Lanes(room) for name in classes}
+        self._max_message_bytes = 0
+        self._stopping = False
+        self._named: tuple[list[str], NodeTable] = ([], NodeTable(NodeColumns()))
+
+    # --- attaching -----------------------------------------------------------------------------
+
+    def handshake(self, request: identity_pb2.HandshakeRequest) -> identity_pb2.HandshakeResponse:
+        """Who this is. Whether it fits is for the host to say, in Configure. Raises CallRefusedError for a
+        host that does not know the secret.
+        """
+        if self._credential and not hmac.compare_digest(request.credential.encode(), self._credential):
+            LOG.warning(
+                "refused a host that %s", "has another credential" if request.credential else "has none"
+            )
+            text = "the credential is not the one that this plugin was told to expect"
+            raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
+        with self._lock:
+            if request.attachment_id not in self._introduced:
+                self._introduced.append(request.attachment_id)
+        return identity_pb2.HandshakeResponse(
+            supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
+            features=[FEATURE, FRAMED] if self.framed else [FEATURE],
+            plugins=[encode_descriptor(descriptor) for descriptor in self.descriptors.values()],
+            instance_id=self.instance_id,
+            started_at=encode_time(self.started_at_s),
+        )
+
+    def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
+        """Make the plugins of a new attachment, or none. Raises CallRefusedError."""
+        self._check_introduced(request)
+        if not request.accepted:
+            LOG.warning("the host refused this instance: %s", request.reason)
+            if request.attachment_id == self._attachment_id:
+                self._end_attachment()
+            return identity_pb2.ConfigureResponse()
+        self._check(request)
+        with self._lock:
+            # The plugins may look back from their constructors.
+            self.connection.use(request.handle if request.HasField("handle") else None)
+            warnings: list[str] = []
+            runtimes = dict(self._runtimes)
+            for item in request.plugins:
+                try:
+                    runtimes[item.name, item.profile] = self._made(item)
+                except PluginArgsError as err:
+                    text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
+                    LOG.error("%s", text)
+                    return identity_pb2.ConfigureResponse(warnings=warnings, error=text)
+            self._runtimes = runtimes
+            self._attachment_id = request.attachment_id
+            self._served = served = {
+                (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
+            }
+            self._max_message_bytes = request.max_message_bytes
+        for warning in warnings:
+            LOG.warning("%s", warning)
+        LOG.info("configured: %s", ", ".join(f"{name} in {profile}" for name, profile in served))
+        return identity_pb2.ConfigureResponse(warnings=warnings)
+
+    def stop(self) -> None:
+        """No more calls: end the loop thread and the way back."""
+        self._stopping = True
+        self._end_attachment()
+        self.loop.stop()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether cycles may be sent."""
+        return bool(self._served) and not self._stopping
+
+    # --- serving -------------------------------------------------------------------------------
+
+    def admit(self, attachment_id: str) -> None:
+        """Raises CallRefusedError for a call of a host that is not, or not any more, attached."""
+        if attachment_id != self._attachment_id:
+            if not self._attachment_id:
+                raise _not_configured()
+            text = "this instance is attached to a host under another attachment_id"
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+
+    def admit_probe(self, attachment_id: str) -> None:
+        """The same for a question that may come before Configure. Raises CallRefusedError."""
+        if self._attachment_id:
+            self.admit(attachment_id)
+
+    def served(self, plugin: str, profile: str) -> ServedPlugin:
+        """The plugin in a profile. Raises CallRefusedError."""
+        found = self._served.get((plugin, profile))
+        if found is None:
+            raise self._unknown(plugin, f" in profile {profile!r}")
+        return found
+
+    def profiles_of(self, plugin: str) -> dict[str, ServedPlugin]:
+        """The plugin in every profile. Raises CallRefusedError when it is in none."""
+        found = {profile: served for (name, profile), served in self._served.items() if name == plugin}
+        if not found:
+            raise self._unknown(plugin, "")
+        return found
+
+    def named_nodes(self, names: list[str]) -> NodeTable:
+        """A table of names and nothing else, for NAMES mode; calls of one cycle share it."""
+        known, table = self._named
+        if known != names:
+            columns = NodeColumns()
+            for name in names:
+                columns.add(Node(name=name))
+            table = NodeTable(columns)
+            self._named = (names, table)
+        return table
+
+    def check_size(self, answer: bytes) -> None:
+        """Raises CallRefusedError for an answer over the agreed size."""
+        limit = self._max_message_bytes
+        if limit and len(answer) > limit:
+            raise CallRefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the answer of {len(answer)} bytes is over the agreed {limit}",
+            )
+
+    # --- plumbing ------------------------------------------------------------------------------
+
+    def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
+        if request.attachment_id not in self._introduced:
+            raise _fault(f"attachment {request.attachment_id!r} has not shaken hands with this instance")
+
+    def _check(self, request: identity_pb2.ConfigureRequest) -> None:
+        if request.contract.major != CONTRACT[0]:
+            raise _fault(
+                f"contract {request.contract.major}.{request.contract.minor} was selected,"
+                f" this instance speaks {CONTRACT[0]}.{CONTRACT[1]}"
+            )
+        if not request.max_message_bytes:
+            raise _fault("no limit for messages was set")
+        for item in request.plugins:
+            if item.name not in self.classes:
+                raise _fault(f"plugin {item.name!r} is not served here: {', '.join(self.classes)} are")
+
+    def _made(self, item: identity_pb2.PluginArgs) -> tuple[bytes, PluginRuntime]:
+        """The instance for these arguments: the one that is there, or a new one."""
+        args = item.args.SerializeToString(deterministic=True)
+        old = self._runtimes.get((item.name, item.profile))
+        if old is not None and old[0] == args:
+            return old
+        handle = HandleClient(self.descriptors[item.name], self.connection, self.copy)
+        try:
+            plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle)
+        except PluginArgsError:
+            raise
+        except Exception as err:
+            LOG.exception("%s could not be made", item.name)
+            text = f"{item.name}.__init__ raised {type(err).__name__}: {err}"
+            raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
+        return args, PluginRuntime(plugin, name=item.name, handle=handle)
+
+    def _as_served(self, item: identity_pb2.PluginArgs, warnings: list[str]) -> ServedPlugin:
+        _, runtime = self._runtimes[item.name, item.profile]
+        enabled = frozenset(ExtensionPoint(point) for point in item.enabled if point in _KNOWN_POINTS)
+        for point in sorted(enabled - set(runtime.descriptor.points)):
+            warnings.append(f"{item.name} is enabled at {point.config_name} and does not take part in it")
+        lanes = self._lanes[item.name]
+        lanes.limit(item.max_concurrency or runtime.descriptor.max_concurrency)
+        return ServedPlugin(runtime, lanes, profile=item.profile, enabled=enabled)
+
+    def _end_attachment(self) -> None:
+        with self._lock:
+            self._served = {}
+            self._attachment_id = ""
+        self.connection.use(None)
+
+    def _unknown(self, plugin: str, where: str) -> CallRefusedError:
+        if not self._served:
+            return _not_configured()
+        return _fault(f"plugin {plugin!r} is not configured here{where}")
+
+
+def _not_configured() -> CallRefusedError:
+    # A process that was restarted under the host's connection; the host finds out by Probe.
+    return CallRefusedError(grpc.StatusCode.UNAVAILABLE, "this instance is not configured yet")
+
+
+def _fault(text: str) -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def _servable(cls: type, name: str) -> Descriptor:
+    descriptor = describe(cls, name)
+    if descriptor.less_only:
+        raise PluginDefinitionError(
+            f"{name} orders the queue with `less`, which works in process only: write `sort_key` as well"
+            " (berth_sdk.sort_keys) to serve it"
+        )
+    return descriptor

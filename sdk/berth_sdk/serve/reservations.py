@@ -1,0 +1,181 @@
+"""What comes after a decision: Unreserve, PostBind, and the truth of Reconcile. Used by the servicers.
+
+All of it may arrive twice, late, or for a cycle that this process never saw: a plugin whose process was
+restarted is asked with what is known, the pod's ref and the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation
+from berth_sdk.serve.calls import CallRefusedError, ask
+from berth_sdk.serve.cycle_call import CycleCall
+from berth_sdk.serve.cycles import MEMORY_TOKEN, PluginCycle
+from berth_sdk.serve.instance import Instance
+from berth_sdk.serve.lanes import CallContext
+from berth_sdk.serve.served import ServedPlugin
+from berth_sdk.wire.records import decode_time
+from berth_sdk.wire.requests import decode_bare_pod
+
+
+class Reservations:
+    """The end of cycles, for all plugins of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._cycles = instance.cycles
+
+    def is_undone(self, call: CycleCall) -> bool:
+        """Whether a Reserve comes too late; its cycle is forgotten then."""
+        name, cycle_id = call.served.name, call.state.cycle_id
+        if not self._cycles.is_undone(name, cycle_id):
+            return False
+        self._cycles.release(name, cycle_id)
+        return True
+
+    def undo(self, plugin: str, item: scheduling_pb2.UnreserveItem, context: CallContext) -> bool:
+        """Unreserve one cycle. False: the plugin failed, it has to be asked again."""
+        part = self._cycles.find(plugin, item.cycle_id)
+        if not self._cycles.undo_begins(plugin, item.cycle_id):
+            return True
+        if not self._tell("unreserve", plugin, part, item, context):
+            return False
+        self._cycles.undo_ended(plugin, item.cycle_id)
+        return True
+
+    def bound(self, plugin: str, item: scheduling_pb2.PostBindItem, context: CallContext) -> None:
+        """PostBind of one cycle, which ends it."""
+        self._tell("post_bind", plugin, self._cycles.find(plugin, item.cycle_id), item, context)
+        self._cycles.release(plugin, item.cycle_id)
+
+    def reconcile(
+        self, request: state_pb2.ReconcileRequest, context: CallContext
+    ) -> state_pb2.ReconcileResponse:
+        """Give back every reservation that is not listed; take up those that are. `request`: the whole list.
+
+        Raises CallRefusedError.
+        """
+        plugin = request.plugin
+        runtimes = _distinct(self._instance.profiles_of(plugin).values())
+        live = {item.cycle_id: item for item in request.live}
+        for cycle_id, part in self._cycles.reservations(plugin).items():
+            if cycle_id not in live:
+                self._give_back(plugin, cycle_id, part, context)
+        known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
+        taken = [self._take_up(runtimes[0], item) for item in live.values()]
+        if runtimes[0].runtime.has_reconcile:
+            # Which profile a cycle belongs to is not said: it is lost when no instance takes it up.
+            unknown = frozenset.intersection(*(self._ask(served, taken, context) for served in runtimes))
+        else:
+            has_reserve = ExtensionPoint.RESERVE in runtimes[0].runtime.descriptor.points
+            unknown = frozenset(
+                item.cycle_id
+                for item in live.values()
+                if item.cycle_id not in known and _is_lost(item, has_reserve=has_reserve)
+            )
+        for cycle_id in unknown:
+            self._cycles.release(plugin, cycle_id)
+        return state_pb2.ReconcileResponse(unknown_cycle_ids=sorted(unknown))
+
+    def _take_up(self, served: ServedPlugin, item: state_pb2.LiveReservation) -> LiveReservation:
+        part = self._cycles.find(served.name, item.cycle_id)
+        if part is None:
+            part = self._cycles.open(served, item.cycle_id, decode_bare_pod(item.pod))
+            part.state.token = None if item.plugin_token in (b"", MEMORY_TOKEN) else item.plugin_token
+        part.node_name = item.node_name
+        part.reserved = True
+        deadline_s = decode_time(item.permit_deadline) if item.HasField("permit_deadline") else None
+        return LiveReservation(
+            state=part.state,
+            pod=part.pod,
+            node_name=item.node_name,
+            waiting_on_permit=item.waiting_on_permit,
+            deadline_s=deadline_s,
+        )
+
+    def _ask(self, served: ServedPlugin, live: list[LiveReservation], context: CallContext) -> frozenset[str]:
+        with served.turn("reconcile", context):
+            refused: frozenset[str] = ask(
+                served, "reconcile", self._instance.loop, context, lambda: served.runtime.reconcile(live)
+            )
+        return refused
+
+    def _give_back(self, plugin: str, cycle_id: str, part: PluginCycle, context: CallContext) -> None:
+        item = scheduling_pb2.UnreserveItem(cycle_id=cycle_id, node_name=part.node_name)
+        if self._cycles.undo_begins(plugin, cycle_id):
+            # A fault is logged and must not keep the attachment from becoming active.
+            self._tell("unreserve", plugin, part, item, context)
+        self._cycles.undo_ended(plugin, cycle_id)
+
+    def _tell(
+        self,
+        method: str,
+        plugin: str,
+        part: PluginCycle | None,
+        item: scheduling_pb2.UnreserveItem | scheduling_pb2.PostBindItem,
+        context: CallContext,
+    ) -> bool:
+        """Call a method that answers nothing. False: it raised, which is logged."""
+        if part is not None:
+            return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
+        # No profile is named, and who made the reservation is not remembered: every one is told.
+        told = True
+        for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
+            state = CycleState(item.cycle_id, plugin=plugin)
+            state.token = item.plugin_token if item.plugin_token not in (b"", MEMORY_TOKEN) else None
+            told &= self._told(
+                runtime_of, method, (state, decode_bare_pod(item.pod), item.node_name), context
+            )
+        return told
+
+    def _told(
+        self, served: ServedPlugin, method: str, args: tuple[CycleState, Pod, str], context: CallContext
+    ) -> bool:
+        call: Callable[..., Any] = getattr(served.runtime, method)
+        try:
+            with served.turn(method, context):
+                ask(served, method, self._instance.loop, context, lambda: call(*args))
+        except CallRefusedError:
+            return False
+        return True
+
+
+def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.ReconcileRequest:
+    """The pages of a Reconcile as one. Raises CallRefusedError for a stream that is none."""
+    whole = state_pb2.ReconcileRequest()
+    for count, page in enumerate(pages):
+        if whole.last:
+            raise _fault("a page follows the last one")
+        if page.sequence != count:
+            raise _fault(f"page {page.sequence} came where {count} was due")
+        if count and (page.plugin, page.host_epoch) != (whole.plugin, whole.host_epoch):
+            raise _fault("the pages are about several plugins or epochs")
+        whole.MergeFrom(page)
+    if not whole.last:
+        raise _fault("the stream ended before the page that says `last`")
+    return whole
+
+
+def _fault(text: str) -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"the list of what is alive breaks off: {text}")
+
+
+def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:
+    """Whether a process that does not remember the cycle has nothing to go on with. Of a wait there is
+    nothing to remember: the host holds the pod.
+    """
+    if item.plugin_token == MEMORY_TOKEN:
+        return True
+    return not item.plugin_token and (has_reserve or not item.waiting_on_permit)
+
+
+def _distinct(served: Any) -> list[ServedPlugin]:
+    return list({id(one.runtime): one for one in served}.values())

@@ -1,0 +1,80 @@
+"""One plugin of one profile as the server holds it: the instance, and where its calls run."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.runtime.early import Ahead
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.serve.lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
+
+DEFAULT_CONCURRENCY: Final = 8
+"""Binding-cycle calls at once where neither the plugin nor the host says."""
+MAX_BINDING_CALLS: Final = 192
+"""In one process; the threads beyond these are for calls of the scheduling cycle."""
+BINDING_METHODS: Final = frozenset({"pre_bind_pre_flight", "pre_bind", "bind", "post_bind"})
+
+
+class Lanes:
+    """Shared by all profiles of one plugin."""
+
+    def __init__(self, room: threading.BoundedSemaphore) -> None:
+        """`room`: for the binding-cycle calls of all plugins, those that wait for their turn included."""
+        self.room = room
+        self.scheduling = SchedulingLane()
+        self._limit = DEFAULT_CONCURRENCY
+        self.binding = BindingLane(self._limit)
+
+    def limit(self, max_concurrency: int) -> None:
+        """Let so many binding-cycle calls run at once; 0: the default."""
+        wanted = max_concurrency or DEFAULT_CONCURRENCY
+        if wanted != self._limit:
+            self._limit = wanted
+            self.binding = BindingLane(wanted)
+
+
+class ServedPlugin:
+    """A plugin instance, its profile, and the points at which the host calls it there."""
+
+    def __init__(
+        self,
+        runtime: PluginRuntime,
+        lanes: Lanes,
+        *,
+        profile: str,
+        enabled: Iterable[ExtensionPoint],
+    ) -> None:
+        self.runtime = runtime
+        self.name = runtime.descriptor.name
+        self.profile = profile
+        self.enabled = frozenset(enabled)
+        self.ahead = Ahead(runtime, self.enabled)
+        self._lanes = lanes
+
+    def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:
+        """Wait until the method may run, and keep the turn for the block.
+
+        Raises CallCancelledError, and LaneFullError when too many calls of binding cycles wait.
+        """
+        if method in BINDING_METHODS:
+            return self._binding_turn(method, context)
+        return self._lanes.scheduling.entered(context)
+
+    @contextmanager
+    def _binding_turn(self, method: str, context: CallContext) -> Iterator[None]:
+        room = self._lanes.room
+        if not room.acquire(blocking=False):
+            raise LaneFullError
+        try:
+            if inspect.iscoroutinefunction(getattr(self.runtime.plugin, method, None)):
+                yield  # it runs on the loop, beside anything
+            else:
+                with self._lanes.binding.entered(context):
+                    yield
+        finally:
+            room.release()

@@ -1,0 +1,173 @@
+"""Plugin classes -> a gRPC server that a host can attach to.
+
+`PluginServer` is what `berth-sdk serve` runs; tests and custom programs start it themselves:
+
+    with PluginServer({"AvoidSpot": AvoidSpot}) as server:
+        server.listen("unix:/run/berth/plugins/avoid-spot.sock")
+        server.wait()
+
+Each call runs on a thread of its own; `_lanes` keeps the promise about which run beside each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from berth_sdk.errors import BerthError
+from berth_sdk.serve.carriers import Carriers
+from berth_sdk.serve.framed_server import FramedServer
+from berth_sdk.serve.instance import Instance
+from berth_sdk.serve.optional_services import (
+    IDENTITY,
+    MISSING,
+    QUEUE,
+    SCHEDULING,
+    STATE,
+    STREAM,
+    add_optional_services,
+)
+from berth_sdk.serve.registration import register, stream_calls
+from berth_sdk.serve.scheduling_servicer import SchedulingServicer
+from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk.serve.stream_servicer import StreamServicer
+from berth_sdk.wire.frames import framed_path
+
+LOG: Final = logging.getLogger("berth_sdk.serve.server")
+DEFAULT_GRACE_S: Final = 5.0
+_THREADS: Final = 256
+"""Made when calls need them; three quarters at most are for calls of the binding cycle (`_served`). Each
+plugin has one more, for its stream.
+"""
+_RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_SOCKET_UMASK: Final = 0o007
+_UNIX: Final = "unix://"
+
+
+class ListenError(BerthError):
+    """The server cannot listen there; the text names the cure."""
+
+
+class PluginServer:
+    """made -listen-> serving -stop-> stopped"""
+
+    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+        """`classes`: plugin classes by the name they are served under. `credential`: a secret that every host
+        has to name; empty: whoever reaches the endpoint may attach. Raises PluginDefinitionError.
+        """
+        self.instance = Instance(classes, credential)
+        self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
+        self._server = grpc.server(
+            self._threads,
+            options=[
+                ("grpc.max_receive_message_length", _RECEIVE_LIMIT_BYTES),
+                ("grpc.max_send_message_length", _RECEIVE_LIMIT_BYTES),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        scheduling = SchedulingServicer(self.instance)
+        self._streams = Carriers()
+        streamed = stream_calls(SCHEDULING, scheduling)
+        self._framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
+        register(self._server, SCHEDULING, scheduling)
+        register(self._server, STREAM, StreamServicer(self.instance, streamed, self._streams))
+        register(self._server, STATE, StateServicer(self.instance))
+        register(self._server, QUEUE, QueueServicer(self.instance))
+        register(self._server, IDENTITY, IdentityServicer(self.instance))
+        self._begin_stop: Callable[[], None] = _nothing
+        self._stopped = threading.Event()
+        self._stop_lock = threading.Lock()
+
+    def listen(self, endpoint: str) -> str:
+        """Start serving at `unix:PATH` or `HOST:PORT` (loopback; port 0: any). Answers the address to dial.
+
+        Raises ListenError.
+        """
+        address = _checked(endpoint)
+        try:
+            self._begin_stop = add_optional_services(self._server)
+        except ImportError:
+            LOG.warning(MISSING)
+        old_umask = os.umask(_SOCKET_UMASK)
+        try:
+            port = self._server.add_insecure_port(address)
+            if address.startswith(_UNIX):
+                path = Path(address.removeprefix(_UNIX))
+                self.instance.framed = self._framed.listen(framed_path(path))
+        except RuntimeError as err:
+            raise ListenError(
+                f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
+            ) from err
+        finally:
+            os.umask(old_umask)
+        self._server.start()
+        return address if address.startswith(_UNIX) else f"{address.rpartition(':')[0]}:{port}"
+
+    def wait(self) -> None:
+        """Until the server has stopped."""
+        self._stopped.wait()
+
+    def stop(self, grace_s: float = DEFAULT_GRACE_S) -> bool:
+        """Take no new calls, let those that run end within the grace. False: some had not ended."""
+        with self._stop_lock:
+            if not self._stopped.is_set():
+                self._begin_stop()
+                stopped = self._server.stop(grace_s)
+                self._streams.stop()  # now that no new one can come
+                ends_s = time.monotonic() + grace_s
+                self._framed.stop()
+                stopped.wait()
+                self._framed.wait(max(ends_s - time.monotonic(), 0.0))
+                self.instance.stop()
+                self._threads.shutdown(wait=False, cancel_futures=True)
+                self._stopped.set()
+        return self.instance.in_flight.count == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _checked(endpoint: str) -> str:
+    """The address for gRPC. Raises ListenError."""
+    if endpoint.startswith("unix:"):
+        path = endpoint.removeprefix("unix:").removeprefix("//")
+        if not path:
+            raise ListenError(f"{endpoint!r} names no socket: write unix:PATH")
+        return f"{_UNIX}{Path(path).absolute()}"
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdigit():
+        raise ListenError(f"{endpoint!r} is no address: write unix:PATH or HOST:PORT, such as 127.0.0.1:7001")
+    if not _is_loopback(host.strip("[]")):
+        raise ListenError(
+            f"{endpoint} can be reached from other machines, and this server speaks no TLS:"
+            " listen on a Unix socket or on 127.0.0.1"
+        )
+    return endpoint
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,183 @@
+"""The plugin's side of IdentityService, StateService and QueueService.
+
+SchedulingService has a module of its own (`_scheduling_servicer`). Each method runs on a thread of the
+gRPC server.
+"""
+
+# ruff: noqa: N802  (the methods have the contract's names)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+
+from berth_sdk.errors import ObjectError
+from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, state_pb2
+from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceServicer
+from berth_sdk.plugin.v1.queue_pb2_grpc import QueueServiceServicer
+from berth_sdk.plugin.v1.state_pb2_grpc import StateServiceServicer
+from berth_sdk.results import QueuedPod
+from berth_sdk.serve.calls import LOG, CallRefusedError, ask
+from berth_sdk.serve.instance import Instance
+from berth_sdk.serve.reservations import Reservations, whole_list
+from berth_sdk.serve.served import ServedPlugin
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.requests import decode_event, decode_queued_pod
+from berth_sdk.wire.results import encode_status
+
+M = TypeVar("M", state_pb2.SyncStateRequest, state_pb2.ReconcileRequest)
+_Ask: TypeAlias = Callable[[ServedPlugin, QueuedPod], Any]
+
+
+class IdentityServicer(IdentityServiceServicer):
+    """How an attachment begins, lives and ends."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    def Handshake(
+        self, request: identity_pb2.HandshakeRequest, context: grpc.ServicerContext
+    ) -> identity_pb2.HandshakeResponse:
+        """Who serves what."""
+        return self.instance.handshake(request)
+
+    def Configure(
+        self, request: identity_pb2.ConfigureRequest, context: grpc.ServicerContext
+    ) -> identity_pb2.ConfigureResponse:
+        """The host's verdict."""
+        return self.instance.configure(request)
+
+    def Probe(
+        self, request: identity_pb2.ProbeRequest, context: grpc.ServicerContext
+    ) -> identity_pb2.ProbeResponse:
+        """Alive, and ready once it is configured."""
+        self.instance.admit_probe(request.attachment_id)
+        ready = self.instance.is_ready
+        return identity_pb2.ProbeResponse(
+            ready=ready,
+            message="" if ready else "waiting for Configure",
+            instance_id=self.instance.instance_id,
+            in_flight=self.instance.in_flight.count - 1,
+        )
+
+    def Drain(
+        self, request: identity_pb2.DrainRequest, context: grpc.ServicerContext
+    ) -> identity_pb2.DrainResponse:
+        """No new cycles will come."""
+        self.instance.admit(request.attachment_id)
+        LOG.info("the host drains this instance: %s", request.reason)
+        return identity_pb2.DrainResponse(open_cycles=len(self.instance.cycles))
+
+
+class StateServicer(StateServiceServicer):
+    """State too large for a call, and the truth about reservations."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._reservations = Reservations(instance)
+
+    def SyncState(
+        self, request_iterator: Iterable[state_pb2.SyncStateRequest], context: grpc.ServicerContext
+    ) -> state_pb2.SyncStateResponse:
+        """All or nothing, at the chunk that says `last`."""
+        return self.instance.copy.synchronise(self._admitted(request_iterator))
+
+    def Reconcile(
+        self, request_iterator: Iterable[state_pb2.ReconcileRequest], context: grpc.ServicerContext
+    ) -> state_pb2.ReconcileResponse:
+        """Release what no page lists."""
+        return self._reservations.reconcile(whole_list(self._admitted(request_iterator)), context)
+
+    def _admitted(self, messages: Iterable[M]) -> Iterator[M]:
+        """The messages of a stream; one that breaks off ends the call and leaves everything as it was."""
+        try:
+            for message in messages:
+                self.instance.admit(message.attachment_id)
+                yield message
+        except grpc.RpcError as err:
+            raise CallRefusedError(grpc.StatusCode.CANCELLED, "the stream broke off") from err
+
+
+class QueueServicer(QueueServiceServicer):
+    """May a pod enter, in which order, and does an event help it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    def PreEnqueue(
+        self, request: queue_pb2.PreEnqueueRequest, context: grpc.ServicerContext
+    ) -> queue_pb2.PreEnqueueResponse:
+        """One status per pod."""
+        self.instance.admit(request.attachment_id)
+        self._bring_copy(request)
+        statuses = self._ask_each(
+            request, context, "pre_enqueue", lambda served, pod: served.runtime.pre_enqueue(pod)
+        )
+        return queue_pb2.PreEnqueueResponse(statuses=[encode_status(status) for status in statuses])
+
+    def SortKeys(
+        self, request: queue_pb2.SortKeysRequest, context: grpc.ServicerContext
+    ) -> queue_pb2.SortKeysResponse:
+        """One key per pod."""
+        self.instance.admit(request.attachment_id)
+        keys = self._ask_each(request, context, "sort_key", lambda served, pod: served.runtime.sort_key(pod))
+        return queue_pb2.SortKeysResponse(keys=keys)
+
+    def QueueingHints(
+        self, request: queue_pb2.QueueingHintsRequest, context: grpc.ServicerContext
+    ) -> queue_pb2.QueueingHintsResponse:
+        """One hint per pod; a fault counts as yes, so that no pod is forgotten."""
+        self.instance.admit(request.attachment_id)
+        self._bring_copy(request)
+        try:
+            event = decode_event(request.event)
+        except ObjectError as err:
+            raise CallRefusedError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"the event cannot be read: {err}"
+            ) from err
+        hints = []
+        for pod in map(decode_queued_pod, request.pods):
+            try:
+                hints.append(
+                    self._ask(
+                        (request.plugin, "queueing_hint"),
+                        context,
+                        pod,
+                        lambda served, pod: served.runtime.queueing_hint(event, pod.pod),
+                    )
+                )
+            except CallRefusedError:
+                hints.append(True)
+        return queue_pb2.QueueingHintsResponse(queue=hints)
+
+    def _ask_each(self, request: Any, context: grpc.ServicerContext, method: str, call: _Ask) -> list[Any]:
+        pods = map(decode_queued_pod, request.pods)
+        return [self._ask((request.plugin, method), context, pod, call) for pod in pods]
+
+    def _ask(self, asked: tuple[str, str], context: grpc.ServicerContext, pod: QueuedPod, call: _Ask) -> Any:
+        """`asked`: plugin and method. The pod's profile chooses the instance."""
+        plugin, method = asked
+        served = self._of_profile(plugin, pod)
+        with served.turn(method, context):
+            return ask(served, method, self.instance.loop, context, lambda: call(served, pod))
+
+    def _of_profile(self, plugin: str, pod: QueuedPod) -> ServedPlugin:
+        profiles = self.instance.profiles_of(plugin)
+        return profiles.get(pod.pod.scheduler_name) or next(iter(profiles.values()))
+
+    def _bring_copy(self, request: Any) -> None:
+        if not request.HasField("version"):
+            return
+        version = wire.decode_version(request.version)
+        have = self.instance.copy.bring_to(request.delta if request.HasField("delta") else None)
+        if have != version:
+            raise CallRefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the copy is at {_text(have)} and the delta does not bring it to {_text(version)}",
+            )
+
+
+def _text(version: tuple[int, int] | None) -> str:
+    return "nothing" if version is None else f"{version[0]}/{version[1]}"

@@ -1,0 +1,338 @@
+"""`StateCopy`: a served plugin's copy of the host's snapshot, kept in step by deltas.
+
+The SDK's server feeds it what calls and SyncState bring; plugins read its tables. Writes are made by one
+caller at a time, between the cycles. Source: the contract's common.proto (StateDelta) and state.proto.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Final
+
+from berth_sdk.errors import BerthError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.needs import Need, NeedKind
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.tables import NodeColumns, NodeTable, ObjectStore, PodTable, StateVersion
+from berth_sdk.wire import records as wire
+
+_MODULUS: Final = 2**53
+
+
+class Outcome(Enum):
+    """What became of a delta."""
+
+    APPLIED = "applied"
+    """Its base was held; now its target is."""
+    HELD = "held"
+    """Its target was held before: nothing to do."""
+    NEED_STATE = "need_state"
+    """Neither was, or the digests differ: nothing may be executed on it."""
+
+
+class SequenceError(BerthError):
+    """Chunks of a stream do not fit together; the host's fault."""
+
+
+class _DriftError(Exception):
+    """The delta does not fit what is held, though its base does."""
+
+
+class StateCopy:
+    """`needs`: what the plugins of this process declared, all of them.
+
+    `version` is what is held, None: nothing, or nothing that can be trusted.
+    """
+
+    def __init__(self, needs: Iterable[Need] = ()) -> None:
+        self._shape = _Shape(needs)
+        self._held = _Held(self._shape)
+        self.version: StateVersion | None = None
+
+    @property
+    def nodes(self) -> NodeTable:
+        """Every node of the version held."""
+        return NodeTable.of(self._held.columns)
+
+    def objects(self, resource: str) -> ObjectView:
+        """The objects of a declared resource, always those of the version held. Raises KeyError."""
+        if resource not in self._shape.resources:
+            raise KeyError(resource)
+        return ObjectView(self, resource)
+
+    def store(self, resource: str) -> ObjectStore:
+        """The store of a declared resource as it is in the version held."""
+        return self._held.objects[resource]
+
+    # --- from calls ----------------------------------------------------------------------------
+
+    def accept(self, context: pb.CallContext) -> bool:
+        """Take the delta of a call. False: the call's version is not held, answer NEED_STATE."""
+        if context.HasField("delta"):
+            self.apply(context.delta)
+        if not context.HasField("version"):
+            return True
+        return self.version == wire.decode_version(context.version)
+
+    def apply(self, delta: pb.StateDelta) -> Outcome:
+        """One delta, by the rule of three cases; without a base it is everything there is. The summaries of
+        pods in it are taken to pieces.
+        """
+        target = wire.decode_version(delta.target)
+        if self.version == target:
+            return Outcome.HELD
+        if not delta.HasField("base"):
+            return self._switch(_Held(self._shape), [delta], target)
+        base = delta.base
+        if self.version != (base.epoch, base.generation):
+            return Outcome.NEED_STATE
+        return self._switch(self._held, [delta], target)
+
+    # --- from SyncState ------------------------------------------------------------------------
+
+    def begin_sync(self) -> SyncStream:
+        """A stream of chunks begins."""
+        return SyncStream(self)
+
+    def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Outcome:
+        target = wire.decode_version(chunks[-1].target)
+        if full:
+            return self._switch(_Held(self._shape), chunks, target)
+        if self.version == target:
+            return Outcome.HELD
+        if self.version is None or self.version != wire.decode_version(chunks[0].base):
+            return Outcome.NEED_STATE
+        return self._switch(self._held, chunks, target)
+
+    def _switch(self, held: _Held, chunks: builtins.list[pb.StateDelta], target: StateVersion) -> Outcome:
+        try:
+            held.apply(chunks)
+        except _DriftError:
+            # What is held was changed half, so only everything anew can heal it.
+            if held is self._held:
+                self.version = None
+            return Outcome.NEED_STATE
+        self._held = held
+        self.version = target
+        return Outcome.APPLIED
+
+
+class SyncStream:
+    """One SyncState call: chunks are kept aside until the one that says `last`."""
+
+    def __init__(self, copy: StateCopy) -> None:
+        self._copy = copy
+        self._chunks: list[pb.StateDelta] = []
+        self._full = False
+        self._outcome: Outcome | None = None
+
+    def add(self, request: state_pb2.SyncStateRequest) -> None:
+        """One chunk; the last one switches the copy to the target. Raises SequenceError."""
+        if self._outcome is not None:
+            raise SequenceError("a chunk came after the last one")
+        if request.sequence != len(self._chunks):
+            raise SequenceError(f"chunk {request.sequence} came where {len(self._chunks)} was due")
+        if not self._chunks:
+            self._full = request.full
+        elif (request.full, request.chunk.base, request.chunk.target) != (
+            self._full,
+            self._chunks[0].base,
+            self._chunks[0].target,
+        ):
+            raise SequenceError(f"chunk {request.sequence} is of another delta than the first")
+        self._chunks.append(request.chunk)
+        if request.last:
+            self._outcome = self._copy._apply_chunks(self._chunks, self._full)
+            self._chunks = []
+
+    def response(self) -> state_pb2.SyncStateResponse:
+        """Where the copy stands now. A stream that ended without a last chunk changed nothing."""
+        response = state_pb2.SyncStateResponse(need_full=self._outcome is Outcome.NEED_STATE)
+        if self._copy.version is not None:
+            response.have.CopyFrom(wire.encode_version(self._copy.version))
+        return response
+
+
+class ObjectView:
+    """Implements `handle.ObjectReader` over the version held at each call."""
+
+    __slots__ = ("_copy", "_resource")
+
+    def __init__(self, copy: StateCopy, resource: str) -> None:
+        self._copy = copy
+        self._resource = resource
+
+    @property
+    def version(self) -> int:
+        """Moves with any change of the objects held."""
+        return self._copy.store(self._resource).version
+
+    def get(self, name: str, namespace: str = "") -> KubeObject | None:
+        """One object, or None."""
+        return self._copy.store(self._resource).get(name, namespace)
+
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """What changed after `version`; None: too long ago, or the copy was made anew."""
+        return self._copy.store(self._resource).moved_since(version)
+
+    def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
+        """All objects, or those of one namespace, by namespace and name."""
+        return self._copy.store(self._resource).list(namespace)
+
+
+class _Shape:
+    """Which parts a copy has."""
+
+    __slots__ = ("pods", "resources", "summaries")
+
+    def __init__(self, needs: Iterable[Need]) -> None:
+        needs = tuple(needs)
+        kinds = {need.kind for need in needs}
+        self.pods = bool(kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT})
+        self.summaries = NeedKind.NODE_SUMMARY in kinds
+        self.resources = {need.resource for need in needs if need.kind is NeedKind.OBJECT}
+
+
+class _Held:
+    """Tables and stores of one version, changed in place."""
+
+    __slots__ = ("_shape", "columns", "objects", "pods")
+
+    def __init__(self, shape: _Shape) -> None:
+        self._shape = shape
+        self.columns = NodeColumns()
+        self.pods = PodTable() if shape.pods else None
+        self.columns.pods = self.pods
+        self.objects = {resource: ObjectStore() for resource in shape.resources}
+
+    def apply(self, chunks: builtins.list[pb.StateDelta]) -> None:
+        """Go through the chunks of one delta. Raises _DriftError when it or its digests do not fit."""
+        self.columns.begin_update()
+        for chunk in chunks:
+            if chunk.removed:
+                self._remove_nodes(chunk.removed)
+        for node in _joined(chunks):
+            self._put_node(node)
+        for chunk in chunks:
+            if chunk.objects:
+                for item in chunk.objects:
+                    self._put_object(item)
+        last = chunks[-1]
+        if self._digests() != (last.node_count, last.object_count, last.generation_sum):
+            raise _DriftError
+
+    def _digests(self) -> tuple[int, int, int]:
+        count, total = 0, self.columns.generation_sum
+        for store in self.objects.values():
+            count += len(store)
+            total += store.generation_sum
+        return len(self.columns.index_of), count, total % _MODULUS
+
+    # --- nodes -------------------------------------------------------------------------------
+
+    def _remove_nodes(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            if slot < self.columns.capacity:
+                self.columns.remove(slot)
+
+    def _put_node(self, state: pb.NodeState) -> None:
+        columns, slot, name = self.columns, state.index, state.name
+        old = columns.nodes[slot] if slot < columns.capacity else None
+        if old is None and not name:
+            raise _DriftError  # an index that was never introduced
+        if old is not None and name and name != old.name:
+            raise _DriftError  # an index given away before its removal was sent
+        if old is not None and not state.HasField("summary") and not state.HasField("object"):
+            node = old
+        else:
+            node = self._node(old, state)
+        if old is None:
+            if node.name in columns.index_of:
+                raise _DriftError
+            columns.add(node, slot)
+        elif node is not old:
+            columns.set_node(slot, node)
+        usage = wire.decode_usage(state.usage) if state.HasField("usage") else None
+        if self.pods is not None:
+            self._put_pods(self.pods, node.name, state)
+        columns.touch(slot, state.generation, usage)
+
+    def _node(self, old: Node | None, state: pb.NodeState) -> Node:
+        item = wire.decode_object(state.object) if state.HasField("object") else None
+        name = old.name if old else state.name
+        if state.HasField("summary"):
+            known = item if item is not None or old is None else old.object
+            return wire.decode_node(name, state.summary, item=known)
+        if item is not None:
+            if not self._shape.summaries:
+                return Node.from_object(item)
+            return replace(old or Node(name=name), object=item)
+        return old or Node(name=name)
+
+    def _put_pods(self, table: PodTable, node_name: str, state: pb.NodeState) -> None:
+        entries, removed, complete = state.pods, state.removed_pod_uids, state.pods_complete
+        if not (entries or removed or complete):
+            return
+        index = state.index
+        sent: list[Pod] = []
+        leave = set(removed)
+        assumed: set[str] = set()
+        for entry in entries:
+            item = wire.decode_object(entry.object) if entry.HasField("object") else None
+            pod = wire.take_pod(entry.pod, node_name=node_name, item=item)
+            sent.append(pod)
+            leave.add(pod.uid)
+            if entry.assumed:
+                assumed.add(pod.uid)
+        held: Sequence[Pod] = () if complete else table.pods_of(index)
+        # A pod that is not sent keeps its place; those sent take the free ones, which brings about the
+        # order that the host has.
+        coming = iter(sent)
+        here: list[Pod] = []
+        for pod in held:
+            if pod.uid not in leave:
+                here.append(pod)
+                if table.is_assumed(pod.uid):
+                    assumed.add(pod.uid)
+            elif (arrived := next(coming, None)) is not None:
+                here.append(arrived)
+        here.extend(coming)
+        table.set_node_pods(index, here, assumed, state.generation)
+
+    # --- objects -----------------------------------------------------------------------------
+
+    def _put_object(self, state: pb.ObjectState) -> None:
+        store = self.objects.get(state.resource)
+        if store is None:
+            raise _DriftError
+        ref = wire.decode_ref(state.ref)
+        if state.removed:
+            store.remove(ref.namespace, ref.name, state.generation)
+        else:
+            store.put(ref, wire.decode_object(state.object), state.generation)
+
+
+def _joined(chunks: Iterable[pb.StateDelta]) -> Iterator[pb.NodeState]:
+    """The nodes of the chunks. One whose pods are too many for one chunk comes in pieces, which follow each
+    other: the places of its pods can only be told from all of them.
+    """
+    node: pb.NodeState | None = None
+    index = -1
+    for chunk in chunks:
+        for state in chunk.upserts:
+            if state.index == index and node is not None:
+                pieces, node = node, pb.NodeState()
+                node.CopyFrom(pieces)
+                node.MergeFrom(state)
+                continue
+            if node is not None:
+                yield node
+            node, index = state, state.index
+    if node is not None:
+        yield node

@@ -1,0 +1,195 @@
+"""The contract's requests -> what a plugin is asked with. Used by the server's servicers.
+
+Unset and unknown values get the readings of the contract. Source: the contract's common.proto,
+queue.proto and scheduling.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.struct_pb2 import Struct
+from numpy.typing import NDArray
+
+from berth_sdk.events import ClusterEvent, EventObject
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.results import NodeRejections, PatchOutcome, PatchResult, QueuedPod
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Code, Status
+from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+from berth_sdk.wire.scores import decode_aligned
+
+_CODES: Final[Mapping[int, Code]] = {
+    pb.Status.CODE_SUCCESS: Code.SUCCESS,
+    pb.Status.CODE_ERROR: Code.ERROR,
+    pb.Status.CODE_UNSCHEDULABLE: Code.UNSCHEDULABLE,
+    pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+    pb.Status.CODE_WAIT: Code.WAIT,
+    pb.Status.CODE_SKIP: Code.SKIP,
+    pb.Status.CODE_PENDING: Code.PENDING,
+}
+_OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
+    scheduling_pb2.PatchResult.OUTCOME_APPLIED: PatchOutcome.APPLIED,
+    scheduling_pb2.PatchResult.OUTCOME_CONFLICT: PatchOutcome.CONFLICT,
+    scheduling_pb2.PatchResult.OUTCOME_NOT_FOUND: PatchOutcome.NOT_FOUND,
+    scheduling_pb2.PatchResult.OUTCOME_SKIPPED: PatchOutcome.SKIPPED,
+    scheduling_pb2.PatchResult.OUTCOME_UNKNOWN: PatchOutcome.UNKNOWN,
+}
+
+
+def decode_status(message: pb.Status, unset: Code, plugin: str = "") -> Status:
+    """Message -> Status; an unset code reads as `unset`, an unknown one as ERROR."""
+    code = unset if message.code == pb.Status.CODE_UNSPECIFIED else _CODES.get(message.code, Code.ERROR)
+    return Status(code, tuple(message.reasons), plugin)
+
+
+def decode_args(message: Struct) -> dict[str, Any]:
+    """A plugin's arguments. Struct knows no integers: whole numbers become `int` again."""
+    return {key: _plain(value) for key, value in message.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Struct):
+        return decode_args(value)
+    if isinstance(value, (str, bytes, bool, float)) or value is None:
+        return value
+    return [_plain(item) for item in value]
+
+
+def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
+    """The cycle's pod, None where only its ref came along. The summary is taken to pieces.
+
+    Raises ValueError unless there is one pod.
+    """
+    if len(ctx.pods) != 1:
+        raise ValueError(f"a cycle about {len(ctx.pods)} pods, and this SDK knows cycles about one")
+    (pod,) = ctx.pods
+    if not pod.complete:
+        return None
+    item = wire.decode_object(pod.object) if pod.HasField("object") else None
+    return wire.take_pod(pod.summary, item=item)
+
+
+def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
+    """What is known of a pod of which only the ref is known."""
+    return Pod(name=ref.name, namespace=ref.namespace, uid=ref.uid, resource_version=ref.resource_version)
+
+
+def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
+    """One what-if about a node of `nodes`, the snapshot. The pods to remove are looked up there by uid.
+
+    Raises KeyError for a node that the snapshot lacks, ValueError unless it is about one node.
+    """
+    if len(message.nodes) != 1:
+        raise ValueError(f"a scenario about {len(message.nodes)} nodes, and this SDK knows those about one")
+    (changed,) = message.nodes
+    name = changed.node_name or _name_of(changed.node_index, nodes)
+    known = _pods_on(name, nodes) if changed.removed else {}
+    return Scenario(
+        node_name=name,
+        removed=tuple(known.get(ref.uid) or decode_bare_pod(ref) for ref in changed.removed),
+        added=tuple(
+            wire.decode_pod(
+                added.pod,
+                node_name=name,
+                item=wire.decode_object(added.object) if added.HasField("object") else None,
+            )
+            for added in changed.added
+        ),
+    )
+
+
+def _pods_on(name: str, nodes: NodeTable) -> Mapping[str, Pod]:
+    node = nodes.node_named(name)
+    try:
+        return {} if node is None else {pod.uid: pod for pod in node.pods}
+    except ValueError:
+        return {}  # the plugin declared no pods
+
+
+def _name_of(index: int, nodes: NodeTable) -> str:
+    position = int(np.searchsorted(nodes.slots, index))
+    if position >= len(nodes) or nodes.slots[position] != index:
+        raise KeyError(index)
+    return nodes.node(position).name
+
+
+def decode_rejections(
+    groups: Sequence[scheduling_pb2.NodeGroup], plugins: Sequence[str], nodes: NodeTable
+) -> NodeRejections:
+    """Rejected nodes by name, each with its signed status; a node in no group is unresolvable."""
+    by_node: dict[str, Status] = {}
+    for i, group in enumerate(groups):
+        plugin = plugins[i] if i < len(plugins) else ""
+        status = decode_status(group.status, Code.UNSCHEDULABLE, plugin)
+        for name in decode_names(group.nodes, nodes):
+            by_node[name] = status
+    return NodeRejections(by_node)
+
+
+def decode_names(message: pb.NodeSet, nodes: NodeTable) -> list[str]:
+    """The names in a set of nodes of `nodes`."""
+    if message.names and not message.complement:
+        return list(message.names)
+    index_of = dict(zip(nodes.names, nodes.slots.tolist(), strict=True)) if message.names else {}
+    chosen = wire.decode_rows(message, nodes.slots, index_of)
+    return nodes.take(nodes.positions_of_slots(chosen)).names
+
+
+def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[np.int64]:
+    """int64[n] in the order of the candidates. Raises KeyError for a candidate without a named score."""
+    if message.named:
+        by_name = {entry.node: entry.score for entry in message.named}
+        return np.asarray([by_name[name] for name in nodes.names], dtype=np.int64)
+    return decode_aligned(message.SerializeToString())
+
+
+def decode_patched(messages: Sequence[scheduling_pb2.PatchResult]) -> tuple[PatchResult, ...]:
+    """What became of the patches; an outcome that is not known here reads as REFUSED."""
+    return tuple(
+        PatchResult(
+            outcome=_OUTCOMES.get(message.outcome, PatchOutcome.REFUSED),
+            ref=wire.decode_ref(message.ref),
+            object=wire.decode_object(message.object) if message.HasField("object") else None,
+            message=message.message,
+        )
+        for message in messages
+    )
+
+
+def decode_queued_pod(message: queue_pb2.QueuedPod) -> QueuedPod:
+    """A pod in the queue."""
+    item = wire.decode_object(message.object) if message.HasField("object") else None
+    first = message.first_attempt_at
+    return QueuedPod(
+        pod=wire.decode_pod(message.summary, item=item),
+        attempts=message.attempts,
+        added_at_s=wire.decode_time(message.added_at),
+        first_attempt_at_s=wire.decode_time(first) if message.HasField("first_attempt_at") else None,
+        victims_pending=message.victims_pending,
+    )
+
+
+def decode_event(message: queue_pb2.ClusterEvent) -> ClusterEvent:
+    """A cluster event; pods and nodes become their records. Raises ObjectError for a malformed one."""
+    return ClusterEvent(
+        resource=message.resource,
+        action=message.action,
+        old=_event_object(message.old_object) if message.HasField("old_object") else None,
+        new=_event_object(message.new_object) if message.HasField("new_object") else None,
+    )
+
+
+def _event_object(message: pb.KubeObject) -> EventObject | None:
+    item = wire.decode_object(message)
+    if item is None or item.api_version != "v1" or item.kind not in ("Pod", "Node"):
+        return item
+    return Pod.from_object(item) if item.kind == "Pod" else Node.from_object(item)

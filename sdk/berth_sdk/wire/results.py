@@ -1,0 +1,170 @@
+"""What a plugin answered, and what it is -> the contract's messages. Used by the server's servicers.
+
+Rejections are grouped: one `NodeGroup` per distinct status, so a reply is as large as the number of its
+reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from google.protobuf.duration_pb2 import Duration
+from numpy.typing import NDArray
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import NodeMode
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
+from berth_sdk.pod_fields import PodField
+from berth_sdk.results import ObjectPatch, PatchAction
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.wire import records as wire
+
+_CODES: Final[Mapping[Code, pb.Status.Code.ValueType]] = {
+    Code.SUCCESS: pb.Status.CODE_SUCCESS,
+    Code.ERROR: pb.Status.CODE_ERROR,
+    Code.UNSCHEDULABLE: pb.Status.CODE_UNSCHEDULABLE,
+    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE,
+    Code.WAIT: pb.Status.CODE_WAIT,
+    Code.SKIP: pb.Status.CODE_SKIP,
+    Code.PENDING: pb.Status.CODE_PENDING,
+}
+_HINTS: Final = {
+    Hint.QUEUE: identity_pb2.EventInterest.HINT_QUEUE,
+    Hint.ASK_PLUGIN: identity_pb2.EventInterest.HINT_ASK_PLUGIN,
+}
+_NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!berth.io/none")
+"""No event at all: a selector that no object can meet."""
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
+_BITMAP_FROM: Final = 32
+"""From so many names on a bitmap is shorter."""
+
+
+def encode_status(status: Status) -> pb.Status:
+    """Status -> message; who signed it is known from the call."""
+    code, reasons = _CODES[status.code], status.reasons
+    return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
+
+
+def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> scheduling_pb2.NodeVerdicts:
+    """One group for each distinct rejection; feasible nodes are not mentioned."""
+    message = scheduling_pb2.NodeVerdicts()
+    if verdicts.all_passed:
+        return message
+    groups = verdicts.groups
+    rejected: dict[Status, NDArray[np.bool_]] = {}
+    for group, status in enumerate(verdicts.statuses):
+        if group == 0 or status.is_success:
+            continue
+        members = np.equal(groups, group)
+        if not members.any():
+            continue
+        known = rejected.get(status)
+        rejected[status] = members if known is None else known | members
+    names = np.asarray(nodes.names, dtype=np.object_) if mode is NodeMode.NAMES else None
+    for status, members in rejected.items():
+        if names is None:
+            listed = pb.NodeSet(bitmap=_members_bitmap(nodes.slots, members))
+        else:
+            listed = pb.NodeSet(names=names[members].tolist())
+        message.rejected.add(status=encode_status(status), nodes=listed)
+    return message
+
+
+def _members_bitmap(rows: NDArray[np.intp], members: NDArray[np.bool_]) -> bytes:
+    """`wire.encode_bitmap(rows[members])`, for ascending rows."""
+    size = int(rows[-1]) + 1
+    mask = members
+    if size != len(rows):
+        mask = np.zeros(size, dtype=np.bool_)
+        mask[rows] = members
+    return np.packbits(mask, bitorder="little").tobytes().rstrip(b"\x00")
+
+
+def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> pb.NodeSet:
+    """Node names, which the snapshot need not have; as a bitmap where it has all of many."""
+    if mode is NodeMode.SNAPSHOT and len(names) >= _BITMAP_FROM:
+        positions = [position for name in names if (position := nodes.position(name)) is not None]
+        if len(positions) == len(names):
+            return pb.NodeSet(bitmap=wire.encode_bitmap(nodes.slots[positions]))
+    return pb.NodeSet(names=sorted(names))
+
+
+def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
+    """A merge patch. Raises TypeError or ValueError for one that JSON cannot express."""
+    return scheduling_pb2.ObjectPatch(
+        resource=patch.resource,
+        ref=wire.encode_ref(patch.ref),
+        expected_resource_version=patch.expected_resource_version,
+        merge_patch_json=_JSON.encode(dict(patch.merge_patch)).encode(),
+        subresource=patch.subresource,
+        action=_ACTIONS[patch.action],
+    )
+
+
+_ACTIONS = {
+    # The default stays unsaid: most patches merge.
+    PatchAction.MERGE: scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED,
+    PatchAction.CREATE: scheduling_pb2.ObjectPatch.ACTION_CREATE,
+    PatchAction.DELETE: scheduling_pb2.ObjectPatch.ACTION_DELETE,
+}
+
+
+def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
+    """What the plugin published since the last reply."""
+    return [
+        pb.CycleStateEntry(key=key, value=value or b"", deleted=value is None)
+        for key, value in state.take_published().items()
+    ]
+
+
+def encode_duration(seconds: float) -> Duration:
+    """Seconds -> Duration; never below zero."""
+    nanos = max(0, round(seconds * 1e9))
+    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
+
+
+def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
+    """Descriptor -> message."""
+    return identity_pb2.PluginDescriptor(
+        name=descriptor.name,
+        version=descriptor.version,
+        points=[identity_pb2.ExtensionPoint.ValueType(point.value) for point in descriptor.points],
+        node_mode=identity_pb2.NodeMode.ValueType(descriptor.node_mode.value),
+        needs=[wire.encode_need(need) for need in descriptor.needs],
+        pod_sensitivity=identity_pb2.PodSensitivity.ValueType(descriptor.pod_sensitivity.value),
+        reads_shared=descriptor.reads_shared,
+        events=_encode_events(descriptor.events),
+        normalization=identity_pb2.ScoreNormalization.ValueType(descriptor.normalization.value),
+        deadlines={point: encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
+        max_concurrency=descriptor.max_concurrency,
+        handle_client=descriptor.handle_client,
+        sign_fields=_encode_fields(descriptor.sign_fields),
+    )
+
+
+def _encode_fields(fields: tuple[PodField, ...] | None) -> identity_pb2.PodFields | None:
+    if fields is None:
+        return None
+    return identity_pb2.PodFields(fields=[identity_pb2.PodField.ValueType(field.value) for field in fields])
+
+
+def _encode_events(events: tuple[EventInterest, ...] | None) -> list[identity_pb2.EventInterest]:
+    if events is None:
+        return []  # the contract's word for any event
+    return [_encode_interest(interest) for interest in events or (_NOTHING,)]
+
+
+def _encode_interest(interest: EventInterest) -> identity_pb2.EventInterest:
+    return identity_pb2.EventInterest(
+        resource=interest.resource,
+        actions=interest.actions,
+        label_selector=interest.label_selector,
+        hint=_HINTS[interest.hint],
+    )

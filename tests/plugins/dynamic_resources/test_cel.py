@@ -1,0 +1,89 @@
+"""CEL expressions about a device: what they see, and what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+from berth_plugins.dynamic_resources.cel import Expression
+from berth_plugins.dynamic_resources.cel_library import CelError
+from berth_plugins.dynamic_resources.devices import Device, Slice
+from berth_sdk.kube_object import KubeObject
+from support.device_objects import DRIVER, device, resource_slice
+
+ATTRIBUTES = {
+    "model": {"string": "big"},
+    "index": {"int": 3},
+    "ready": {"bool": True},
+    "other.com/driver": {"version": "1.2.3-rc.1"},
+}
+MINE = f'device.attributes["{DRIVER}"]'
+MEMORY = f'device.capacity["{DRIVER}"].memory'
+
+
+def the_device() -> Device:
+    raw = resource_slice("n1", [device("d0", memory="40Gi", attributes=ATTRIBUTES)])
+    return Slice.of(KubeObject.of(raw)).devices[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (f'device.driver == "{DRIVER}" && {MINE}.model == "big"', True),
+        (f"{MINE}.ready", True),
+        (f"{MINE}.index in [1, 2]", False),
+        (f'{MINE}.model.matches("^b") && {MINE}.model.upperAscii() == "BIG"', True),
+        (f'cel.bind(mine, {MINE}, mine.model == "big" && mine.index > 2)', True),
+        (f'{MINE}.exists(name, name == "index")', True),
+        (f"has({MINE}.missing)", False),
+        (f"{MINE}.?missing.orValue(7) == 7", True),
+        ("!device.allowMultipleAllocations", True),
+        # A domain that the device has nothing of is empty to who looks into it, and is not there.
+        ('has(device.attributes["other.org"].x)', False),
+        ('"other.org" in device.attributes', False),
+        ('"other.com" in device.attributes', True),
+        ('device.attributes[device.driver].model == "big"', True),
+        ('"device.attributes[" == "x"', False),
+        (f'{MEMORY}.compareTo(quantity("40960Mi")) == 0', True),
+        (f'{MEMORY}.isGreaterThan(quantity("39Gi")) && !{MEMORY}.isLessThan(quantity("1"))', True),
+        ('quantity("1Gi").add(quantity("1Gi")) == quantity("2Gi")', True),
+        ('quantity("1500m").sub(1).isInteger() || quantity("3").asInteger() == 3', True),
+        ('quantity("-1").sign() == -1 && quantity("1500m").asApproximateFloat() == 1.5', True),
+        ('isQuantity("1x")', False),
+        ('device.attributes["other.com"].driver.isGreaterThan(semver("1.2.3-beta"))', True),
+        ('device.attributes["other.com"].driver.isLessThan(semver("1.2.3"))', True),
+        ('semver("10.0.1").major() == 10 && semver("1.0.0").compareTo(semver("1.0.0+x")) == 0', True),
+        ('isSemver("1.0")', False),
+    ],
+)
+def test_expressions(text: str, want: bool) -> None:
+    assert Expression(text).matches(the_device()) is want
+
+
+@pytest.mark.parametrize("text", ["device.", "unknown == 1", '"text"', '1 == "a"'])
+def test_expression_that_cannot_be_compiled(text: str) -> None:
+    with pytest.raises(CelError):
+        Expression(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MINE}.missing == 1",
+        'device.attributes["other.org"].x == 1',
+        f"{MINE}.index",
+        'quantity("much") == quantity("1")',
+        'quantity("1").major() == 1',
+        'semver("1.0.0").compareTo(quantity("1")) == 0',
+        'quantity("100Gi").asInteger() / 0 == 1',
+        "device.colour == 1",
+    ],
+)
+def test_expression_that_cannot_be_evaluated(text: str) -> None:
+    with pytest.raises(CelError):
+        Expression(text).matches(the_device())
+
+
+def test_attribute_of_another_kind_is_an_error() -> None:
+    raw = resource_slice("n1", [device("d0", attributes={"sizes": {"ints": [1]}})])
+    (strange,) = Slice.of(KubeObject.of(raw)).devices
+    with pytest.raises(CelError, match="attribute sizes: unsupported attribute value"):
+        Expression("true").matches(strange)

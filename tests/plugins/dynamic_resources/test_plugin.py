@@ -1,0 +1,373 @@
+"""DynamicResources: which pods it looks at, its verdicts and words, its scores, and what wakes a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_plugins.dynamic_resources import cel_library, search
+from berth_plugins.dynamic_resources.plugin import DynamicResources
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import PluginArgsError
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import NoConcern
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import ObjectStore
+from berth_sdk.testing import make_node, make_table
+from berth_sdk.testing.handle import RecordingHandle
+from support.asking import NO_HANDLE, Ask, Plug, filter_now
+from support.device_objects import (
+    DRIVER,
+    claim,
+    device,
+    device_class,
+    exactly,
+    pod_with,
+    resource_slice,
+)
+
+NODES = make_table([make_node("n1", labels={"zone": "a"}), make_node("n2", labels={"zone": "b"})])
+CANNOT = Status.unresolvable("cannot allocate all claims")
+ELSEWHERE = Status.unresolvable("resourceclaim not available on the node")
+TWO = [device("d0", "big", "40Gi"), device("d1", "small", "16Gi")]
+SELECTS = f'device.attributes["{DRIVER}"].model == "big"'
+
+
+def plug(
+    claims: list[dict[str, Any]],
+    slices: list[dict[str, Any]] | None = None,
+    classes: list[dict[str, Any]] | None = None,
+) -> Plug:
+    return Plug(
+        DynamicResources,
+        {},
+        {
+            "resource.k8s.io/resourceclaims": claims,
+            "resource.k8s.io/resourceslices": [resource_slice("n1", TWO)] if slices is None else slices,
+            "resource.k8s.io/deviceclasses": [device_class()] if classes is None else classes,
+        },
+    )
+
+
+def web(*names: str, **fields: Any) -> Pod:
+    return Pod.from_object(pod_with(*names, **fields))
+
+
+async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
+    assert (await ask.pre_filter(plug([]), web(), NODES)).status.code is Code.SKIP
+    plain = web(requests={"example.com/gpu": "1"})
+    assert (await ask.pre_filter(plug([]), plain, NODES)).status.code is Code.SKIP
+
+
+def test_a_pod_is_no_concern_until_a_class_serves_what_it_asks_for() -> None:
+    store = ObjectStore()
+    empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
+    stores = {**empty, "resource.k8s.io/deviceclasses": store}
+    plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
+    pod = web(requests={"example.com/gpu": "1"})
+    assert plugin.sign(pod, NODES) is NoConcern.CYCLE
+    assert plugin.pre_filter(CycleState("a"), pod, NODES).code is Code.SKIP
+    served = KubeObject.of(device_class(extendedResourceName="example.com/gpu"))
+    store.put(served.ref, served, 1)
+    assert plugin.sign(pod, NODES) is not NoConcern.CYCLE
+    assert plugin.pre_filter(CycleState("b"), pod, NODES) == SUCCESS
+    assert plugin.sign(web("c"), NODES) is not NoConcern.CYCLE
+    assert plugin.sign(web(), NODES) is NoConcern.CYCLE
+
+
+DELETED = claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+WRONG = {
+    "missing": ("c", [], 'could not find ResourceClaim "default/c"'),
+    "deleted": ("c", [DELETED], 'resourceclaim "c" is being deleted'),
+    "not made yet": ("template", [], 'pod "default/web": ResourceClaim not created yet'),
+}
+UNUSABLE = {
+    "class": (claim("c", exactly(class_name="nope")), "request r: device class nope does not exist"),
+    "class of an alternative": (
+        claim("c", {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "nope"}]}),
+        "request r/a: device class nope does not exist",
+    ),
+    "kind of request": (
+        claim("c", {"name": "r"}),
+        "resource claim default/c, request r: unknown request type",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "claims", "words"), WRONG.values(), ids=WRONG)
+async def test_pod_waits_for_its_claims(ask: Ask, name: str, claims: list[Any], words: str) -> None:
+    want = Status.unresolvable(words)
+    assert (await ask.pre_filter(plug(claims), web(name), NODES)).status == want
+    assert await ask.pre_enqueue(plug(claims), QueuedPod(pod=web(name))) == want
+
+
+@pytest.mark.parametrize(("item", "words"), UNUSABLE.values(), ids=UNUSABLE)
+async def test_claim_that_no_node_can_serve(ask: Ask, item: dict[str, Any], words: str) -> None:
+    assert (await ask.pre_filter(plug([item]), web("c"), NODES)).status == Status.unresolvable(words)
+    assert await ask.pre_enqueue(plug([item]), QueuedPod(pod=web("c"))) == SUCCESS
+
+
+def test_generated_claim_belongs_to_the_pod_and_may_not_be_needed() -> None:
+    made = claim("web-t", metadata={"ownerReferences": [{"controller": True, "uid": "uid-other"}]})
+    raw = pod_with("template")
+    raw["status"]["resourceClaimStatuses"] = [{"name": "c0", "resourceClaimName": "web-t"}]
+    words = "ResourceClaim default/web-t was not created for Pod default/web (Pod is not owner)"
+    assert filter_now(plug([made]), Pod.from_object(raw), NODES) == [Status.unresolvable(words)] * 2
+    made["metadata"]["ownerReferences"][0]["uid"] = "uid-web"
+    assert filter_now(plug([made]), Pod.from_object(raw), NODES) == [SUCCESS, CANNOT]
+    raw["status"]["resourceClaimStatuses"] = [{"name": "c0"}]
+    assert filter_now(plug([]), Pod.from_object(raw), NODES) == [SUCCESS] * 2
+
+
+CASES: dict[str, tuple[dict[str, Any], list[Status]]] = {
+    "one of two": ({}, [SUCCESS, CANNOT]),
+    "both": ({"count": 2}, [SUCCESS, CANNOT]),
+    "more than there are": ({"count": 3}, [CANNOT] * 2),
+    "all": ({"allocationMode": "All"}, [SUCCESS, CANNOT]),
+    "capacity of it": ({"capacity": {"requests": {"memory": "40Gi"}}}, [SUCCESS, CANNOT]),
+    "too much capacity": ({"capacity": {"requests": {"memory": "41Gi"}}}, [CANNOT] * 2),
+    "unknown capacity": ({"capacity": {"requests": {"cores": "1"}}}, [CANNOT] * 2),
+}
+
+
+@pytest.mark.parametrize(("request_fields", "want"), CASES.values(), ids=CASES)
+async def test_requests(ask: Ask, request_fields: dict[str, Any], want: list[Status]) -> None:
+    item = claim("c", exactly(**request_fields))
+    assert await ask.filter(plug([item]), web("c"), NODES) == want
+
+
+async def test_selectors_of_class_and_request(ask: Ask) -> None:
+    classes = [device_class("gpu", f'device.driver == "{DRIVER}"'), device_class("big", SELECTS)]
+    small = exactly(
+        class_name="gpu", count=2, selectors=[{"cel": {"expression": SELECTS.replace("big", "small")}}]
+    )
+    both = claim("c", exactly("a", "big"), exactly("b", "gpu"))
+    assert await ask.filter(plug([both], classes=classes), web("c"), NODES) == [SUCCESS, CANNOT]
+    assert await ask.filter(plug([claim("c", small)], classes=classes), web("c"), NODES) == [CANNOT] * 2
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [("device.", "CEL compile error"), ('device.attributes["x"].y == 1', "CEL runtime error"), ("1", "CEL")],
+)
+def test_expression_that_fails_ends_the_attempt(expression: str, words: str) -> None:
+    classes = [device_class("gpu", expression)]
+    on_node, elsewhere = filter_now(plug([claim("c")], classes=classes), web("c"), NODES)
+    assert on_node.code is Code.ERROR
+    assert on_node.message.startswith("class gpu: selector #0")
+    assert words in on_node.message
+    assert elsewhere == CANNOT
+
+
+async def test_devices_that_claims_have_are_taken(ask: Ask) -> None:
+    taken = claim("other", allocated=["n1/d0"])
+    assert await ask.filter(plug([claim("c"), taken]), web("c"), NODES) == [SUCCESS, CANNOT]
+    more = claim("another", allocated=["n1/d1"])
+    assert await ask.filter(plug([claim("c"), taken, more]), web("c"), NODES) == [CANNOT] * 2
+    watcher = claim("c", exactly(adminAccess=True))
+    assert await ask.filter(plug([watcher, taken, more]), web("c"), NODES) == [SUCCESS, CANNOT]
+
+
+async def test_allocated_claim_is_available_where_its_selector_says(ask: Ask) -> None:
+    mine = claim("c", allocated=["n1/d0"])
+    assert await ask.filter(plug([mine]), web("c"), NODES) == [SUCCESS, ELSEWHERE]
+
+
+TAINTED = device("d0", taints=[{"key": "bad", "value": "x", "effect": "NoSchedule"}])
+
+
+@pytest.mark.parametrize(
+    ("toleration", "passes"),
+    [
+        (None, False),
+        ({"operator": "Exists"}, True),
+        ({"key": "bad", "value": "x"}, True),
+        ({"key": "bad", "value": "y"}, False),
+        ({"key": "bad", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_taints_of_devices(toleration: dict[str, Any] | None, passes: bool) -> None:
+    item = claim("c", exactly(tolerations=[toleration] if toleration else []))
+    got = filter_now(plug([item], [resource_slice("n1", [TAINTED])]), web("c"), NODES)
+    assert got == [SUCCESS if passes else CANNOT, CANNOT]
+
+
+ZONE_B = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
+ONE = [device("d0")]
+PLACES = {
+    "all nodes": ([resource_slice("s", ONE, allNodes=True)], [SUCCESS] * 2),
+    "by labels": ([resource_slice("s", ONE, nodeSelector=ZONE_B)], [CANNOT, SUCCESS]),
+    "by device": (
+        [
+            resource_slice(
+                "s", [device("d0", nodeName="n2"), device("d1", nodeName="n3")], perDeviceNodeSelection=True
+            )
+        ],
+        [CANNOT, SUCCESS],
+    ),
+    "older generation": (
+        [
+            resource_slice("s", ONE, "p", nodeName="n1", generation=1),
+            resource_slice("t", ONE, "p", nodeName="n2", generation=2),
+        ],
+        [CANNOT, SUCCESS],
+    ),
+    "incomplete pool": ([resource_slice("n1", ONE, resourceSliceCount=2)], [CANNOT] * 2),
+    "name twice": (
+        [resource_slice("n1", [*ONE, *ONE])],
+        [Status.unresolvable("invalid resource pools were encountered"), CANNOT],
+    ),
+}
+
+
+@pytest.mark.parametrize(("slices", "want"), PLACES.values(), ids=PLACES)
+async def test_slices(ask: Ask, slices: list[Any], want: list[Status]) -> None:
+    assert await ask.filter(plug([claim("c")], slices), web("c"), NODES) == want
+
+
+def test_all_devices_of_a_pool_that_changes_cannot_be_had() -> None:
+    item = claim("c", exactly(allocationMode="All"))
+    slices = [resource_slice("n1", ONE, resourceSliceCount=2)]
+    on_node, elsewhere = filter_now(plug([item], slices), web("c"), NODES)
+    assert on_node.code is Code.ERROR
+    assert on_node.message == (
+        f"claim default/c, request r: asks for all devices, but resource pool {DRIVER}/n1 is currently being"
+        " updated"
+    )
+    assert elsewhere == CANNOT
+
+
+def test_counters_are_shared_by_the_devices_of_a_pool() -> None:
+    half = [{"counterSet": "memory", "counters": {"size": {"value": "20Gi"}}}]
+    parts = [device(f"d{i}", consumesCounters=half) for i in range(3)]
+    whole = {"name": "memory", "counters": {"size": {"value": "40Gi"}}}
+    slices = [
+        resource_slice("n1", parts, "p", resourceSliceCount=2),
+        resource_slice("counters", [], "p", resourceSliceCount=2, sharedCounters=[whole]),
+    ]
+    for count, want in ((2, SUCCESS), (3, CANNOT)):
+        assert filter_now(plug([claim("c", exactly(count=count))], slices), web("c"), NODES)[0] == want
+    taken = claim("other", allocated=["p/d2"])
+    for count, want in ((1, SUCCESS), (2, CANNOT)):
+        got = filter_now(plug([taken, claim("c", exactly(count=count))], slices), web("c"), NODES)
+        assert got[0] == want
+
+
+@pytest.mark.parametrize(
+    ("constraint", "wanted"), [("matchAttribute", CANNOT), ("distinctAttribute", SUCCESS)]
+)
+def test_constraints(constraint: str, wanted: Status) -> None:
+    devices = {"constraints": [{constraint: f"{DRIVER}/model"}]}
+    item = claim("c", exactly(count=2), devices=devices)
+    assert filter_now(plug([item]), web("c"), NODES)[0] == wanted
+
+
+async def test_earlier_alternatives_score_higher(ask: Ask) -> None:
+    classes = [device_class(), device_class("big", SELECTS)]
+    slices = [resource_slice("n1", TWO), resource_slice("n2", [device("d0", "small")])]
+    choices = [{"name": "a", "deviceClassName": "big"}, {"name": "b", "deviceClassName": "gpu"}]
+    item = claim("c", {"name": "r", "firstAvailable": choices})
+    runtime = plug([item], slices, classes).runtime()
+    state = CycleState("cycle")
+    assert runtime.pre_filter(state, web("c"), NODES).status == SUCCESS  # type: ignore[union-attr]  # plain methods
+    verdicts: Any = runtime.filter(state, web("c"), NODES)
+    assert verdicts.verdicts.to_list() == [SUCCESS] * 2
+    scores: Any = runtime.score(state, web("c"), NODES)
+    assert scores.tolist() == [8, 7]
+
+
+def test_resource_of_a_class_is_served_by_devices_where_the_node_has_none() -> None:
+    nodes = make_table(
+        [make_node("n1"), make_node("n2"), make_node("n3", allocatable={"example.com/gpu": 4})]
+    )
+    classes = [device_class(extendedResourceName="example.com/gpu")]
+    for amount, on_n1 in (("2", SUCCESS), ("3", CANNOT)):
+        got = filter_now(plug([], classes=classes), web(requests={"example.com/gpu": amount}), nodes)
+        assert got == [on_n1, CANNOT, SUCCESS]
+
+
+def test_without_the_extra_a_pod_that_needs_cel_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cel_library, "cel", None)
+    want = (
+        "device class gpu: CEL selectors need the extra berth-plugins[dra] (pip install 'berth-plugins[dra]')"
+    )
+    got = filter_now(plug([claim("c")], classes=[device_class("gpu", "true")]), web("c"), NODES)
+    assert got == [Status.unresolvable(want)] * 2
+    assert filter_now(plug([claim("c")]), web("c"), NODES) == [SUCCESS, CANNOT]
+
+
+# --- hints -----------------------------------------------------------------------------------------
+
+
+def changed(old: dict[str, Any] | None, new: dict[str, Any]) -> ClusterEvent:
+    return ClusterEvent(
+        resource="resource.k8s.io/ResourceClaim",
+        action="add" if old is None else "update",
+        old=None if old is None else KubeObject.of(old),
+        new=KubeObject.of(new),
+    )
+
+
+HINTS = {
+    "own claim came": (None, claim("c"), True),
+    "another came": (None, claim("other"), False),
+    "another lost its devices": (claim("other", allocated=["n1/d0"]), claim("other"), True),
+    "another got devices": (claim("other"), claim("other", allocated=["n1/d0"]), False),
+    "own got devices": (claim("c"), claim("c", allocated=["n1/d0"]), True),
+    "own got a label": (claim("c"), claim("c", metadata={"labels": {"a": "b"}}), False),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "want"), HINTS.values(), ids=HINTS)
+async def test_claim_hints(ask: Ask, old: dict[str, Any] | None, new: dict[str, Any], want: bool) -> None:
+    assert await ask.hint(plug([claim("c")]), changed(old, new), web("c")) is want
+
+
+async def test_nothing_of_claims_helps_while_one_is_missing(ask: Ask) -> None:
+    freed = changed(claim("other", allocated=["n1/d0"]), claim("other"))
+    assert await ask.hint(plug([]), freed, web("c")) is False
+
+
+@pytest.mark.parametrize(("uid", "want"), [("uid-web", True), ("uid-x", False)])
+async def test_pod_hint(ask: Ask, uid: str, want: bool) -> None:
+    old, new = pod_with("template"), pod_with("c")
+    old["metadata"]["uid"] = new["metadata"]["uid"] = uid
+    event = ClusterEvent(
+        resource="Pod",
+        action="update.generatedResourceClaim",
+        old=Pod.from_object(old),
+        new=Pod.from_object(new),
+    )
+    assert await ask.hint(plug([claim("c")]), event, web("template")) is want
+    assert await ask.hint(plug([]), event, web("template")) is False
+
+
+@pytest.mark.parametrize("timeout", ["10", "soon", 5])
+def test_durations_that_cannot_be_read(timeout: Any) -> None:
+    with pytest.raises(PluginArgsError, match="filterTimeout: Invalid value"):
+        DynamicResources({"filterTimeout": timeout}, NO_HANDLE)
+
+
+async def test_one_search_that_takes_too_long_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[float] = []
+    run = search.Search.run
+
+    def counted(self: Any) -> Any:
+        searches.append(0)
+        return run(self)
+
+    monkeypatch.setattr(search.Search, "run", counted)
+    many = [device(f"d{i}") for i in range(20)]
+    none = device_class("none", 'device.driver == "none"')
+    plugged = plug(
+        [claim("c", exactly("a", count=10), exactly("b", "none"))],
+        [resource_slice("n1", many), resource_slice("n2", many)],
+        [device_class(), none],
+    )
+    late = Status.error("node n1: timed out trying to allocate devices")
+    plugged = Plug(plugged.cls, {"filterTimeout": "10ms"}, plugged.objects)
+    assert filter_now(plugged, web("c"), NODES) == [late, late]
+    assert len(searches) == 1

@@ -1,0 +1,1 @@
+"""Tests of InterPodAffinity and its parts."""

@@ -1,0 +1,1 @@
+"""Tests of PodTopologySpread and its parts."""

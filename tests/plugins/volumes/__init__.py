@@ -1,0 +1,1 @@
+"""Tests of the plugins that look at volumes."""

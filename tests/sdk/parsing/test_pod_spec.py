@@ -1,0 +1,82 @@
+"""What follows from a spec is read once for all pods that have it, and never for one that differs."""
+
+from __future__ import annotations
+
+import copy
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from berth_sdk.errors import ObjectError
+from berth_sdk.parsing import pod_spec
+from berth_sdk.parsing.pod_spec import PodSpec
+from berth_sdk.pod import Pod
+from berth_sdk.signature import signature
+
+SPEC: dict[str, Any] = {
+    "containers": [{"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "500m"}}}],
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "nodeSelector": {"zone": "a"},
+    "priority": 1,
+}
+
+
+def pod(name: str, spec: dict[str, Any], **status: Any) -> Pod:
+    return Pod.from_object({"metadata": {"name": name, "uid": name}, "spec": spec, "status": status})
+
+
+def test_pods_of_one_template_share_what_was_read() -> None:
+    first, second = pod("a", SPEC), pod("b", copy.deepcopy(SPEC))
+    assert second.requests is first.requests
+    assert second.tolerations is first.tolerations
+    assert (first.name, second.name) == ("a", "b")
+    assert signature(first) == signature(second)
+
+
+def test_a_pod_on_a_node_shares_with_those_that_wait() -> None:
+    waiting = pod("a", SPEC)
+    bound = pod("a", SPEC | {"nodeName": "n1"}, phase="Running", conditions=[{"type": "PodScheduled"}])
+    assert bound.requests is waiting.requests
+    assert (bound.node_name, waiting.node_name) == ("n1", "")
+    assert signature(bound) == signature(waiting)
+
+
+@pytest.mark.parametrize("field", sorted(SPEC))
+def test_a_spec_that_lacks_a_field_is_another_one(field: str) -> None:
+    whole, part = pod("a", SPEC), pod("a", {key: value for key, value in SPEC.items() if key != field})
+    assert part != whole
+    assert signature(part) != signature(whole)
+
+
+def test_a_value_that_only_compares_equal_is_refused_as_ever() -> None:
+    assert pod("a", SPEC).priority == 1
+    with pytest.raises(ObjectError, match="must be an integer, not True"):
+        pod("b", {**SPEC, "priority": True})
+
+
+def test_resizes_in_the_status_are_of_one_pod_alone() -> None:
+    spec = {**SPEC, "nodeName": "n1"}
+    resized = {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}
+    assert pod("a", spec, containerStatuses=[resized]).requests["cpu"] == 2000
+    assert pod("b", spec).requests["cpu"] == 500
+
+
+def test_what_is_not_plain_json_is_read_all_the_same() -> None:
+    read = PodSpec.of(MappingProxyType(SPEC), None)
+    assert read.priority == 1
+    assert read is not PodSpec.of(MappingProxyType(SPEC), None)
+
+
+def test_no_more_specs_are_kept_than_are_likely_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_spec, "_MAX_SPECS", 3)
+    monkeypatch.setattr(pod_spec, "_known", type(pod_spec._known)())
+    for priority in range(10):
+        assert pod("a", {**SPEC, "priority": priority}).priority == priority
+    assert len(pod_spec._known) == 3
+
+
+def test_an_object_that_is_changed_afterwards_changes_no_other_pod() -> None:
+    first = copy.deepcopy(SPEC)
+    pod("a", first)
+    first["nodeSelector"]["zone"] = "b"
+    assert pod("b", copy.deepcopy(SPEC)).node_selector == {"zone": "a"}

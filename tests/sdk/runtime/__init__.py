@@ -1,0 +1,1 @@
+"""Tests of a plugin instance as host and server use it."""

@@ -1,0 +1,312 @@
+"""A class's methods and attributes become its descriptor; a class that cannot work is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.events import EventInterest, Hint
+from berth_sdk.extension_points import (
+    METHODS,
+    DependsOn,
+    ExtensionPoint,
+    NodeMode,
+    Plugin,
+    PodSensitivity,
+    ScoreNormalization,
+)
+from berth_sdk.needs import Need
+from berth_sdk.pod_fields import ALL_FIELDS, PodField
+from berth_sdk.runtime.descriptor import describe
+
+
+def nothing(self: Any, *args: Any) -> None: ...
+
+
+async def waits(self: Any, *args: Any) -> None: ...
+
+
+def made(**attributes: Any) -> type:
+    """A plugin class with these attributes; `filter` is there unless it is given."""
+    return type("Made", (Plugin,), {"filter": nothing} | attributes)
+
+
+@pytest.mark.parametrize(
+    ("point", "method"),
+    [pytest.param(point, method, id=method) for point, methods in METHODS.items() for method in methods],
+)
+def test_each_method_makes_its_point(point: ExtensionPoint, method: str) -> None:
+    partners = {"normalize": {"score": nothing}, "unreserve": {"reserve": nothing}}.get(method, {})
+    got = describe(type("Made", (Plugin,), {method: nothing, **partners}))
+    assert point in got.points
+
+
+def test_attributes_become_the_descriptor() -> None:
+    got = describe(
+        made(
+            name="Example",
+            version="1.2",
+            needs=(Need.whole_pod(), Need.nodes(), Need.pods()),
+            pod_sensitivity=PodSensitivity.NODE,
+            reads_shared=("Other/key",),
+            events=[EventInterest("Node", ("add",))],
+            deadlines={"preBind": 30},
+            max_concurrency=4,
+            depends_on=DependsOn.ROW,
+        )
+    )
+    assert (got.name, got.version, got.wants_whole_pod) == ("Example", "1.2", True)
+    assert got.needs == (Need.whole_pod(), Need.nodes(), Need.pods())
+    assert got.pod_sensitivity is PodSensitivity.NODE
+    assert (got.reads_shared, got.events) == (("Other/key",), (EventInterest("Node", ("add",)),))
+    assert (dict(got.deadlines), got.max_concurrency) == ({"preBind": 30}, 4)
+    assert got.depends_on is DependsOn.ROW
+
+
+def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
+    class Bare:
+        def filter(self, state: Any, pod: Any, node: Any) -> None: ...
+
+    got = describe(Bare)
+    assert (got.name, got.events, got.node_mode) == ("Bare", None, NodeMode.SNAPSHOT)
+    assert got.needs == (Need.nodes(), Need.pods())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, (Need.nodes(), Need.pods()), id="usage without some pods"),
+        pytest.param({"pod_sensitivity": PodSensitivity.NONE}, (Need.nodes(),), id="never asked"),
+        pytest.param({"needs": ()}, (), id="no usage known"),
+        pytest.param(
+            {"needs": (Need.nodes(), Need.pod_objects())},
+            (Need.nodes(), Need.pod_objects()),
+            id="pods known as objects",
+        ),
+        pytest.param({"filter": None, "score": nothing}, (Need.nodes(),), id="no filter"),
+    ],
+)
+def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: tuple[Need, ...]) -> None:
+    assert describe(made(**attributes)).needs == want
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({"depends_on": DependsOn.NODE}, PodSensitivity.NONE, id="node"),
+        pytest.param({"depends_on": DependsOn.NODES}, PodSensitivity.NONE, id="nodes"),
+        pytest.param({"depends_on": DependsOn.ROW}, PodSensitivity.NODE, id="row"),
+        pytest.param({"depends_on": DependsOn.TABLE}, PodSensitivity.CLUSTER, id="table"),
+        pytest.param({}, PodSensitivity.CLUSTER, id="nothing said"),
+        pytest.param({"reserve": nothing}, PodSensitivity.CLUSTER, id="a memory"),
+        pytest.param({"filter": None, "score": nothing}, PodSensitivity.NONE, id="no filter"),
+        pytest.param(
+            {"depends_on": DependsOn.NODE, "pod_sensitivity": PodSensitivity.NODE},
+            PodSensitivity.NODE,
+            id="said otherwise",
+        ),
+    ],
+)
+def test_sensitivity_follows_from_what_the_answer_depends_on(
+    attributes: dict[str, Any], want: PodSensitivity
+) -> None:
+    assert describe(made(**attributes)).pod_sensitivity is want
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, NodeMode.SNAPSHOT, id="filter"),
+        pytest.param({"filter": None, "permit": nothing}, NodeMode.NAMES, id="permit"),
+        pytest.param({"filter": None, "pre_enqueue": nothing}, NodeMode.NAMES, id="queue"),
+        pytest.param(
+            {"filter": None, "permit": nothing, "pre_filter": nothing}, NodeMode.SNAPSHOT, id="both"
+        ),
+        pytest.param({"node_mode": NodeMode.NAMES}, NodeMode.NAMES, id="said otherwise"),
+    ],
+)
+def test_node_mode_follows_from_the_methods(attributes: dict[str, Any], want: NodeMode) -> None:
+    got = describe(made(**attributes))
+    assert got.node_mode is want
+    assert got.keeps_state is (want is NodeMode.SNAPSHOT)
+
+
+def test_the_whole_pod_is_no_state() -> None:
+    got = describe(made(filter=None, permit=nothing, needs=(Need.whole_pod(),)))
+    assert (got.wants_whole_pod, got.keeps_state) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, False, id="nothing said"),
+        pytest.param({"depends_on": DependsOn.NODE}, True, id="all wishes"),
+        pytest.param({"depends_on": DependsOn.OTHER}, False, id="a memory"),
+        pytest.param(
+            {"pre_enqueue": nothing, "sign_queue": nothing, "depends_on": DependsOn.OTHER}, True, id="signed"
+        ),
+    ],
+)
+def test_waiting_pods_are_alike_where_the_class_says_by_what(attributes: dict[str, Any], want: bool) -> None:
+    assert describe(made(**attributes)).signs_queue is want
+
+
+LABELS = (PodField.LABELS,)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        pytest.param({}, None, id="nothing said"),
+        pytest.param({"sign_fields": [PodField.LABELS, PodField.LABELS]}, LABELS, id="listed"),
+        pytest.param({"sign_fields": ()}, (), id="nothing of the pod"),
+        pytest.param({"depends_on": DependsOn.ROW}, ALL_FIELDS, id="all wishes"),
+        pytest.param({"depends_on": DependsOn.OTHER}, None, id="a memory"),
+        pytest.param({"depends_on": DependsOn.OTHER, "sign_fields": LABELS}, LABELS, id="a memory that says"),
+        pytest.param(
+            {"depends_on": DependsOn.ROW, "pre_enqueue": nothing, "sign_queue": nothing},
+            None,
+            id="signs itself",
+        ),
+    ],
+)
+def test_the_host_of_a_served_plugin_is_told_the_fields(
+    attributes: dict[str, Any], want: tuple[PodField, ...] | None
+) -> None:
+    got = describe(made(**attributes))
+    assert got.sign_fields == want
+    assert got.signs_queue is (want is not None or "sign_queue" in attributes)
+
+
+def test_a_given_name_wins() -> None:
+    assert describe(made(name="Example"), "Other").name == "Other"
+
+
+def test_no_events_and_any_event_differ() -> None:
+    assert describe(made(events=())).events == ()
+    assert describe(made(events=None)).events is None
+
+
+def test_without_a_snapshot_no_state_is_needed() -> None:
+    assert describe(made(node_mode=NodeMode.NAMES)).needs == ()
+    pods = (Need.pods(),)
+    assert describe(made(node_mode=NodeMode.NAMES, needs=pods)).needs == pods
+
+
+@pytest.mark.parametrize(
+    ("methods", "normalization"),
+    [
+        pytest.param(("score_nodes",), ScoreNormalization.PLUGIN, id="sees all candidates"),
+        pytest.param(("score",), ScoreNormalization.NONE, id="sees one node"),
+        pytest.param(("score", "pre_score"), ScoreNormalization.PLUGIN, id="saw all candidates before"),
+        pytest.param(("score", "normalize"), ScoreNormalization.RPC, id="second step"),
+    ],
+)
+def test_normalization_follows_from_what_the_methods_see(
+    methods: tuple[str, ...], normalization: ScoreNormalization
+) -> None:
+    assert describe(made(**dict.fromkeys(methods, nothing))).normalization is normalization
+
+
+def test_what_others_publish_meanwhile_cannot_be_in_an_answer_ahead() -> None:
+    assert describe(made(answers_ahead=True)).answers_ahead is True
+    with pytest.raises(PluginDefinitionError, match="answers_ahead and reads_shared"):
+        describe(made(answers_ahead=True, reads_shared=("Other/key",)))
+    with pytest.raises(PluginDefinitionError, match="must be True, False or None"):
+        describe(made(answers_ahead="yes"))
+
+
+def test_a_class_with_normalize_normalises_by_a_call() -> None:
+    got = describe(made(score_nodes=nothing, normalize=nothing))
+    assert got.normalization is ScoreNormalization.RPC
+
+
+def test_both_styles_of_filter_are_allowed() -> None:
+    assert describe(made(filter_nodes=nothing)).points == (ExtensionPoint.FILTER,)
+
+
+def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
+    got = describe(
+        made(
+            add_pod=nothing,
+            remove_pod=nothing,
+            filter_scenarios=nothing,
+            pre_bind=nothing,
+            pre_bind_pre_flight=nothing,
+            less=nothing,
+            queueing_hint=nothing,
+            events=[EventInterest("Pod", hint=Hint.ASK_PLUGIN)],
+        )
+    )
+    assert got.has_add_remove
+    assert got.has_scenarios
+    assert got.has_pre_flight
+    assert got.less_only
+    assert got.has_hint
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cure"),
+    [
+        pytest.param({"filter": None}, "takes part in no extension point", id="no point"),
+        pytest.param(
+            {"filter": lambda self, state, pod: None}, r"def filter\(self, state, pod, node\)", id="args"
+        ),
+        pytest.param({"__init__": lambda self: None}, r"def __init__\(self, args, handle\)", id="init"),
+        pytest.param({"node_mode": "SNAPSHOT"}, "must be a NodeMode", id="node mode"),
+        pytest.param({"max_concurrency": True}, "a number of calls", id="concurrency type"),
+        pytest.param({"max_concurrency": -1}, "negative", id="concurrency sign"),
+        pytest.param({"sign_fields": ["labels"]}, "a list of PodField", id="sign fields"),
+        pytest.param({"normalization": "none"}, "ScoreNormalization or None", id="normalization"),
+        pytest.param({"events": EventInterest("Pod")}, "list of EventInterest", id="events no list"),
+        pytest.param({"events": [EventInterest("pod")]}, "did you mean 'Pod'", id="event resource"),
+        pytest.param(
+            {"events": [EventInterest("Node", ("moved",))]}, "not an action of Node", id="event word"
+        ),
+        pytest.param({"needs": ["nodes"]}, "list of Need", id="needs"),
+        pytest.param({"needs": [Need.objects("")]}, "name it", id="need without resource"),
+        pytest.param({"needs": [Need.objects("pods")]}, "pod_objects", id="pods as objects"),
+        pytest.param({"needs": [Need.objects("nodes")]}, "node_objects", id="nodes as objects"),
+        pytest.param({"reads_shared": "Other/key"}, "list of keys", id="shared no list"),
+        pytest.param({"reads_shared": ["key"]}, "<plugin that publishes it>", id="shared key"),
+        pytest.param({"deadlines": {"prebind": 3}}, "did you mean 'preBind'", id="deadline point"),
+        pytest.param({"deadlines": {"preBind": 0}}, "above 0", id="deadline value"),
+        pytest.param({"deadlines": 3}, "must map points", id="deadlines no map"),
+        pytest.param(
+            {"score": nothing, "normalize": nothing, "normalization": ScoreNormalization.NONE},
+            "remove the one or the other",
+            id="eager with a second step",
+        ),
+        pytest.param(
+            {"normalization": ScoreNormalization.RPC}, "no method `normalize`", id="rpc without normalize"
+        ),
+        pytest.param({"normalize": nothing}, "without `score_nodes` or `score`", id="normalize alone"),
+        pytest.param({"add_pod": nothing}, "only one of", id="add without remove"),
+        pytest.param(
+            {"sign_queue": nothing}, "without `pre_enqueue` or `queueing_hint`", id="signs no queue"
+        ),
+        pytest.param(
+            {"filter": nothing, "sign": nothing, "sign_spec": nothing},
+            "has both `sign` and `sign_spec`",
+            id="two signs",
+        ),
+        pytest.param({"filter": nothing, "sign": waits}, "write it as a plain method", id="async sign"),
+        pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
+        pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
+        pytest.param(
+            {"events": [EventInterest("Pod", hint=Hint.ASK_PLUGIN)]},
+            "no method `queueing_hint`",
+            id="hint missing",
+        ),
+        pytest.param({"reserve": 3}, "is not a method", id="attribute in a method's place"),
+    ],
+)
+def test_a_class_that_cannot_work_is_refused_with_the_cure(attributes: dict[str, Any], cure: str) -> None:
+    with pytest.raises(PluginDefinitionError, match=cure):
+        describe(made(**attributes))
+
+
+def test_an_instance_is_refused() -> None:
+    with pytest.raises(PluginDefinitionError, match="is not a class"):
+        describe(made()(args={}, handle=None))

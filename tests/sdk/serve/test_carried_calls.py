@@ -1,0 +1,265 @@
+"""Calls on a stream that stays open and in frames, against a real server: the same answers, errors, turns
+and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, ClassVar, TypeAlias, cast
+
+import grpc
+import pytest
+from berth_sdk import CycleState, Plugin, Pod, Status
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.plugin.v1 import stream_pb2
+from berth_sdk.plugin.v1.stream_pb2_grpc import StreamServiceStub
+from berth_sdk.serve.carriers import Carriers
+from berth_sdk.serve.stream_servicer import _Stream
+from support.framed_client import WAIT_S, FramedClient
+from support.sdk_server import ALL, RawHost, Serving
+
+from .conftest import Serve
+
+POD = Pod(name="p", uid="p")
+
+
+class Demo(Plugin):
+    """Rejects what its pod asks for by name."""
+
+    entered = threading.Semaphore(0)
+    out = threading.Event()
+    given_up = threading.Event()
+    asked: ClassVar[list[str]] = []
+
+    def filter(self, state: CycleState, pod: Pod, node: Any) -> Status:
+        self.asked.append(pod.name)
+        if pod.name == "broken":
+            raise RuntimeError("it broke")
+        if pod.name == "slow":
+            self.entered.release()
+            self.out.wait(WAIT_S)
+        return Status.unschedulable("no") if node.name == "n1" else Status.success()
+
+    async def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        if pod.name == "slow":
+            self.entered.release()
+            try:
+                await asyncio.sleep(WAIT_S)
+            finally:
+                self.given_up.set()
+        return Status.success()
+
+
+class StreamClient:
+    """One stream, one call after the other."""
+
+    def __init__(self, host: RawHost) -> None:
+        self._requests: queue.SimpleQueue[stream_pb2.StreamCallsRequest | None] = queue.SimpleQueue()
+        self.stream: Any = StreamServiceStub(host.channel).StreamCalls(
+            iter(self._requests.get, None), timeout=WAIT_S
+        )
+
+    def send(self, **call: Any) -> None:
+        self._requests.put(stream_pb2.StreamCallsRequest(**call))
+
+    def ask(self, **call: Any) -> stream_pb2.StreamCallsResponse:
+        self.send(**call)
+        return self.answer()
+
+    def answer(self) -> stream_pb2.StreamCallsResponse:
+        answer: stream_pb2.StreamCallsResponse = next(self.stream)
+        return answer
+
+    def error(self) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.RpcError):
+            next(self.stream)
+        return self.stream.code(), self.stream.details()
+
+    def cancel(self) -> None:
+        self.stream.cancel()
+
+    def ends(self) -> bool:
+        """Whether the server has ended it."""
+        try:
+            next(self.stream)
+        except (grpc.RpcError, StopIteration):
+            return True
+        return False
+
+    def close(self) -> None:
+        self._requests.put(None)
+
+
+Calls: TypeAlias = StreamClient | FramedClient
+Opened: TypeAlias = Callable[[], Calls]
+
+
+@pytest.fixture
+def serving(serve: Serve) -> Iterator[Serving]:
+    Demo.asked.clear()
+    Demo.entered, Demo.out, Demo.given_up = threading.Semaphore(0), threading.Event(), threading.Event()
+    serving = serve(Demo)
+    serving.host.attach()
+    serving.host.give_nodes(Node(name="n0"), Node(name="n1"))
+    yield serving
+    Demo.out.set()
+
+
+@pytest.fixture(params=["stream", "framed"])
+def opened(serving: Serving, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """Opens another stream or framed connection."""
+    with ExitStack() as stack:
+
+        def another() -> Calls:
+            framed = request.param == "framed"
+            calls = FramedClient(serving.address) if framed else StreamClient(serving.host)
+            stack.callback(calls.close)
+            return calls
+
+        yield another
+
+
+@pytest.fixture
+def calls(opened: Opened) -> Calls:
+    return opened()
+
+
+def filter_request(host: RawHost, name: str = "p", cycle_id: str = "c1") -> spb.FilterRequest:
+    pod = Pod(name=name, uid=name)
+    return spb.FilterRequest(ctx=host.ctx("Demo", pod, cycle_id), candidates=ALL)
+
+
+def test_answers_are_those_of_calls_of_their_own(serving: Serving, calls: Calls) -> None:
+    host = serving.host
+    streamed = calls.ask(filter=filter_request(host, cycle_id="c1"))
+    alone = host.filter("Demo", POD, "c2")
+    assert (streamed.filter.ctx.cycle_id, alone.ctx.cycle_id) == ("c1", "c2")
+    assert streamed.filter.verdicts == alone.verdicts
+    assert len(streamed.filter.verdicts.rejected) == 1
+    request = spb.ReserveRequest(ctx=host.ctx("Demo", POD, "c1", complete=False), node_name="n0")
+    assert calls.ask(reserve=request).reserve.ctx.status.code == pb.Status.CODE_SUCCESS
+
+
+def test_many_calls_go_over_one_line(serving: Serving, calls: Calls) -> None:
+    for turn in range(100):
+        request = spb.ReserveRequest(ctx=serving.host.ctx("Demo", POD, f"c{turn}"), node_name="n0")
+        assert calls.ask(reserve=request).WhichOneof("answer") == "reserve"
+
+
+def test_a_call_that_fails_has_its_code(serving: Serving, calls: Calls, opened: Opened) -> None:
+    calls.send(filter=filter_request(serving.host, "broken"))
+    assert calls.error() == (grpc.StatusCode.INTERNAL, "Demo.filter raised RuntimeError: it broke")
+    assert opened().ask(filter=filter_request(serving.host)).HasField("filter")
+
+
+def test_a_message_without_a_call_is_invalid(calls: Calls) -> None:
+    calls.send()
+    code, text = calls.error()
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "what came is no call" in text
+
+
+def test_a_cancelled_line_cancels_its_call_and_the_next_one_has_its_turn(
+    serving: Serving, calls: Calls, opened: Opened
+) -> None:
+    calls.send(filter=filter_request(serving.host, "slow"))
+    assert Demo.entered.acquire(timeout=WAIT_S)
+    calls.cancel()
+    another = opened()
+    another.send(filter=filter_request(serving.host))
+    Demo.out.set()
+    assert another.answer().HasField("filter")
+
+
+def test_a_line_between_two_calls_does_not_hold_up_the_end(serving: Serving, calls: Calls) -> None:
+    calls.ask(filter=filter_request(serving.host))
+    begun_s = time.monotonic()
+    assert serving.server.stop(WAIT_S)
+    assert time.monotonic() - begun_s < WAIT_S / 2
+    assert calls.ends()
+
+
+def test_the_end_of_the_server_lets_the_call_of_a_line_end(serving: Serving, calls: Calls) -> None:
+    calls.send(filter=filter_request(serving.host, "slow"))
+    assert Demo.entered.acquire(timeout=WAIT_S)
+    with ThreadPoolExecutor(1) as threads:
+        stopped: Future[bool] = threads.submit(serving.server.stop, WAIT_S)
+        while not (serving.server._streams._stopping and serving.server._framed._open._stopping):
+            time.sleep(0.002)
+        Demo.out.set()
+        assert calls.answer().HasField("filter")
+        assert stopped.result(WAIT_S)
+    assert calls.ends()
+
+
+def test_a_call_past_its_turn_is_not_executed_for_a_host_that_has_gone(
+    serving: Serving, calls: Calls, opened: Opened
+) -> None:
+    calls.send(filter=filter_request(serving.host, "slow"))
+    assert Demo.entered.acquire(timeout=WAIT_S)
+    waiting = opened()
+    waiting.send(filter=filter_request(serving.host, "late", "c2"))
+    while serving.server.instance.in_flight.count < 2:
+        time.sleep(0.002)
+    waiting.cancel()
+    while serving.server.instance.in_flight.count > 1:
+        time.sleep(0.002)
+    Demo.out.set()
+    assert calls.answer().HasField("filter")
+    assert "late" not in Demo.asked
+
+
+def test_a_coroutine_is_cancelled_when_the_host_gives_it_up(serving: Serving, calls: Calls) -> None:
+    host = serving.host
+    calls.send(reserve=spb.ReserveRequest(ctx=host.ctx("Demo", Pod(name="slow", uid="s")), node_name="n0"))
+    assert Demo.entered.acquire(timeout=WAIT_S)
+    calls.cancel()
+    assert Demo.given_up.wait(WAIT_S)
+
+
+def test_calls_of_another_attachment_are_refused(serving: Serving, calls: Calls) -> None:
+    request = filter_request(serving.host)
+    request.ctx.attachment_id = "another"
+    calls.send(filter=request)
+    code, text = calls.error()
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert "under another attachment_id" in text
+
+
+def test_an_answer_over_the_agreed_size_is_refused(serving: Serving, calls: Calls) -> None:
+    serving.host.attach(max_message_bytes=10)
+    serving.host.give_nodes(Node(name="n0"), Node(name="n1"))
+    calls.send(filter=filter_request(serving.host))
+    code, text = calls.error()
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "over the agreed 10" in text
+
+
+class Cancelled:
+    """As much of a context as a stream needs that comes too late."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def add_callback(self, _callback: Any) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
+    streams, context = Carriers(), Cancelled()
+    streams.stop()
+    stream = _Stream(cast(grpc.ServicerContext, context))
+    streams.add(stream)
+    assert context.cancelled
+    assert not streams.take_up(stream)

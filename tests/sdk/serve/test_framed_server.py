@@ -1,0 +1,292 @@
+"""The framed socket of a real server: who may come, what is no call, and how connections end."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from berth_sdk import CycleState, Plugin, Pod, Status
+from berth_sdk.plugin.v1 import scheduling_pb2 as spb
+from berth_sdk.serve import framed_server
+from berth_sdk.serve.framed_connection import FramedConnection
+from berth_sdk.serve.framed_server import FramedServer
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.wire.frames import FEATURE, FrameError, Kind, failure, frame, framed_path
+from berth_sdk.wire.stream import NUMBERS, wrap
+from support.framed_client import WAIT_S, FramedClient, header
+from support.sdk_server import Serving
+
+from .conftest import Serve
+
+POD = Pod(name="p", uid="p")
+PERMIT = NUMBERS["Permit"]
+
+
+class Demo(Plugin):
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return Status.success()
+
+
+@pytest.fixture
+def serving(serve: Serve) -> Serving:
+    serving = serve(Demo)
+    serving.host.attach()
+    return serving
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[FramedClient]:
+    client = FramedClient(serving.address)
+    yield client
+    client.close()
+
+
+def permit(serving: Serving, cycle_id: str = "c") -> dict[str, Any]:
+    return {"permit": spb.PermitRequest(ctx=serving.host.ctx("Demo", POD, cycle_id), node_name="n0")}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.002)
+
+
+def threads_of(server: PluginServer) -> int:
+    return len(server._framed._threads)
+
+
+# --- where it listens --------------------------------------------------------------------------------------
+
+
+def test_framed_socket_lies_beside_grpcs_with_the_same_rights(serving: Serving) -> None:
+    path = Path(serving.address.removeprefix("unix://"))
+    assert serving.host.handshake().features == ["call-stream", FEATURE]
+    assert framed_path(path).stat().st_mode == path.stat().st_mode
+    assert framed_path(path).stat().st_mode & 0o777 == 0o770
+    serving.server.stop(0)
+    assert not framed_path(path).exists()
+
+
+def test_over_tcp_there_is_none() -> None:
+    with PluginServer({"Demo": Demo}) as server:
+        server.listen("127.0.0.1:0")
+        assert not server.instance.framed
+
+
+def test_where_it_cannot_listen_grpc_alone_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "p.sock"
+    framed_path(path).write_text("somebody's file")
+    with PluginServer({"Demo": Demo}) as server:
+        server.listen(f"unix:{path}")
+        assert not server.instance.framed
+        assert path.exists()
+    assert "calls come over gRPC alone" in caplog.text
+    assert framed_path(path).read_text() == "somebody's file"
+
+
+def test_a_stale_socket_is_replaced_and_a_successors_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "p.sock.framed"
+    first, second = FramedServer({}, 100), FramedServer({}, 100)
+    assert first.listen(path)
+    assert second.listen(path)
+    first.stop()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+    second.stop()
+    assert not path.exists()
+
+
+# --- what is no call ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a frame of the kind", id="http2"),
+        pytest.param(header(5, 9), "a frame of the kind 9", id="kind"),
+        pytest.param(header(2**32 - 1, 0), f"a frame of {2**32 - 1} bytes", id="too long"),
+        pytest.param(failure(1, "x"), "of the kind FAILURE where a call was due", id="failure"),
+        pytest.param(frame(Kind.CLOSING), "of the kind CLOSING where a call was due", id="closing"),
+        pytest.param(
+            frame(Kind.CALL) * 2, "a call before the one that is open was answered", id="two at once"
+        ),
+        pytest.param(
+            frame(Kind.CALL) + b"\0", "a call before the one that is open was answered", id="one and more"
+        ),
+    ],
+)
+def test_what_is_no_frame_ends_the_connection(
+    serving: Serving, client: FramedClient, said: bytes, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.sock.sendall(said)
+    assert client.hear() is None
+    wait_for(lambda: threads_of(serving.server) == 0)
+    assert text in caplog.text
+    another = FramedClient(serving.address)
+    assert another.ask(**permit(serving)).HasField("permit")
+    another.close()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\xff" * 20, wrap(PERMIT, b"")[:-1] + b"\x05", wrap(PERMIT, b"\xff\xff")],
+    ids=["empty", "garbage", "cut", "a request that is none"],
+)
+def test_a_frame_that_carries_no_call_is_answered_with_an_error(
+    serving: Serving, client: FramedClient, payload: bytes
+) -> None:
+    client.sock.sendall(frame(Kind.CALL, payload))
+    assert client.error()[0] in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL)
+    assert client.ask(**permit(serving)).HasField("permit")
+
+
+def test_bytes_may_come_one_by_one(serving: Serving, client: FramedClient) -> None:
+    request = permit(serving)["permit"].SerializeToString()
+    for byte in frame(Kind.CALL, wrap(PERMIT, request)):
+        client.sock.sendall(bytes([byte]))
+    assert client.answer().HasField("permit")
+
+
+def test_an_exception_of_the_server_ends_the_call_and_not_the_connection(tmp_path: Path) -> None:
+    def broken(_raw: bytes, _context: Any) -> bytes:
+        raise LookupError("oh")
+
+    server = FramedServer({PERMIT: broken}, 1000)
+    path = tmp_path / "p.sock"
+    assert server.listen(framed_path(path))
+    client = FramedClient(f"unix://{path}")
+    for _ in range(2):
+        client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
+        assert client.error() == (grpc.StatusCode.UNKNOWN, "Exception calling application: oh")
+    server.stop()
+    assert client.ends()
+    server.wait(WAIT_S)
+    client.close()
+
+
+# --- how connections end -----------------------------------------------------------------------------------
+
+
+def test_a_host_that_goes_in_the_middle_of_a_frame_leaves_nothing(
+    serving: Serving, client: FramedClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.sock.sendall(header(100, 0) + b"half")
+    wait_for(lambda: threads_of(serving.server) == 1)
+    client.close()
+    wait_for(lambda: threads_of(serving.server) == 0)
+    assert "closed in the middle of a frame" in caplog.text
+
+
+def test_a_frame_whose_rest_does_not_come_is_not_waited_for_for_ever() -> None:
+    ours, theirs = socket.socketpair()
+    connection = FramedConnection(theirs, 100, stalled_s=1)
+    ours.sendall(b"\0")
+    with pytest.raises(FrameError, match="did not come within 1 s"):
+        connection.next_call()
+    connection.end()
+    ours.close()
+
+
+def test_a_host_that_is_silent_between_two_calls_is_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    connection = FramedConnection(theirs, 100, stalled_s=1)
+    sending = threading.Timer(1.5, ours.sendall, [frame(Kind.CALL, b"late")])
+    sending.start()
+    assert connection.next_call() == b"late"
+    connection.end()
+    ours.close()
+
+
+def test_an_answer_that_nobody_takes_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    connection = FramedConnection(theirs, 100, stalled_s=1)
+    with pytest.raises(OSError) as caught:
+        connection.answer({PERMIT: lambda _raw, _context: bytes(10_000_000)}, wrap(PERMIT, b""))
+    assert caught.value.errno == errno.EAGAIN
+    connection.end()
+    ours.close()
+
+
+def test_more_connections_than_there_are_threads_for_are_refused(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framed_server, "MAX_CONNECTIONS", 1)
+    first, second = FramedClient(serving.address), FramedClient(serving.address)
+    assert first.ask(**permit(serving)).HasField("permit")
+    assert second.ends()
+    first.close()
+    wait_for(lambda: threads_of(serving.server) == 0)
+    third = FramedClient(serving.address)
+    assert third.ask(**permit(serving, "c3")).HasField("permit")
+    for client in (second, third):
+        client.close()
+
+
+def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FramedServer({PERMIT: lambda _raw, _context: b"ok"}, 100)
+    monkeypatch.setattr(framed_server, "_ROOM_AGAIN_S", 0.01)
+    refusals = iter([OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3)
+
+    class Listening:
+        """A socket that a process without descriptors listens at."""
+
+        def __init__(self, sock: socket.socket) -> None:
+            self._sock = sock
+
+        def __enter__(self) -> Listening:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._sock.close()
+
+        def accept(self) -> Any:
+            for refusal in refusals:
+                raise refusal
+            return self._sock.accept()
+
+    accept = server._accept
+    monkeypatch.setattr(server, "_accept", lambda sock: accept(Listening(sock)))  # type: ignore[arg-type]
+    path = tmp_path / "p.sock"
+    assert server.listen(framed_path(path))
+    client = FramedClient(f"unix://{path}")
+    client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
+    assert client.hear() == (Kind.CALL, wrap(PERMIT, b"ok"))
+    server.stop()
+    server.wait(WAIT_S)
+    client.close()
+
+
+def test_stopping_cuts_off_a_call_that_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    go = threading.Event()
+    entered = threading.Event()
+
+    def hangs(_raw: bytes, _context: Any) -> bytes:
+        entered.set()
+        go.wait(WAIT_S)
+        return b""
+
+    server = FramedServer({PERMIT: hangs}, 100)
+    path = tmp_path / "p.sock"
+    assert server.listen(framed_path(path))
+    client = FramedClient(f"unix://{path}")
+    client.sock.sendall(frame(Kind.CALL, wrap(PERMIT, b"")))
+    assert entered.wait(WAIT_S)
+    server.stop()
+    server.wait(0.01)
+    assert client.hear() is None
+    go.set()
+    wait_for(lambda: not server._threads)
+    client.close()

@@ -1,0 +1,195 @@
+"""Attaching: handshake, configuration, refusals, probe and drain, over a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import pytest
+from berth_sdk import ExtensionPoint, Handle, Plugin, PluginArgsError, PluginDefinitionError, Pod, Status
+from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.serve.server import PluginServer
+from support.sdk_server import PROFILE, plugin_args, refused
+
+from .conftest import Serve
+
+POD = Pod(name="web", uid="u1")
+FILTER = ExtensionPoint.FILTER
+
+
+class Limited(Plugin):
+    """Rejects every node when the limit is 0; counts how many of it were made."""
+
+    made = 0
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.limit = args.get("limit", 1)
+        if not isinstance(self.limit, int):
+            raise PluginArgsError(f"limit must be a whole number, not {self.limit!r}")
+        if self.limit > 1000:
+            raise ConnectionError("no price list at hand")
+        type(self).made += 1
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None if self.limit else Status.unschedulable("limit reached")
+
+
+class Other(Plugin):
+    """A second plugin in the same process."""
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return Status.unschedulable("other")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_count() -> None:
+    Limited.made = 0
+
+
+def test_the_handshake_names_every_plugin_and_stays_the_same(serve: Serve) -> None:
+    host = serve(Limited, Other).host
+    first, second = host.handshake("a1"), host.handshake("a2")
+    assert [plugin.name for plugin in first.plugins] == ["Limited", "Other"]
+    assert first == second
+    assert [(version.major, version.minor) for version in first.supported] == [(1, 0)]
+    assert first.instance_id
+    assert first.started_at.seconds > 0
+
+
+def test_two_processes_are_two_instances(serve: Serve, tmp_path: Any) -> None:
+    first = serve(Limited).host.handshake().instance_id
+    with PluginServer({"Limited": Limited}) as other:
+        assert other.instance.instance_id != first
+
+
+def test_before_configure_calls_are_unavailable_and_the_probe_says_so(serve: Serve) -> None:
+    host = serve(Limited).host
+    probe = host.identity.Probe(identity_pb2.ProbeRequest())
+    assert (probe.ready, probe.message) == (False, "waiting for Configure")
+    assert refused(lambda: host.filter("Limited", POD)).code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_configured_instance_is_ready(serve: Serve) -> None:
+    host = serve(Limited).host
+    hello = host.attach()
+    probe = host.identity.Probe(identity_pb2.ProbeRequest())
+    assert (probe.ready, probe.instance_id, probe.in_flight) == (True, hello.instance_id, 0)
+
+
+def test_arguments_reach_the_plugin_per_profile(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.handshake()
+    host.configure(
+        [
+            plugin_args("Limited", [FILTER], args={"limit": 1}),
+            plugin_args("Limited", [FILTER], profile="strict", args={"limit": 0}),
+        ]
+    )
+    host.give_nodes(Node(name="n0"))
+    assert not host.filter("Limited", POD).verdicts.rejected
+    strict = host.filter("Limited", POD, "c2", profile="strict")
+    assert strict.verdicts.rejected[0].status.reasons == ["limit reached"]
+
+
+def test_arguments_that_the_plugin_refuses_end_the_configuration_with_its_words(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.handshake()
+    reply = host.configure([plugin_args("Limited", [FILTER], args={"limit": "much"})])
+    assert reply.error == (
+        f"Limited in profile {PROFILE} refuses its arguments: limit must be a whole number, not 'much'"
+    )
+    assert not host.identity.Probe(identity_pb2.ProbeRequest()).ready
+
+
+def test_a_constructor_that_breaks_is_an_error_of_the_transport(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.handshake()
+    error = refused(lambda: host.configure([plugin_args("Limited", [FILTER], args={"limit": 2000})]))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Limited.__init__ raised ConnectionError: no price list at hand"
+
+
+def test_a_point_that_the_plugin_does_not_have_is_a_warning(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.handshake()
+    reply = host.configure([plugin_args("Limited", [FILTER, ExtensionPoint.PRE_BIND, 99])])
+    assert reply.warnings == ["Limited is enabled at preBind and does not take part in it"]
+
+
+def test_a_refusal_leaves_the_instance_unconfigured(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.attach()
+    host.identity.Configure(
+        identity_pb2.ConfigureRequest(attachment_id="a1", reason="contract 2.0 is needed")
+    )
+    assert not host.identity.Probe(identity_pb2.ProbeRequest()).ready
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        pytest.param({"attachment_id": "stranger"}, "'stranger' has not shaken hands", id="attachment"),
+        pytest.param(
+            {"contract": identity_pb2.ContractVersion(major=2)}, "contract 2.0 was selected", id="contract"
+        ),
+        pytest.param({"plugins": [plugin_args("Missing", [FILTER])]}, "'Missing' is not served", id="plugin"),
+    ],
+)
+def test_a_configuration_that_breaks_the_contract_is_refused(
+    serve: Serve, fields: dict[str, Any], text: str
+) -> None:
+    host = serve(Limited).host
+    host.handshake()
+    error = refused(lambda: host.configure(**({"plugins": []} | fields)))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert text in (error.details() or "")
+
+
+def test_a_new_attachment_keeps_the_plugin_whose_arguments_did_not_change(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.attach({"limit": 1})
+    host.attach({"limit": 1})
+    assert Limited.made == 1
+    host.attach({"limit": 2})
+    assert Limited.made == 2
+
+
+def test_a_plugin_that_is_not_configured_is_the_hosts_fault(serve: Serve) -> None:
+    host = serve(Limited, Other).host
+    host.handshake()
+    host.configure([plugin_args("Limited", [FILTER])])
+    for plugin, profile in (("Other", PROFILE), ("Limited", "strict")):
+        error = refused(lambda plugin=plugin, profile=profile: host.filter(plugin, POD, profile=profile))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_drain_tells_the_open_cycles(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.attach()
+    host.give_nodes(Node(name="n0"))
+    host.filter("Limited", POD, "c1")
+    host.filter("Limited", POD, "c2")
+    assert host.identity.Drain(identity_pb2.DrainRequest(reason="test")).open_cycles == 2
+
+
+def test_an_answer_over_the_agreed_size_is_not_sent(serve: Serve) -> None:
+    host = serve(Other).host
+    host.attach()
+    host.handshake("small")
+    host.configure([plugin_args("Other", [FILTER])], "small", max_message_bytes=10)
+    host.give_nodes(Node(name="n0"))
+    error = refused(lambda: host.filter("Other", POD))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "over the agreed 10" in (error.details() or "")
+
+
+def test_a_plugin_that_orders_by_comparison_alone_cannot_be_served() -> None:
+    class Less(Plugin):
+        def less(self, first: Any, second: Any) -> bool:
+            return False
+
+    with pytest.raises(PluginDefinitionError, match="write `sort_key`"):
+        PluginServer({"Less": Less})

@@ -1,0 +1,105 @@
+"""Frames, cut anywhere, come out as they went in; what is none is refused at the first byte that says so."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from berth_sdk.wire.frames import (
+    FrameError,
+    Incoming,
+    Kind,
+    TooLongError,
+    failure,
+    frame,
+    framed_path,
+    read_failure,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+LIMIT = 64
+HEADER = struct.Struct(">IB")
+KINDS = st.sampled_from(Kind)
+FRAMES = st.lists(st.tuples(KINDS, st.binary(max_size=LIMIT)), max_size=6)
+CUTS = st.lists(st.integers(0, 7 * (LIMIT + HEADER.size)), max_size=12)
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    """`data`, cut at these places; reading never gives nothing."""
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    return [data[start:end] for start, end in pairwise(places)]
+
+
+@given(FRAMES, CUTS)
+def test_frames_come_out_as_they_went_in(frames: list[tuple[Kind, bytes]], cuts: list[int]) -> None:
+    data = b"".join(frame(kind, payload) for kind, payload in frames)
+    incoming = Incoming(LIMIT)
+    found = [one for piece in pieces(data, cuts) for one in incoming.take(piece)]
+    assert found == frames
+    assert not incoming.has_begun
+
+
+@given(FRAMES, st.binary(min_size=1, max_size=LIMIT), KINDS, st.data())
+def test_part_of_a_frame_is_waited_for(
+    frames: list[tuple[Kind, bytes]], payload: bytes, kind: Kind, data: st.DataObject
+) -> None:
+    last = frame(kind, payload)
+    part = last[: data.draw(st.integers(1, len(last) - 1))]
+    incoming = Incoming(LIMIT)
+    whole = b"".join(frame(one, content) for one, content in frames)
+    assert incoming.take(whole + part) == frames
+    assert incoming.has_begun
+    assert incoming.take(last[len(part) :]) == [(kind, payload)]
+    assert not incoming.has_begun
+
+
+@given(st.binary(), CUTS)
+def test_bytes_of_any_kind_are_frames_or_refused(data: bytes, cuts: list[int]) -> None:
+    incoming = Incoming(LIMIT)
+    kept = b""
+    try:
+        for piece in pieces(data, cuts):
+            for kind, payload in incoming.take(piece):
+                assert len(payload) <= LIMIT
+                kept += frame(kind, payload)
+    except FrameError:
+        length, kind_number = HEADER.unpack_from(data, len(kept))
+        assert length > LIMIT or kind_number not in set(Kind)
+    else:
+        assert data.startswith(kept)
+        assert incoming.has_begun == (len(kept) < len(data))
+
+
+@given(st.integers(LIMIT + 1, 2**32 - 1), KINDS)
+def test_length_over_the_limit_is_refused_before_it_is_read(length: int, kind: Kind) -> None:
+    with pytest.raises(TooLongError) as caught:
+        Incoming(LIMIT).take(HEADER.pack(length, kind))
+    assert (caught.value.length, caught.value.limit) == (length, LIMIT)
+
+
+@given(st.integers(0, 2**32 - 1), st.text())
+def test_failure_is_read_as_it_was_written(code: int, text: str) -> None:
+    ((kind, payload),) = Incoming(2**20).take(failure(code, text))
+    assert kind is Kind.FAILURE
+    assert read_failure(payload) == (code, text)
+
+
+def test_text_of_a_failure_is_cut_to_8_kib() -> None:
+    ((_, payload),) = Incoming(2**20).take(failure(2, "ä" * 10_000))
+    code, text = read_failure(payload)
+    assert (code, len(text)) == (2, 4096)
+
+
+def test_failure_without_a_code_is_refused() -> None:
+    with pytest.raises(FrameError, match="without a code"):
+        read_failure(b"abc")
+
+
+def test_bytes_on_the_wire() -> None:
+    assert frame(Kind.CALL, b"hello") == b"\x00\x00\x00\x05\x00hello"
+    assert frame(Kind.CLOSING) == b"\x00\x00\x00\x00\x02"
+    assert failure(13, "no") == b"\x00\x00\x00\x06\x01\x00\x00\x00\x0dno"
+    assert framed_path(Path("/run/a.sock")) == Path("/run/a.sock.framed")

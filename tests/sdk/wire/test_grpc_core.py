@@ -1,0 +1,71 @@
+"""gRPC's setting: there for berth's own processes before gRPC is, and nobody else's business."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from berth_sdk.wire import grpc_core
+from berth_sdk.wire.grpc_core import MEASURED, SETTING, VARIABLE, poll_by_the_caller, without_setting
+
+PROBE = """
+import sys
+{before}
+import os
+{entry}
+print("grpc" in sys.modules, os.environ.get({variable!r}))
+"""
+
+
+def outcome(entry: str, before: str = "", **environment: str) -> list[str]:
+    code = PROBE.format(before=before, entry=entry, variable=VARIABLE)
+    base = without_setting(os.environ)
+    base.pop(VARIABLE, None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=base | environment
+    )
+    assert done.stderr == ""
+    return done.stdout.split()[-2:]
+
+
+ENTRIES = {
+    "berth": "from berth_host.__main__ import main\nsys.argv = ['berth', '--version']",
+    "berth-sdk": "from berth_sdk.__main__ import main",
+}
+
+
+@pytest.mark.parametrize("command", ENTRIES)
+def test_entry_point_does_not_import_grpc_before_the_setting(command: str) -> None:
+    assert outcome(ENTRIES[command]) == ["False", "None"]
+
+
+def test_the_command_sets_it_and_grpc_takes_it_without_a_word() -> None:
+    entry = (
+        ENTRIES["berth"]
+        + "\ntry: main()\nexcept SystemExit: pass\nimport grpc; grpc.insecure_channel('unix:/x').close()"
+    )
+    assert outcome(entry) == ["True", SETTING]
+
+
+def test_what_the_user_set_stands() -> None:
+    entry = ENTRIES["berth"] + "\ntry: main()\nexcept SystemExit: pass"
+    assert outcome(entry, **{VARIABLE: "event_engine_client"}) == ["True", "event_engine_client"]
+
+
+def test_the_release_that_is_installed_was_measured() -> None:
+    assert version("grpcio").rpartition(".")[0] in MEASURED
+
+
+def test_another_release_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(grpc_core, "version", lambda _name: "1.99.0")
+    poll_by_the_caller()
+    assert VARIABLE not in os.environ
+
+
+def test_children_get_what_the_user_set_and_not_what_berth_set() -> None:
+    assert without_setting({VARIABLE: SETTING, "a": "b"}) == {"a": "b"}
+    assert without_setting({VARIABLE: "other"}) == {VARIABLE: "other"}
