@@ -63,7 +63,7 @@ def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
 
 
 def is_reserved_for(claim: KubeObject, pod: Pod) -> bool:
-    """Whether the claim's status names the pod as one that may use it."""
+    """Whether the claim's status names the pod as a user."""
     return any(one.get("uid") == pod.uid for one in claim.get("status.reservedFor") or ())
 
 

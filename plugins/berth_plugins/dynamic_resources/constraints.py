@@ -17,7 +17,7 @@ TypedValue = tuple[str, Any]
 
 
 class Constraint(Protocol):
-    """Told of every device that is about to be taken, and of every one that is put back."""
+    """Told of every device that is about to be taken, and of every device that is put back."""
 
     def add(self, request: Request, device: Device) -> bool:
         """Add the device to the ones taken, if the constraint allows; whether it does."""

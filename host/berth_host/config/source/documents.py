@@ -124,7 +124,7 @@ def _is_berth(root: SourceNode) -> bool:
 
 
 def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -> list[_Chunk]:
-    """The documents after one that ends there, unparsed; empty ones are left out."""
+    """The documents after the one that ends there, unparsed; empty ones are left out."""
     lines = text.splitlines(keepends=True)
     offset = sum(len(line) for line in lines[:end_line]) + end_column
     while mark := _END_MARK.match(text, offset):

@@ -22,7 +22,7 @@ _MAX_SPECS: Final = 512
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 _KEPT: Final = ("priority", "preemptionPolicy")
-"""What follows from a pod's PriorityClass, at create alone: an update that does not say it keeps it."""
+"""The fields set from a pod's PriorityClass, at create alone: an update without them keeps them."""
 Json = dict[str, Any]
 
 
