@@ -69,7 +69,7 @@ class Gang(Plugin):
             pass  # giving back must not fail: without the host the others' time runs out by itself
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Nothing to take; here so that `unreserve` is called."""
+        """Reserve takes nothing; it exists so that `unreserve` is called."""
         return Status.success()
 
     def reconcile(self, live: Sequence[LiveReservation]) -> None:

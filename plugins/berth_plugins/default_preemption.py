@@ -68,7 +68,7 @@ class DefaultPreemption(Plugin):
         return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Nothing of the pod: whether its victims are being evicted is all that counts."""
+        """Nothing of the pod: only the eviction of its victims counts."""
         return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:

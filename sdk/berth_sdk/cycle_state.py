@@ -21,7 +21,7 @@ PODS_TO_ACTIVATE: Final = "pods-to-activate"
 
 
 def read_pods_to_activate(value: bytes) -> list[str]:
-    """The pods (`namespace/name`) named by a plugin; nonsense names nobody."""
+    """The pods (`namespace/name`) named by a plugin; nonsense names no pod."""
     try:
         names = json.loads(value)
     except ValueError:

@@ -88,7 +88,7 @@ class Handle(Protocol):
     ) -> PostFilterResult | Awaitable[PostFilterResult]:
         """The host's own preemption, for `post_filter`: which node becomes feasible by evicting which pods.
 
-        It evicts nobody: `post_filter` returns this result, or another one. In process it is to be
+        It evicts no pod: `post_filter` returns this result, or another one. In process it is to be
         awaited, or returned as it is. `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute`:
         candidates to find, the larger counts; both 0: 10 % and 100. Raises HandleError where no
         `post_filter` of this plugin is open.

@@ -195,7 +195,7 @@ class PreferredTerms:
 class RequiredNodeAffinity:
     """A pod's demands on its node: every pair of `spec.nodeSelector`, and the required affinity terms.
 
-    `affinity` None: the pod has no such stanza, which is not the same as a stanza without terms.
+    `affinity` None: the pod has no affinity stanza, which is not the same as a stanza without terms.
     """
 
     node_selector: LabelSelector = EVERYTHING

@@ -71,7 +71,7 @@ def _of_shape(shape: _Shape) -> PodRequests:
 
 @lru_cache(maxsize=1024)
 def _remembered(shape: _Shape) -> PodRequests:
-    """Equal pods share the three maps, which nobody changes."""
+    """Equal pods share the three maps, which no code changes."""
     return _again(shape)
 
 

@@ -78,7 +78,7 @@ class PermitResult:
 
     @staticmethod
     def wait(timeout_s: float | None = None, *reasons: str) -> PermitResult:
-        """Hold the pod until this plugin allows it, anybody rejects it, or the time is over."""
+        """Hold the pod until this plugin allows it, any plugin rejects it, or the time is over."""
         return PermitResult(Status(Code.WAIT, reasons), timeout_s)
 
 
@@ -127,7 +127,7 @@ class PatchOutcome(Enum):
     REFUSED = 4
     SKIPPED = 5
     UNKNOWN = 6
-    """Nobody can tell whether it was applied: the API server did not answer."""
+    """It is unknown whether it was applied: the API server did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class SelectedPods:
     exclude_terminating: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
     _first: tuple[str, str] | None = field(init=False, repr=False, compare=False)
-    """A label and the only value that it may have, if there is such a requirement."""
+    """A label and the only value that it may have, if a requirement says so."""
 
     def __post_init__(self) -> None:
         # A column is looked up by it in every cycle.

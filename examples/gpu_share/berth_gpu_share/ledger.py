@@ -26,7 +26,7 @@ from berth_gpu_share.requests import (
 )
 
 MAX_GPUS: Final = 64
-"""Of one node; more are not used."""
+"""GPUs of one node; more are not used."""
 SWEEP_AT: Final = 64
 """So many reservations, and twice as many as were alive when last looked at, are looked through."""
 MAX_KEPT: Final = 256
@@ -45,7 +45,7 @@ class Placement(NamedTuple):
 
 @dataclass(slots=True)
 class Fit:
-    """Of one kind of request, as of a length of the ledger's list of changes."""
+    """The fit of one kind of request, as of a length of the ledger's list of changes."""
 
     left_over: NDArray[np.int64]
     seen: int

@@ -42,7 +42,7 @@ class ObjectStores:
         """Store a pod; returns the pod that had its name, which may have another uid.
 
         Of a pod on a node the JSON bytes are kept and the parsed form is let go: there are many, and
-        nobody reads more than their record.
+        no code reads more than their record.
         """
         old = self._pods.get(pod.key)
         if old is not None and old.uid != pod.uid:

@@ -29,7 +29,7 @@ _EPOCHS: Final = 2**53 - 1
 class Snapshot:
     """One set of columns, changed in place by `update` and never while it is held.
 
-    `epoch` is drawn at random, so that nobody mistakes another host's generation for this one's, nor that
+    `epoch` is drawn at random, so that another host's generation is not mistaken for this one's, nor that
     of another term as leader.
     `confirmed_generation` answers the oldest version that any copy of the snapshot still has; None: there
     are no copies. A removed node's slot is given to another node only when all copies are past it.
@@ -101,7 +101,7 @@ class Snapshot:
         self._held = True
 
     def release(self) -> None:
-        """The cycle is over; harmless when nobody holds the snapshot."""
+        """The cycle is over; harmless when no cycle holds the snapshot."""
         self._held = False
         waiting, self._on_release = self._on_release, []
         for act in waiting:

@@ -79,7 +79,7 @@ class EventHandlers:
         """Take one change over; an object at the version that is known already says nothing new.
 
         kube-scheduler wakes pods for an update to the same version (`take_over` does); here a relist must
-        wake nobody. An object that cannot be read is counted, named in the log and in an event, and skipped:
+        wake no pod. An object that cannot be read is counted, named in the log and in an event, and skipped:
         the last version that we had of it stays.
 
         Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
@@ -295,7 +295,7 @@ def _same_version(known: ObjectRef, seen: ObjectRef) -> bool:
 
 
 def _ref_of(item: KubeObject | None) -> ObjectRef:
-    """Of an object that may be anything."""
+    """The ref of an object that may be malformed."""
     try:
         ref = ObjectRef(name="") if item is None else item.ref
     except Exception:  # noqa: BLE001  # not even its metadata can be read

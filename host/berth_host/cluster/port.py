@@ -68,7 +68,7 @@ class ClusterPort(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Nothing is handed over any more, and events that wait are written, for a bounded time."""
+        """Stop handing over changes; write the events that wait, for a bounded time."""
         ...
 
     def cut(self) -> None:

@@ -157,5 +157,5 @@ class LoadedConfiguration:
     converted_from: str | None = None
 
     def profile(self, scheduler_name: str) -> ResolvedProfile | None:
-        """The profile of a scheduler name, None if it is somebody else's."""
+        """The profile of a scheduler name, None if it is another scheduler's."""
         return next((p for p in self.profiles if p.scheduler_name == scheduler_name), None)

@@ -3,7 +3,7 @@
     front proxy's certificate -> the user in its headers
     client certificate        -> common name and organisations
     bearer token              -> TokenReview          nothing of these -> system:anonymous
-    then: a path that everybody may see | system:masters | SubjectAccessReview -> yes or no
+    then: a path that every user may see | system:masters | SubjectAccessReview -> yes or no
 
 Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
 DelegatingAuthorizationOptions) and the chains they build, v1.36. An API server that cannot be asked has not
@@ -45,10 +45,10 @@ class Reviewer(Protocol):
 
 
 class NoReviewer:
-    """There is no API server to ask, as on the embedded cluster: nobody is known, nothing is allowed."""
+    """There is no API server to ask, as on the embedded cluster: no user is known, nothing is allowed."""
 
     async def user_of(self, token: str) -> User | None:
-        """Nobody."""
+        """No user."""
         return None
 
     async def may(self, user: User, verb: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Ends connections on which no request comes: each holds a file, and anybody may open many.
+"""Ends connections on which no request comes: each holds a file, and a client may open many.
 
 Used by `server`. Source of the times: `net/http` as `k8s.io/apiserver/pkg/server/secure_serving.go` sets it
 (ReadHeaderTimeout, IdleTimeout), v1.36.

@@ -9,8 +9,8 @@ HostError
 │   ├── UnauthorizedError   the credentials are not good
 │   ├── ForbiddenError      the credentials are good, and not enough
 │   ├── TooManyRequestsError    not done: come back later
-│   └── UnavailableError    nobody answered: the outcome is unknown
-│       └── TimedOutError   nobody answered in time
+│   └── UnavailableError    no answer: the outcome is unknown
+│       └── TimedOutError   no answer in time
 ├── ClientConfigError       how to reach the API server is missing or wrong (errors/cluster.py)
 ├── EndpointError           the secure port cannot be opened (errors/endpoints.py)
 ├── ReviewError             the API server could not be asked about a user (errors/endpoints.py)

@@ -29,7 +29,7 @@ class ClusterError(HostError):
 
     `server_message`: the API server's own text, which is then the whole text of the error: users know
     it from kubectl and from kube-scheduler's conditions.
-    `outcome_known` False: nobody can tell whether the call took effect: read before deciding.
+    `outcome_known` False: the call may have taken effect: read before deciding.
     """
 
     outcome_known: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class ClusterError(HostError):
 
 
 class ConflictError(ClusterError):
-    """409: somebody was faster, or the object has moved on. Read it again before trying again."""
+    """409: another writer was faster, or the object has moved on. Read it again before trying again."""
 
 
 class NotFoundError(ClusterError):

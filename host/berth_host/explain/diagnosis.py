@@ -189,7 +189,7 @@ class Diagnoses:
             diagnosis.ended_at_s = self._now_s()
         previous = self._by_uid.get(uid)
         if previous is not None:
-            # Of earlier attempts nobody asks which nodes: the names of many moments would be a lot.
+            # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
             previous.slot_names = None
             diagnosis.previous = previous
             _cut(diagnosis)

@@ -28,7 +28,8 @@ Clients = tuple[PluginClient, ...]
 
 
 class Answers(Protocol):
-    """Of one profile. `clients`, `pre_score`, `score`: the plugins to ask, in configured order."""
+    """The answers of one profile's plugins. `clients`, `pre_score`, `score`: the plugins to ask, in
+    configured order."""
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
         """PreFilter over all nodes; Skip takes a plugin out of this cycle's Filter."""

@@ -39,7 +39,7 @@ class PatchExecutor(Protocol):
 
 
 async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-    """Ask every PreBind plugin whether it will act; (status, somebody will)."""
+    """Ask every PreBind plugin whether it will act; (status, whether any will)."""
     will_act = False
     for client in plugins:
         answer = await client.pre_bind_pre_flight(cycle.context, node_name)
@@ -90,7 +90,7 @@ class PreBindRunner:
         clock: Clock,
         watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
     ) -> None:
-        """`watch` is told of the rounds of one plugin; None: nobody is."""
+        """`watch` is told of the rounds of one plugin; None: no watcher."""
         self.executor = executor
         self._clock = clock
         self._watch = watch

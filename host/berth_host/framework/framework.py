@@ -142,7 +142,7 @@ class Framework:
         return await self._answers.score(pre_score, score, cycle, nodes)
 
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
-        """The same for a plugin that wants to know: everybody is asked, and the cycle goes on as it was.
+        """The same for a plugin that wants to know: every plugin is asked, and the cycle goes on as it was.
 
         Scores that came with verdicts do not count: of a rejected node they say nothing.
         """
@@ -220,7 +220,7 @@ class Framework:
         return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
-        """Block until everybody allowed the pod, or somebody or the time rejected it."""
+        """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
         cycle.idle = True
         status = await self.waiting_pods.wait(cycle.pod.uid)
         cycle.idle = False
@@ -242,6 +242,6 @@ class Framework:
         return await binding.run_bind(clients, cycle, node_name)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """Tell everybody."""
+        """Tell every PostBind plugin."""
         for client in self._asked.about(cycle.pod, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle.context, node_name)

@@ -124,7 +124,7 @@ class MeasuredFramework(Framework):
         return status
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-        """See Framework. Skip where nobody will do anything in PreBind."""
+        """See Framework. Skip if no plugin will act in PreBind."""
         started_s = _now_s()
         status, will_act = await super().run_pre_bind_pre_flight(cycle, node_name)
         nothing = status.is_success and not will_act

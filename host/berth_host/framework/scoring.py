@@ -140,8 +140,8 @@ async def ask_scores(
 
 
 class _Early(Generic[T]):
-    """Questions on their way, by plugin. At the end of the block none is left: questions whose answers nobody
-    wants any more are cancelled.
+    """Questions on their way, by plugin. At the end of the block none is left: unneeded questions are
+    cancelled.
     """
 
     def __init__(self) -> None:

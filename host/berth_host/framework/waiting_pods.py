@@ -66,7 +66,7 @@ class WaitingPods:
         self._entries[pod.uid] = _Entry(pod, cycle_id, node_name)
 
     def discard(self, uid: str) -> None:
-        """Nobody waits: Permit approved or denied at once."""
+        """No plugin holds the pod: Permit approved or denied at once."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             for timer in entry.pending.values():
@@ -99,7 +99,8 @@ class WaitingPods:
         return entry is not None and not entry.open
 
     async def wait(self, uid: str) -> Status:
-        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod nobody holds."""
+        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod that no plugin
+        holds."""
         entry = self._entries.get(uid)
         if entry is None or entry.open:
             return SUCCESS

@@ -43,8 +43,8 @@ MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""
 MAX_NOTE_BYTES: Final = 1024
 MAX_READS: Final = 4
-"""Of the state and the nominations, by one plugin at once: each keeps its data alive, however slowly it is
-read.
+"""Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly
+it is read.
 """
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -1,4 +1,5 @@
-"""Families and series -> the text of `/metrics`, a family at a time, so that nobody else waits for all of it.
+"""Families and series -> the text of `/metrics`, a family at a time, so that no other task waits for all of
+it.
 
 Asked by `endpoints`. The text is prometheus-client's, families sorted by name as kube-scheduler has them.
 """

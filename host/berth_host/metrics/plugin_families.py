@@ -1,4 +1,4 @@
-"""`PluginStats` -> the `berth_plugin_*` families, when somebody asks: counting costs no more for it."""
+"""`PluginStats` -> the `berth_plugin_*` families, made at each reading: counting costs no more for it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class PointTimer:
 
 
 class TakingPart:
-    """How often which plugins took part at one extension point of one profile."""
+    """Counts of the sets of plugins that took part at one extension point of one profile."""
 
     __slots__ = ("_counts", "_folded", "_point", "_profile")
 

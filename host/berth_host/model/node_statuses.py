@@ -39,7 +39,7 @@ class NodeStatuses:
 
     @property
     def groups(self) -> NDArray[np.int32]:
-        """int32[n]; made when somebody looks: most attempts reject nothing."""
+        """int32[n]; made when first read: most attempts reject nothing."""
         if self._groups is None:
             self._groups = np.zeros(len(self.table), dtype=np.int32)
         return self._groups

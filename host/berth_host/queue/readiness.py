@@ -13,7 +13,7 @@ class Readiness:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a task waits."""
         return bool(self._waiters)
 
     def notify(self) -> None:

@@ -262,7 +262,7 @@ class SchedulingQueue:
         return moved
 
     def invalidate_sort_keys(self, uids: frozenset[str] | None = None) -> None:
-        """The keys of these pods no longer hold; None: nobody's. Pods keep their place until asked."""
+        """The keys of these pods no longer hold; None: no key holds. Pods keep their place until asked."""
         for info in [*self.places.active, *self.places.backoff.rejected()]:
             if uids is None or info.uid in uids:
                 self._renew_key(info)
@@ -351,7 +351,7 @@ class SchedulingQueue:
 
     @property
     def next_backoff_flush_s(self) -> float | None:
-        """Monotonic reading of the next backoff flush; None while nobody backs off."""
+        """Monotonic reading of the next backoff flush; None while no pod backs off."""
         return self._timers.next_backoff_flush_s
 
     @property

@@ -177,7 +177,7 @@ class Evicting(Protocol):
 
 
 class NoEvicting:
-    """Nobody is evicted."""
+    """No pod is evicted."""
 
     def __contains__(self, uid: object) -> bool:
         return False
@@ -189,7 +189,7 @@ class NoEvicting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSeams:
-    """Everybody the queue talks to."""
+    """All the parts that the queue talks to."""
 
     pods: PodLister
     profiles: Mapping[str, QueueProfile]

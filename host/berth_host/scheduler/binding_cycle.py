@@ -4,7 +4,7 @@
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 Started by `schedule_one`, whose own failures after assume leave through here as well, so there is one way
-to undo. Where nobody can tell whether a Binding took effect, the pod is read until the cluster says it, and
+to undo. If it is unknown whether a Binding took effect, the pod is read until the cluster says it, and
 counts on its node meanwhile (`readback`); a cycle in this state is never cancelled.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
@@ -356,7 +356,7 @@ class BindingCycle:
         return Failed(Status(status.code, (message,)), message, fit_error=True)
 
     async def fail_cycle(self, attempt: Attempt, failed: Failed) -> None:
-        """The scheduling cycle failed. No AssignedPod/Delete event: nobody saw the pod on the node."""
+        """The scheduling cycle failed. No AssignedPod/Delete event: no watcher saw the pod on the node."""
         if attempt.assumed:
             await self._unreserve(attempt, failed.message)
             self._forget(attempt.pod.on_node(attempt.node_name))
@@ -410,7 +410,7 @@ class BindingCycle:
             "plugins": sorted(diagnosis.unschedulable_plugins),
         }
         if rejected:
-            # A line that every pod may bring costs too much where nobody reads it.
+            # A line that every pod may bring costs too much where it is not read.
             log.debug("pod.unschedulable", **said)
         else:
             log.info("pod.failed", **said)

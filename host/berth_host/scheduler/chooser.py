@@ -14,7 +14,7 @@ class Tied(Protocol):
     """Equally good nodes, at least one; a name is made only when it is read."""
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of nodes."""
         ...
 
     @property

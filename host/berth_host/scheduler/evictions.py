@@ -169,7 +169,7 @@ class Evictions:
 
     def _held_no_more(self, uid: str) -> None:
         if uid in self._victims:
-            # Once the event that ended it has been told to everybody.
+            # Only after all handlers have seen the event that ended it.
             asyncio.get_running_loop().call_soon(self._look_again, uid)
 
     def _look_again(self, uid: str) -> None:
@@ -238,7 +238,7 @@ class Evictions:
             now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
             if now is None or now.node_name:
                 self.preempting.end(eviction.preemptor.uid)
-                return  # nobody needs the room any more
+                return  # the room is not needed any more
             await self._status.ensure_nominated(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
@@ -254,7 +254,7 @@ class Evictions:
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
         if changes is not None:
-            await changes  # done by now; nobody is evicted for a change that failed
+            await changes  # done by now; no pod is evicted for a change that failed
         stays = self._seams.waiting_pods.is_waiting
         await self._together(
             [

@@ -78,7 +78,7 @@ class FailureHandler:
         pod = queued.pod
         current = self._pods.pod(pod.key)
         if current is None or current.node_name:
-            # Bound: somebody else did it, or our own bind succeeded although its answer was lost.
+            # Bound: by another writer, or our own bind succeeded although its answer was lost.
             self._queue.done(pod.uid)
         elif current.uid != pod.uid:
             self._queue.done(pod.uid)

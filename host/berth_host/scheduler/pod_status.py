@@ -161,12 +161,12 @@ async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
     except Exception as err:
         if not isinstance(err, ClusterError):
             log.error("task.failed", pod_uid=uid, exc_info=err)
-        if isinstance(err, InvariantError):  # nobody may wait for it, and it has to end the host
+        if isinstance(err, InvariantError):  # there may be no waiter, and it has to end the host
             told = {"message": "writing a pod's status", "exception": err}
             asyncio.get_running_loop().call_exception_handler(told)
         if not done.done():
             done.set_exception(err)
-            done.exception()  # seen, also where nobody waits
+            done.exception()  # seen, also without a waiter
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -1,4 +1,4 @@
-"""Asks the cluster where a pod is, until it answers: after a Binding whose outcome nobody knows.
+"""Asks the cluster where a pod is, until it answers: after a Binding whose outcome is unknown.
 
 Called by the binding cycle, which keeps the pod assumed meanwhile: given up too early, its node would be
 given to others although the pod may run there.
@@ -45,7 +45,7 @@ class ReadBack:
         return found == node_name
 
     async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
-        """The node that the pod is on, "" for none; None: there is no such pod any more.
+        """The node that the pod is on, "" for none; None: the pod is gone.
 
         `cycle`: the binding cycle that asks; it is idle between the tries.
         """

@@ -94,7 +94,7 @@ class Scheduler:
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
         self._turns = 0
-        """How often all that was waiting for the loop, when a pod was popped, has had it."""
+        """Counts the pops after which every task that waited for the loop has had its turn."""
         self.in_cycle: Attempt | None = None
         """The attempt whose scheduling cycle runs now: the snapshot must not move."""
 
@@ -307,7 +307,7 @@ class Scheduler:
         return f"{self._life}{self._cycle_count:012x}"
 
     def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:
-        """Nothing to schedule: no such profile, on its way out, or assumed already."""
+        """Drop a pod that is not to be scheduled: unknown profile, being deleted, or assumed already."""
         pod = queued.pod
         self.queue.done(pod.uid)
         if profile is not None and pod.terminating:

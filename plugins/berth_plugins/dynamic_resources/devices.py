@@ -45,7 +45,7 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a slice or a device can be used: on one node, on all, or where a selector matches."""
+    """The nodes where a slice or a device can be used: on one node, on all, or where a selector matches."""
 
     node_name: str | None = None
     everywhere: bool = False

@@ -25,7 +25,7 @@ from berth_plugins.dynamic_resources.devices import DeviceId, PoolId
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 GRACE_S: Final = 60.0
-"""How long a reservation outlives its cycle when nobody knows whether its claim was written."""
+"""How long a reservation outlives its cycle when it is unknown whether its claim was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class AllocationError(BerthError):
 
 
 class NoAllocationHereError(BerthError):
-    """Nothing can be said of this node's pools; other nodes may do."""
+    """This node's pools cannot be judged; other nodes may do."""
 
 
 class _TooManyError(Exception):

@@ -44,12 +44,12 @@ class KnownSlots:
             self._unknown = None
 
     def clear(self) -> None:
-        """Nothing is known any more."""
+        """Forget all slots."""
         self._mask[:] = False
         self._unknown = None
 
     def forget(self, slots: Collection[int]) -> None:
-        """These are not known any more. Those beyond the length never were."""
+        """Forget these slots. Slots beyond the length were never known."""
         length = len(self._mask)
         if len(slots) > _FEW:
             moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
@@ -86,7 +86,7 @@ class KnownSlots:
         return np.array(known, dtype=np.intp)
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
-        """These are known now. `in_use`: how many slots have a node, and may be asked about."""
+        """Note these slots as known. `in_use`: how many slots have a node, and may be asked about."""
         if self._unknown is not None and len(slots) <= _FEW:
             for slot in slots.tolist():
                 self._mask[slot] = True

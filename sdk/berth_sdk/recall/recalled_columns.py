@@ -93,7 +93,7 @@ class RowColumn:
         self._read = None
 
     def forget(self, slots: Rows) -> None:
-        """These rows are not known after all."""
+        """Forget these rows."""
         self._known.forget(slots.tolist())
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
@@ -244,7 +244,7 @@ class SharedAnswers:
             self.scores = TableAnswers(self.versions, sign=sign)
 
     def versions(self) -> tuple[int, ...]:
-        """Of the objects that the plugin reads beside the tables."""
+        """The versions of the objects that the plugin reads beside the tables."""
         if self._handle is None or not self._resources:
             return ()
         if self._readers is None:

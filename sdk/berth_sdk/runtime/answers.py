@@ -1,6 +1,6 @@
 """Steps that may have to wait -> a plain value, or one awaitable. Used by `_runtime`.
 
-A plugin's method may be `def` or `async def`. Code that goes on after such a method is written once,
+A plugin's method may be `def` or `async def`. Code that goes on after a method's answer is written once,
 as a generator that yields each answer that may have to be awaited and gets back its value; `run` needs an
 event loop only when one really has to be.
 """

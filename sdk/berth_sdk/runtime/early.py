@@ -198,7 +198,7 @@ class Ahead:
 
 
 def _positions(names: Collection[str], nodes: NodeTable) -> Rows:
-    """Where these nodes stand, ascending; unknown names are left out."""
+    """The positions of these nodes, ascending; unknown names are left out."""
     known = [position for name in names if (position := nodes.position(name)) is not None]
     return np.sort(np.asarray(known, dtype=np.intp))
 

@@ -18,7 +18,7 @@ that it has not.
 """
 _RARELY: Final = 1 << 16
 _NOT_BOUND: Final = 1 / 4
-"""Of a pod that is not bound the verdicts were of use at most."""
+"""For a pod that is not bound at most the verdicts were of use."""
 _WEIGHT: Final = 1 / 16
 _LAST: Final = 15
 """Calls whose median time counts: on a busy machine some take long by accident."""

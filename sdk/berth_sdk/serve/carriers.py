@@ -29,7 +29,7 @@ class Carrier(ABC):
         self._callbacks: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """Another call: nobody waits for the end of the last one any more."""
+        """Another call: no caller waits for the end of the last one any more."""
         if self._callbacks:
             with self._lock:
                 self._callbacks.clear()

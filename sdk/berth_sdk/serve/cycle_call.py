@@ -105,7 +105,7 @@ class CycleCall:
 
 
 def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
-    """Where the named nodes stand. Raises CallRefusedError for a node that the copy lacks."""
+    """The positions of the named nodes. Raises CallRefusedError for a node that the copy lacks."""
     positions = [nodes.position(name) for name in names]
     if None in positions:
         text = f"node {names[positions.index(None)]!r} is not in the snapshot"

@@ -107,7 +107,7 @@ class FramedConnection(Carrier):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Let the socket go, once nobody looks at it any more."""
+        """Let the socket go, once it is not watched any more."""
         self.cut_off()
         if self._watcher is not None:
             self._watcher.join()

@@ -152,7 +152,7 @@ class SyncStream:
             self._chunks = []
 
     def response(self) -> state_pb2.SyncStateResponse:
-        """Where the copy stands now. A stream that ended without a last chunk changed nothing."""
+        """The copy's version now. A stream that ended without a last chunk changed nothing."""
         response = state_pb2.SyncStateResponse(need_full=self._outcome is Outcome.NEED_STATE)
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))

@@ -42,7 +42,7 @@ class PodVolumes:
 
     @property
     def position(self) -> int:
-        """Where a reader stands that has seen everything."""
+        """The position of a reader that has seen everything."""
         self._catch_up()
         return self._moved.position
 

@@ -1,5 +1,5 @@
-"""`SlotFollower`: which rows of the snapshot changed since somebody looked last. READ THIS FIRST of all that
-is kept from cycle to cycle.
+"""`SlotFollower`: which slots of the snapshot changed since its owner looked last. READ THIS FIRST of all
+that is kept from cycle to cycle.
 
 For data by slot (`NodeTable.slots`): its owner recomputes the slots that moved, and all slots where these are
 not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the recall of host and SDK, and

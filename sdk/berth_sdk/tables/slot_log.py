@@ -24,7 +24,7 @@ class RecentLog(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Where a reader stands that has seen everything."""
+        """The position of a reader that has seen everything."""
         return self._first + len(self._entries)
 
     def add(self, entry: T) -> None:

@@ -151,7 +151,7 @@ class PluginHost:
 
 
 class _Unending:
-    """A call that nobody cancels."""
+    """A call that is never cancelled."""
 
     def is_active(self) -> bool:
         return True

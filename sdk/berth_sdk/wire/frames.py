@@ -47,7 +47,7 @@ class TooLongError(FrameError):
 
 
 def framed_path(socket_path: Path) -> Path:
-    """Where the framed socket lies that belongs to the gRPC socket at `socket_path`."""
+    """The path of the framed socket beside the gRPC socket at `socket_path`."""
     return socket_path.with_name(socket_path.name + _SUFFIX)
 
 

@@ -207,7 +207,7 @@ def decode_pod(
 
 
 def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
-    """As `decode_pod`, for a message that nobody reads afterwards: it is taken to pieces."""
+    """As `decode_pod`, for a message that is not read afterwards: it is taken to pieces."""
     ref = message.ref
     namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
     message.ClearField("ref")
@@ -329,7 +329,7 @@ def decode_usage(message: pb.NodeUsage) -> NodeUsage:
 
 @lru_cache(maxsize=1024)
 def _usage_of(raw: bytes) -> NodeUsage:
-    """Read once for all nodes of which pods take the same: equal pods fill equal nodes alike. Nobody changes
+    """Read once for all nodes with equal usage: equal pods fill equal nodes alike. No code changes
     these maps; plain ones, as in the host.
     """
     message = pb.NodeUsage.FromString(raw)

@@ -44,13 +44,13 @@ class ParsedFlags:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Of a flag with a list of texts."""
+        """The value of a flag with a list of texts."""
         value = self.value(name)
         assert isinstance(value, tuple)
         return value
 
     def is_on(self, name: str) -> bool:
-        """Of a boolean flag."""
+        """The value of a boolean flag."""
         value = self.value(name)
         assert isinstance(value, bool)
         return value

@@ -66,7 +66,7 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
 
 
 def _kubeconfig_of_environment() -> str:
-    """Of a list, as kubectl takes one, the first file that exists."""
+    """The first file that exists, of a list as kubectl takes one."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return next((path for path in paths if Path(path).expanduser().is_file()), os.pathsep.join(paths))
 

@@ -107,7 +107,7 @@ class Credentials:
         """
         before = self.authorization, self.ssl_context
         async with self._lock:
-            # Somebody else may have done it while we waited.
+            # Another task may have done it while we waited.
             is_done = (self.authorization, self.ssl_context) != before
             if not is_done and (force or time.monotonic() >= self.due_s):
                 try:

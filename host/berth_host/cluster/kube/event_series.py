@@ -42,12 +42,12 @@ class KeptEvent:
 
     @property
     def create_path(self) -> str:
-        """Where it is created."""
+        """The path where the event is created."""
         return path_of(_GROUP, "events", self.namespace)
 
     @property
     def patch_path(self) -> str:
-        """Where its series is patched."""
+        """The path where its series is patched."""
         return path_of(_GROUP, "events", self.namespace, self.name)
 
     @property

@@ -1,4 +1,4 @@
-"""`EventWriter`: events in the background: nobody waits for one, and none is worth more than its turn.
+"""`EventWriter`: events in the background: no caller waits for one, and each has only its turn.
 
 Owned by `cluster.KubeCluster`. Bounded in waiting events (MAX_WAITING), in requests under way
 (MAX_UNDER_WAY), in rate (a bucket of its own, so that events do not slow down bindings) and in tries; dropped

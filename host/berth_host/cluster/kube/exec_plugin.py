@@ -20,7 +20,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
 
 ANSWERS_WITHIN_S: Final = 30.0
-"""client-go waits for ever; every request would wait with it, and nobody would know why."""
+"""client-go waits for ever; every request would wait with it, without a visible cause."""
 _END_WITHIN_S: Final = 1.0
 _QUOTED: Final = 300
 

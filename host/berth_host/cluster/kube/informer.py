@@ -77,7 +77,7 @@ class Informer:
         self._delivery = delivery
         self._handler = handler
         self._times = times if times is not None else WatchTimes()
-        # Seeded by nobody: hosts that lost one server must not come back in step.
+        # Seeded at random: hosts that lost one server must not come back in step.
         self._chance = chance if chance is not None else random.Random()
         self._backoff = Backoff(self._chance)
         self._version = ""

@@ -141,7 +141,7 @@ class LeaderElector:
     # --- one try -------------------------------------------------------------------------------
 
     async def _renewed(self) -> bool:
-        """Try until it works; False when the deadline passed, or somebody else holds the Lease."""
+        """Try until it works; False when the deadline passed, or another replica holds the Lease."""
         deadline_s = self._clock.monotonic_s() + self._settings.renew_deadline_s
         while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             if await self._tried(left_s):
@@ -171,7 +171,7 @@ class LeaderElector:
             try:
                 await self._write(self._record(renews=self._observed))
             except ClusterError as err:
-                # Somebody touched the Lease since we read it, or the answer was lost: look.
+                # The Lease changed since we read it, or the answer was lost: look.
                 log.debug("lease.read_again", lease=self._key, error=str(err))
                 self._options.on_slow_path()
             else:

@@ -15,7 +15,7 @@ API_VERSION: Final = "coordination.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """`holder` "": nobody's. Times as Kubernetes' MicroTime; `duration_s` whole seconds."""
+    """`holder` "": none. Times as Kubernetes' MicroTime; `duration_s` whole seconds."""
 
     holder: str
     duration_s: int

@@ -9,7 +9,7 @@ import asyncio
 
 
 class TokenBucket:
-    """Gives turns in the order in which they were asked for. A negative `qps` never makes anybody wait."""
+    """Gives turns in the order in which they were asked for. A negative `qps` never makes a caller wait."""
 
     def __init__(self, qps: float, burst: int) -> None:
         # Unset is client-go's default; a limit that lets nothing through would be no limit but a stop.

@@ -107,7 +107,7 @@ class Resources:
         return self._known.get(name)
 
     async def resolve(self, name: str) -> ApiResource:
-        """The resource, in the version that the server prefers. NotFoundError: it serves no such one."""
+        """The resource, in the version that the server prefers. NotFoundError: it does not serve it."""
         found = self._known.get(name)
         if found is None:
             found = self._known[name] = await self._discover(name)

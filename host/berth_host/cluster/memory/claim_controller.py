@@ -32,7 +32,7 @@ TEMPLATES: Final = "resource.k8s.io/resourceclaimtemplates"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _LONGEST_BASE: Final = 57
-"""Of a generated name, with its last hyphen: 63 characters, less the ones that the server adds."""
+"""The prefix of a generated name, with its last hyphen: 63 characters, less the ones that the server adds."""
 _DONE: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ class ClaimController:
         self._turn()
 
     def stop(self) -> None:
-        """Nothing is made or released any more."""
+        """Stop: make and release nothing more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None

@@ -61,7 +61,7 @@ class MemoryCluster:
         self._is_cut = True
 
     async def stop(self) -> None:
-        """Nothing is handed over any more."""
+        """Stop handing over changes."""
         for delivery in self._deliveries:
             delivery.stop()
         self._deliveries.clear()

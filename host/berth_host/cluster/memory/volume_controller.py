@@ -67,7 +67,7 @@ class VolumeController:
         self._turn()
 
     def stop(self) -> None:
-        """Nothing is bound any more."""
+        """Stop: bind nothing more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None

@@ -27,7 +27,7 @@ class Documents:
     """`scheduler` is the first document, None when the file holds only berth's own.
 
     `is_yaml`: repeated keys count everywhere, in JSON only in fields with a known type. `warnings` name
-    the documents that nobody reads.
+    the documents that are not read.
     """
 
     scheduler: SourceNode | None

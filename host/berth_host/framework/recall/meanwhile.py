@@ -1,8 +1,8 @@
 """The work of plugins in the host while plugins in other processes are asked which nodes fit.
 
-Nearly all of it is known from equal pods; left are the rows that moved. So a plugin elsewhere need not wait
-for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected here
-counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
+Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
+wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
+here counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations

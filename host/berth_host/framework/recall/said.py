@@ -79,7 +79,7 @@ class Memory:
         self._with_columns: OrderedDict[int, Said] = OrderedDict()
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all answers."""
         self._said.clear()
         self._with_columns.clear()
 

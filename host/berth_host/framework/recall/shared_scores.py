@@ -46,7 +46,7 @@ class _Column:
         """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
 
     def read(self, nodes: NodeTable) -> None:
-        """Of these candidates from now on."""
+        """Use these candidates from now on."""
         self._normalize(nodes.take_of(self.raw).copy())
 
     def change(self, rows: Sequence[tuple[int, int]], total: Scores) -> bool:
@@ -109,12 +109,12 @@ class SharedScores:
         self._leaders = Leaders()
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all scores."""
         self._known.clear()
         self._node_known[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """These slots moved: in anything, and in their Node object."""
+        """Note the slots that moved: in anything, and in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_known[within(node_moved, len(self._known))] = False
@@ -172,7 +172,7 @@ class SharedScores:
         if not (by_node and sound):
             self._node_known[slots] = sound
         self._not_summed.append((slots, columns))
-        if len(self._not_summed) > _FEW:  # all is summed up anew; nobody may have asked for a long time
+        if len(self._not_summed) > _FEW:  # all is summed up anew; the last question may be long ago
             self._rows = None
             self._not_summed.clear()
         return None

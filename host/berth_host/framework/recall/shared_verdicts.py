@@ -58,12 +58,12 @@ class SharedVerdicts:
         """The last question, however many rows it was about."""
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all verdicts."""
         self._known.clear()
         self._node_passed[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """These slots moved: in anything, and in their Node object."""
+        """Note the slots that moved: in anything, and in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_passed[within(node_moved, len(self._known))] = False
@@ -128,7 +128,7 @@ class SharedVerdicts:
     async def ask_about(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
     ) -> Rows:
-        """As `ask`; nobody is asked about other rows than `rows`, which are few."""
+        """As `ask`, but plugins are asked about `rows` alone, which are few."""
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
         slots = nodes.slots.take(rows)

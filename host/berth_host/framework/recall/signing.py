@@ -181,7 +181,7 @@ class Signers:
         return _SignedSpec(by_name, tuple(together))
 
     def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
-        """Of a few specs: whether a pod that shares the spec, and nothing else, is signed the same. A class
+        """For a few specs, whether a pod that shares the spec, and nothing else, is signed the same. A class
         that goes by more would be given other pods' answers; no spec is signed once and for all then.
         """
         other = replace(

@@ -60,7 +60,7 @@ class Outcomes:
                 self._compact(np.flatnonzero(live))
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all outcomes."""
         self.known[:] = False
         self._pods = []
         self._seen = StatusCodes()

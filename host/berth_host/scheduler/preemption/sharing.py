@@ -1,7 +1,7 @@
 """Finds the outcomes that equal preemptors share, and forgets the rows that moved. Called by the evaluator.
 
-Shared is where every Filter plugin that judges the pod lives in the host and judges node by node: then a
-what-if about a node depends on the pod's wishes, the node, the pods on it and those nominated to it. A
+Outcomes are shared if every Filter plugin that judges the pod lives in the host and judges node by node: then
+a what-if about a node depends on the pod's wishes, the node, the pods on it and those nominated to it. A
 plugin that looks further (affinity, spreading) leaves the cycles of its pods to themselves.
 """
 

@@ -56,7 +56,7 @@ class Assumed(Generic[R]):
         return len(self._promises)
 
     def latest(self, name: str, namespace: str = "") -> R | None:
-        """As promised, else as written; None: there is no such object."""
+        """As promised, else as written; None: the object does not exist."""
         with self._lock:
             return self._latest((namespace, name))
 

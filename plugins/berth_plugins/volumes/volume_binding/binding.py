@@ -126,7 +126,8 @@ class Binder:
         matches: Sequence[tuple[Claim, Volume]],
         provisions: Sequence[Claim],
     ) -> Reservation:
-        """Nobody else gets these volumes from now on. Raises AssumeError, with nothing promised."""
+        """Promise these volumes: no other pod gets them from now on. Raises AssumeError, with nothing
+        promised."""
         made = Reservation(node_name)
         try:
             for claim, volume in matches:

@@ -117,7 +117,7 @@ class VolumeBinding(Plugin):
         return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without claims; unresolvable where one is missing, lost, going, somebody else's, or should
+        """SKIP without claims; unresolvable where one is missing, lost, going, another pod's, or should
         be bound already.
         """
         if not pod.volumes or not claim_volumes(pod):

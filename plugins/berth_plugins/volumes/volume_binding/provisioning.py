@@ -116,7 +116,7 @@ class Provisioning:
         self, storage_class: StorageClass, claim: Claim, positions: NDArray[np.int64], count: int
     ) -> tuple[list[Capacity], NDArray[np.int64]] | None:
         """(capacities, for each row the number of the first that has room for the claim, -1: none); None:
-        nobody keeps account of it.
+        no account of it is kept.
         """
         if claim.requested_nano is None or not self._drivers.get(storage_class.provisioner):
             return None
