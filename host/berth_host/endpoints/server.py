@@ -295,7 +295,7 @@ def _bound(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=128)
     except OSError as err:
         if err.errno == errno.EADDRINUSE:
-            problem = "the port is in use; end who listens there, or choose another --secure-port (0: none)"
+            problem = "the port is in use; end its process, or choose another --secure-port (0: none)"
         elif err.errno == errno.EADDRNOTAVAIL:
             problem = "this machine does not have the address; correct --bind-address"
         elif err.errno == errno.EACCES:

@@ -150,7 +150,7 @@ BATCH_ATTEMPTS: Final = _counter(
     "scheduler_batch_attempts_total",
     "ALPHA",
     "profile result",
-    "Attempts by what the opportunistic batch gave them; berth has none, so no attempt has a hint.",
+    "Attempts by the result of the opportunistic batch; berth has none, so no attempt has a hint.",
 )
 BATCH_FLUSHED: Final = _counter(
     "scheduler_batch_cache_flushed_total",
@@ -303,7 +303,7 @@ INCOMING_PODS: Final = _counter(
     "scheduler_queue_incoming_pods_total",
     "STABLE",
     "event queue",
-    "Pods that came into a queue, by what brought them there.",
+    "Pods that came into a queue, by the event that brought them.",
 )
 HINT_DURATION: Final = _histogram(
     "scheduler_queueing_hint_execution_duration_seconds",

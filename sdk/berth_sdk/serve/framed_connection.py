@@ -58,7 +58,7 @@ class FramedConnection(Carrier):
             if kind is not Kind.CALL:
                 raise FrameError(f"a frame of the kind {kind.name} where a call was due")
             if len(frames) > 1 or self._incoming.has_begun:
-                raise FrameError("a call before the one that is open was answered")
+                raise FrameError("a second call before the answer to the first")
             return payload
 
     def answer(self, calls: Mapping[int, Answer], payload: bytes) -> None:

@@ -83,7 +83,7 @@ class Instance:
             LOG.warning(
                 "refused a host that %s", "has another credential" if request.credential else "has none"
             )
-            text = "the credential is not the one that this plugin was told to expect"
+            text = "the credential is not the one that this plugin expects"
             raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
         with self._lock:
             if request.attachment_id not in self._introduced:

@@ -165,7 +165,9 @@ def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.Reconci
 
 
 def _fault(text: str) -> CallRefusedError:
-    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"the list of what is alive breaks off: {text}")
+    return CallRefusedError(
+        grpc.StatusCode.INVALID_ARGUMENT, f"the list of live reservations breaks off: {text}"
+    )
 
 
 def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:

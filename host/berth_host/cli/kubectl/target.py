@@ -39,7 +39,7 @@ SERVER_OPTIONS: Final = (
     ),
     click.option("--client-certificate", metavar="FILE", default="", help="Client certificate (PEM)."),
     click.option("--client-key", metavar="FILE", default="", help="Its key (PEM)."),
-    click.option("--kubeconfig", metavar="FILE", default="", help="Whose user to ask as."),
+    click.option("--kubeconfig", metavar="FILE", default="", help="The kubeconfig whose user asks."),
     click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
 )
 _FINDING_OPTIONS: Final = (
