@@ -47,7 +47,7 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
-from berth_sdk.serve.state_copy import Outcome, StateCopy
+from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView, StateVersion
 from berth_sdk.testing import make_node, make_pod
@@ -489,7 +489,7 @@ class SharedColumnsMachine(RuleBasedStateMachine):
         if self.held is None:
             self.copy.version = None
         delta = pb.StateDelta.FromString(self.encoder.delta(changes).SerializeToString())
-        assert self.copy.apply(delta) is Outcome.APPLIED
+        assert self.copy.apply(delta) is Taken.APPLIED
         self.held = self.copy.version
 
 

@@ -40,7 +40,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Policy
-from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts, Outcome, Reserved
+from berth_host.rpc.cycle import CycleContext, CycleEnd, EagerScores, EagerVerdicts, Reserved
 from berth_host.rpc.eager import eager_scores, eager_verdicts
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import LOST, ClientSettings, LocalRoute, PluginRelay, Route
@@ -360,7 +360,7 @@ class PluginClient(PluginRelay):
             lambda policy, failure: None,
         )
 
-    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """The cycle is over: the plugin may drop what it holds for it. Sent with a later call."""
         way = self._local or cycle.instances.get(self.name)
         if way is not None:

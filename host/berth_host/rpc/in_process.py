@@ -46,7 +46,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
+from berth_host.rpc.cycle import CycleContext, CycleEnd, Reserved
 
 T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
@@ -209,7 +209,7 @@ class InProcessTransport:
             calls.POST_BIND, deadline_s, self.runtime.post_bind, cycle.state(self._name), cycle.pod, node_name
         )
 
-    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """Nothing to tell: the cycle's state goes with the context."""
 
     # --- how it is done ------------------------------------------------------------------------------

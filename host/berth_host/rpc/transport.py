@@ -32,7 +32,7 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
+from berth_host.rpc.cycle import CycleContext, CycleEnd, Reserved
 
 
 class Transport(Protocol):
@@ -130,6 +130,6 @@ class Transport(Protocol):
         """For information."""
         ...
 
-    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """The cycle is over; told with a later call."""
         ...

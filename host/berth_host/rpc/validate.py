@@ -29,6 +29,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.convert import INT64
 from berth_sdk.runtime.descriptor import EAGER, Descriptor
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
@@ -55,7 +56,6 @@ MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
 MAX_KEY_BYTES: Final = 256
 MAX_TOKEN_BYTES: Final = 4096
-_FEW: Final = 8
 _INT32: Final = np.dtype(np.int32)
 _IDENTITY_FIELDS: Final = ("name", "namespace", "uid", "resourceVersion")
 
@@ -324,7 +324,7 @@ class Checker:
 
 def in_range(scores: NDArray[np.int64]) -> bool:
     """Whether all of them are in 0..100."""
-    if len(scores) <= _FEW:
+    if len(scores) <= FEW:
         # As numbers: numpy takes longer to begin than these take.
         numbers = scores.tolist()
         return not numbers or (min(numbers) >= MIN_NODE_SCORE and max(numbers) <= MAX_NODE_SCORE)

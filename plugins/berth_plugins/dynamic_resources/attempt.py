@@ -55,7 +55,7 @@ class ExtendedDemand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class FoundDevices:
     """What the search found for one kind of node: the devices of each claim, those of the extended resources
     last; `mappings`: which container uses which request of theirs.
     """
@@ -84,7 +84,7 @@ class Attempt:
     claims: tuple[PodClaim, ...] = ()
     extended: ExtendedDemand | None = None
     unavailable: set[int] = field(default_factory=set)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, FoundDevices] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

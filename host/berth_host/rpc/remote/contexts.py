@@ -17,7 +17,7 @@ from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
@@ -25,9 +25,9 @@ MAX_SHARED_KEY_BYTES: Final = 256
 MAX_SHARED_VALUE_BYTES: Final = 64 * 1024
 _REPAIRABLE: Final = frozenset({pb.NEED_STATE, pb.NEED_POD})
 _OUTCOMES: Final = {
-    Outcome.BOUND: pb.CycleEnd.OUTCOME_BOUND,
-    Outcome.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
-    Outcome.ABORTED: pb.CycleEnd.OUTCOME_ABORTED,
+    CycleEnd.BOUND: pb.CycleEnd.OUTCOME_BOUND,
+    CycleEnd.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
+    CycleEnd.ABORTED: pb.CycleEnd.OUTCOME_ABORTED,
 }
 
 
@@ -48,7 +48,7 @@ class Envelope:
     told: _Told
     shared: dict[str, bytes]
     version_sent: bool
-    ended: list[tuple[str, Outcome]]
+    ended: list[tuple[str, CycleEnd]]
 
 
 class ContextWriter:
@@ -68,7 +68,7 @@ class ContextWriter:
         cycle: CycleContext,
         call: Call,
         ends_s: float,
-        ended: list[tuple[str, Outcome]],
+        ended: list[tuple[str, CycleEnd]],
         *,
         repaired: bool,
     ) -> Envelope:
@@ -192,6 +192,6 @@ class ContextWriter:
             self._link.told(have)
 
 
-def encode_ended(ended: Sequence[tuple[str, Outcome]]) -> list[pb.CycleEnd]:
+def encode_ended(ended: Sequence[tuple[str, CycleEnd]]) -> list[pb.CycleEnd]:
     """Cycles that are over."""
     return [pb.CycleEnd(cycle_id=cycle_id, outcome=_OUTCOMES[outcome]) for cycle_id, outcome in ended]

@@ -49,7 +49,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.rpc import calls
 from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome, Reserved
+from berth_host.rpc.cycle import CycleContext, CycleEnd, Reserved
 from berth_host.rpc.remote import codec, methods
 from berth_host.rpc.remote.contexts import ContextWriter
 from berth_host.rpc.remote.link import InstanceLink
@@ -349,9 +349,9 @@ class GrpcTransport:
         """Into the outbox: it is sent in the background."""
         self._outbox.post_bind(self._parcel(cycle, node_name, ""))
 
-    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """Into the outbox: the next call carries it."""
-        node_name = cycle.reservations.get(self._plugin) if outcome is Outcome.BOUND else None
+        node_name = cycle.reservations.get(self._plugin) if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._parcel(cycle, node_name, "")
         self._outbox.end_cycle(cycle.cycle_id, outcome, bound)
 

@@ -9,7 +9,7 @@ from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.remote import methods
 from berth_host.rpc.remote.contexts import encode_ended
 from berth_host.rpc.remote.link import InstanceLink
@@ -70,7 +70,7 @@ class LinkSender:
             calls.POST_BIND.default_deadline_s,
         )
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         """The cycles are over; an instance that does not offer the call is not asked again."""
         if not self._offers_end_cycles or not ended:
             return
