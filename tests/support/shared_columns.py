@@ -26,9 +26,10 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.state_changes import StateSelection
-from berth_host.rpc.client import LocalRoute, PluginClient
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.route import LocalRoute
 from berth_host.rpc.state_codec import StateEncoder
 from berth_plugins.image_locality import ImageLocality
 from berth_plugins.node_affinity import NodeAffinity

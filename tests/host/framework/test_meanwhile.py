@@ -17,8 +17,8 @@ from berth_host.framework.recall.shared_scores import SharedScores
 from berth_host.framework.recall.shared_verdicts import SharedVerdicts
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.client import ClientSettings
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.rpc.calls import CALLS, Call, PointPolicy, Policy, call_rules
+from berth_host.rpc.call import AnyCall
+from berth_host.rpc.call_rules import PointPolicy, Policy, call_rules
+from berth_host.rpc.calls import CALLS
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 
 BY_RPC = {call.rpc: call for call in CALLS}
@@ -74,7 +76,7 @@ def test_wish_without_an_operator_is_clamped_by_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.rpc)
-def test_absent_required_plugin_fails_and_absent_optional_one_counts_for_nothing(call: Call) -> None:
+def test_absent_required_plugin_fails_and_absent_optional_one_counts_for_nothing(call: AnyCall) -> None:
     required = call_rules({}, {}, required=True)[call.rpc]
     optional = call_rules({}, {}, required=False)[call.rpc]
     assert required.absent is Policy.FAIL

@@ -16,7 +16,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
-from berth_host.rpc.calls import Call
+from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
@@ -66,7 +66,7 @@ class ContextWriter:
         self,
         message: pb.CallContext,
         cycle: CycleContext,
-        call: Call,
+        call: AnyCall,
         ends_s: float,
         ended: list[tuple[str, CycleEnd]],
         *,
@@ -147,7 +147,7 @@ class ContextWriter:
         if envelope.version_sent:
             self._link.confirm(wire.decode_version(message.version))
 
-    def read(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+    def read(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Take over the token and what is published. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
             token = reply.plugin_token
@@ -161,7 +161,7 @@ class ContextWriter:
         for entry in reply.publish:
             self._publish(cycle, call, entry)
 
-    def _publish(self, cycle: CycleContext, call: Call, entry: pb.CycleStateEntry) -> None:
+    def _publish(self, cycle: CycleContext, call: AnyCall, entry: pb.CycleStateEntry) -> None:
         if not entry.key.startswith(f"{self._plugin}/"):
             raise PluginProtocolError(
                 self._plugin, call.rpc, f"published the key {entry.key[:64]!r}, which is not its own"
@@ -175,7 +175,7 @@ class ContextWriter:
         else:
             cycle.shared.values[entry.key] = entry.value
 
-    def repair(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+    def repair(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Nothing was executed: remember what the instance lacks, so that the repeat carries it.
 
         Raises CycleRestartError when nothing but a new cycle helps and one is still possible.

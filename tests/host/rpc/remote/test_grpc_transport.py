@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from berth_host.errors.plugins import CycleRestartError
-from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
