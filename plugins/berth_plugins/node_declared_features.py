@@ -26,57 +26,6 @@ USER_NAMESPACES: Final = "UserNamespacesHostNetworkSupport"
 _REQUIRED: Final = "required features"
 
 
-class NodeDeclaredFeatures(Plugin):
-    """Rejects nodes that do not declare a feature that the pod needs of its kubelet."""
-
-    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
-        EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
-    )
-
-    def sign_spec(self, pod: Pod) -> Hashable:
-        """The features."""
-        return required_features(spec_of(pod)) or NoConcern.CYCLE
-
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP for a pod that every kubelet can run."""
-        required = required_features(spec_of(pod))
-        if not required:
-            return Status.skip()
-        state.write(_REQUIRED, required)
-        return Status.success()
-
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where one of the features is missing."""
-        verdicts = Verdicts.feasible(len(nodes))
-        for name in state.get_or_make(_REQUIRED, lambda: required_features(spec_of(pod))):
-            verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
-        return verdicts
-
-    def sign_queue(self, pod: Pod) -> Hashable:
-        """The features."""
-        return self.sign_spec(pod)
-
-    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A node came or declares other features; or the pod itself needs others now."""
-        if event.resource == "Node":
-            if event.old is None:
-                return True
-            return as_node(event.old).declared_features != as_node(event.new).declared_features
-        new = as_pod(event.new)
-        if new.uid != pod.uid:
-            return False
-        return required_features(spec_of(as_pod(event.old))) != required_features(spec_of(new))
-
-
-def required_features(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The features that scheduling looks at, of those that a pod with `spec` needs."""
-    return tuple(name for name, needs in _FEATURES.items() if needs(spec))
-
-
 def _restarts_all_containers(spec: Mapping[str, Any]) -> bool:
     return any(
         rule.get("action") == "RestartAllContainers"
@@ -94,8 +43,58 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from spec.get("containers") or ()
 
 
-_FEATURES: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
-    RESTART_ALL: _restarts_all_containers,
-    USER_NAMESPACES: _maps_users_of_host_network,
-}
-"""What a node may declare and a new pod can need. Others concern pods that run already, or nobody here."""
+class NodeDeclaredFeatures(Plugin):
+    """Rejects nodes that do not declare a feature that the pod needs of its kubelet."""
+
+    features: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+        RESTART_ALL: _restarts_all_containers,
+        USER_NAMESPACES: _maps_users_of_host_network,
+    }
+    """What a node may declare and a new pod can need, by what a pod's spec says. Others concern pods that run
+    already, or nobody here."""
+    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
+    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    events: ClassVar[Sequence[EventInterest] | None] = (
+        EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
+        EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
+        EventInterest("Node", ("update.taints",)),
+    )
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """The features."""
+        return self.required_features(spec_of(pod)) or NoConcern.CYCLE
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        """SKIP for a pod that every kubelet can run."""
+        required = self.required_features(spec_of(pod))
+        if not required:
+            return Status.skip()
+        state.write(_REQUIRED, required)
+        return Status.success()
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        """Unresolvable where one of the features is missing."""
+        verdicts = Verdicts.feasible(len(nodes))
+        for name in state.get_or_make(_REQUIRED, lambda: self.required_features(spec_of(pod))):
+            verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
+        return verdicts
+
+    def sign_queue(self, pod: Pod) -> Hashable:
+        """The features."""
+        return self.sign_spec(pod)
+
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+        """A node came or declares other features; or the pod itself needs others now."""
+        if event.resource == "Node":
+            if event.old is None:
+                return True
+            return as_node(event.old).declared_features != as_node(event.new).declared_features
+        new = as_pod(event.new)
+        if new.uid != pod.uid:
+            return False
+        return self.required_features(spec_of(as_pod(event.old))) != self.required_features(spec_of(new))
+
+    @classmethod
+    def required_features(cls, spec: Mapping[str, Any]) -> tuple[str, ...]:
+        """The features that scheduling looks at, of those that a pod with `spec` needs."""
+        return tuple(name for name, needs in cls.features.items() if needs(spec))

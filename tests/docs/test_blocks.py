@@ -18,9 +18,11 @@ RUN_ELSEWHERE = {
     "README.md": ["make demo\n", "make test\n"],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
-        "berth bench scheduler-perf misc/performance-config.yaml"
-        " --workload SchedulingBasic/5000Nodes_10000Pods\n"
-        "berth bench scheduler-perf misc/performance-config.yaml --labels performance,-short\n",
+        "make scheduler-perf-data\n"
+        "berth bench scheduler-perf --labels integration-test\n"
+        "berth bench scheduler-perf misc --workload SchedulingBasic/5000Nodes_10000Pods\n"
+        "berth bench scheduler-perf misc affinity --labels performance,-short --limit 60\n"
+        "berth bench scheduler-perf misc/performance-config.yaml\n",
         "berth bench openb --data openb --config examples/openb/most-allocated.yaml --config scheduler.yaml\n"
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"

@@ -10,7 +10,6 @@ from berth_plugins.node_declared_features import (
     RESTART_ALL,
     USER_NAMESPACES,
     NodeDeclaredFeatures,
-    required_features,
 )
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
@@ -56,7 +55,7 @@ def pod_of(spec: dict[str, Any], uid: str = "u1") -> Pod:
     ],
 )
 def test_features_follow_from_the_spec(spec: dict[str, Any], want: tuple[str, ...]) -> None:
-    assert required_features(pod_of(spec).spec) == want
+    assert NodeDeclaredFeatures.required_features(pod_of(spec).spec) == want
 
 
 async def test_plain_pod_is_skipped(ask: Ask) -> None:

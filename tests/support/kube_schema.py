@@ -36,6 +36,7 @@ ROOTS: Final = [
     "CSIStorageCapacity",
     "VolumeAttachment",
     "ResourceClaim",
+    "ResourceClaimTemplate",
     "ResourceSlice",
     "DeviceClass",
 ]

@@ -18,6 +18,7 @@ from berth_host.attach.attachment import State
 from berth_host.cli import configuration
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
+from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.manifests.loading import Loaded, load
 from berth_host.cluster.memory.server import ApiServer
@@ -96,9 +97,10 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
     bound = _BoundCount(on_bound)
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
     unsubscribe = prepared.server.store.subscribe(bound.see)
-    volumes = VolumeController(prepared.server)
+    controllers = (VolumeController(prepared.server), ClaimController(prepared.server))
     try:
-        volumes.start()
+        for controller in controllers:
+            controller.start()
         await host.start()
         started_s = time.perf_counter()
         await Settling(host, prepared.clock).run()
@@ -110,7 +112,8 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         warnings = [*attachment_warnings(host), *failure_warnings(host)]
     finally:
         unsubscribe()
-        volumes.stop()
+        for controller in controllers:
+            controller.stop()
         await host.stop()
     return Finished(report, host, prepared.server, costs, warnings)
 

@@ -20,6 +20,7 @@ EVENTS: Final = frozenset(
         "attachment.refusal_unheard",
         "attachment.sync_failed",
         "cache.event_refused",
+        "claim.not_settled",
         "client.credentials_failed",
         "cluster.contacted",
         "cluster.unreachable",

@@ -83,7 +83,11 @@ class Preferences:
         if by_slot:
             # A node is its own domain, whether it takes part or not.
             size = len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
-            found = np.zeros(whole.slot_count, dtype=np.int64) if tally is None else whole.pod_counts.column(tally)
+            found = (
+                np.zeros(whole.slot_count, dtype=np.int64)
+                if tally is None
+                else whole.pod_counts.column(tally)
+            )
         else:
             size = _distinct(area, nodes, self._ignored)
             found = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)

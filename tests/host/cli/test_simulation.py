@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from berth_host.cli.simulation import Finished, Request, prepare, run
 from support.commands import in_process
+from support.device_objects import device, device_class, exactly, resource_slice
 from support.manifest_objects import node_object, pod_object
 
 from .conftest import Write
@@ -32,6 +33,23 @@ async def test_speed_counts_what_this_run_has_bound() -> None:
     summary = done.report.summary
     assert (summary.placed, summary.newly_placed) == (2, 1)
     assert summary.pods_per_s == summary.newly_placed / summary.seconds
+
+
+async def test_pods_get_the_claims_of_their_templates() -> None:
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    entry = {"name": "g", "resourceClaimTemplateName": "gpu"}
+    pods = [pod_object(name, resourceClaims=[entry]) for name in ("a", "b")]
+    devices = resource_slice("n", [device("d0")])
+    done, bound = await simulated(node_object("n"), devices, device_class(), template, *pods)
+    assert bound == [1]  # there is one device
+    claims = done.server.list("resource.k8s.io/resourceclaims")
+    assert len(claims) == 2
+    assert sum(claim.get("status.allocation") is not None for claim in claims) == 1
 
 
 async def test_costs_tell_in_process_from_own_process(write: Write) -> None:

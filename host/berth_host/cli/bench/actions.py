@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
 from berth_host.app.host import Host
+from berth_host.cli.bench import devices
 from berth_host.cli.bench import workload as ops
 from berth_host.cli.bench.measuring import Meter
 from berth_host.cli.bench.pods import PodWatch, matches
@@ -33,13 +35,21 @@ class Actions:
     """Carries ops out. `notes`: what did not go as the workload meant it, a sentence each."""
 
     def __init__(
-        self, host: Host, server: ApiServer, meter: Meter, profiled: Callable[[bool], None] = lambda _: None
+        self,
+        host: Host,
+        server: ApiServer,
+        meter: Meter,
+        profiled: Callable[[bool], None] = lambda _: None,
+        *,
+        declared_features: Sequence[str] = (),
     ) -> None:
-        """`profiled` is told when a measured window begins (True) and when it is over."""
+        """`profiled` is told when a measured window begins (True) and when it is over; `declared_features` of
+        every node."""
         self._host = host
         self._server = server
         self._meter = meter
         self._profiled = profiled
+        self._declared = {"declaredFeatures": [*declared_features]} if declared_features else {}
         self._background: set[asyncio.Task[None]] = set()
         self._not_waited_for: set[str] = set()
         self._made_count = 0
@@ -61,6 +71,10 @@ class Actions:
                 await self._create_any(op)
             case ops.UpdateAny():
                 await self._update_any(op)
+            case ops.CreateResourceDriver():
+                await self._create_driver(op)
+            case ops.AllocateClaims():
+                await self._allocate_claims(op)
             case ops.DeletePods():
                 await self._delete_pods(op)
             case ops.Churn():
@@ -76,15 +90,16 @@ class Actions:
             case ops.CreateObjects():
                 await self._create_objects(op)
 
-    async def finish(self) -> None:
-        """End what goes on in the background. Raises what it failed with."""
+    async def finish(self, *, early: bool = False) -> None:
+        """End what goes on in the background. Raises what it failed with. `early`: not all ops are over."""
         self._raise_failures()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._meter.is_open:
             self._stop_collecting()
-            self.notes.append("metrics were collected to the end: there is no stopCollectingMetrics")
+            if not early:
+                self.notes.append("metrics were collected to the end: there is no stopCollectingMetrics")
         if self._refused_count:
             self.notes.append(f"{self._refused_count} objects of churn were refused by the cluster")
         self.pods.close()
@@ -102,6 +117,8 @@ class Actions:
             node = template | {"metadata": template["metadata"] | {"name": name, "labels": labels}}
             if strategy.allocatable:
                 node["status"] = _with_allocatable(node.get("status") or {}, strategy.allocatable)
+            if self._declared:
+                node["status"] = {**(node.get("status") or {}), **self._declared}
             self._server.create(node)
             if strategy.csi_allocatable or strategy.migrated_plugins:
                 self._server.create(_csi_node(name, strategy))
@@ -135,9 +152,27 @@ class Actions:
             if ticks is not None:
                 await anext(ticks)
             wanted = _in_namespace(obj, op.namespace)
-            self._server.update(wanted)
-            if wanted.get("status") is not None:
+            self._server.update(wanted, subresource=op.subresource)
+            if op.subresource != "status" and wanted.get("status") is not None:
                 self._server.update(wanted, subresource="status")
+
+    async def _create_driver(self, op: ops.CreateResourceDriver) -> None:
+        started_s = time.perf_counter()
+        made = await self._create_all(devices.slices_of(op, self._server))
+        await self._settled()
+        if self._meter.is_open:
+            took_s = time.perf_counter() - started_s
+            self.notes.append(f"{len(made)} ResourceSlices were known to the scheduler after {took_s:.2f} s")
+
+    async def _allocate_claims(self, op: ops.AllocateClaims) -> None:
+        users = await self._create_all(devices.users_of_claims(self._server, op.namespace))
+        left = await self.pods.until(ops.SCHEDULED, users, lambda: self._goes_on)
+        if left:
+            raise OpError(f"{len(left)} of {len(users)} claims cannot be allocated{self._why(left)}")
+        for pod in self._server.list("pods"):
+            if pod.ref.uid in users:
+                devices.release(self._server, pod)
+        await self._settled()
 
     async def _create_objects(self, op: ops.CreateObjects) -> None:
         pods = [obj for obj in op.manifests if obj["kind"] == "Pod"]
@@ -174,24 +209,26 @@ class Actions:
     def _pods_of(self, op: ops.CreatePods) -> Iterable[Object]:
         volumes = iter(()) if op.volume_template is None else op.volume_template.objects(op.count)
         claims = iter(()) if op.claim_template is None else op.claim_template.objects(op.count)
-        for pod in op.template.objects(op.count):
+        for index, pod in enumerate(op.template.objects(op.count)):
             made = _in_namespace(pod, op.namespace)
             volume = next(volumes, None)
-            yield made if volume is None else self._with_volume(made, volume, next(claims))
+            yield made if volume is None else self._with_volume(made, index, volume, next(claims))
 
-    def _with_volume(self, pod: Object, volume: Object, claim: Object) -> Object:
-        """The pod with a volume that is bound to its own claim already."""
-        self._made_count += 1
+    def _with_volume(self, pod: Object, index: int, volume: Object, claim: Object) -> Object:
+        """The pod with one volume, bound to its own claim already; other pods may name claim and volume."""
         namespace = pod["metadata"]["namespace"]
-        pv_name, pvc_name = f"{namespace}-pv-{self._made_count}", f"pvc-{self._made_count}"
+        pv_name, pvc_name = f"{namespace}-pv-{index}", f"pvc-{index}"
         reference = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "namespace": namespace,
             "name": pvc_name,
         }
+        spec = (volume.get("spec") or {}) | {"claimRef": reference}
+        if "csi" in spec:
+            spec["csi"] = spec["csi"] | {"volumeHandle": pv_name}  # one of its own: nodes count them
         volume = _named(volume, pv_name) | {
-            "spec": (volume.get("spec") or {}) | {"claimRef": reference},
+            "spec": spec,
             "status": {"phase": "Bound"},
         }
         claim = _in_namespace(_named(claim, pvc_name), namespace)
@@ -206,7 +243,7 @@ class Actions:
         self._server.create(volume, restore=True)
         self._server.create(claim, restore=True)
         own = {"name": "vol", "persistentVolumeClaim": {"claimName": pvc_name}}
-        return pod | {"spec": pod["spec"] | {"volumes": [*(pod["spec"].get("volumes") or ()), own]}}
+        return pod | {"spec": pod["spec"] | {"volumes": [own]}}
 
     async def _create_all(self, objects: Iterable[Mapping[str, Any]]) -> set[str]:
         """The uids of what was made; the objects themselves are the cluster's, and change."""
@@ -347,20 +384,20 @@ class Actions:
 
     def _open(self, namespaces: set[str], labels: ops.Labels) -> None:
         if self._meter.is_open:
-            raise OverlapError("metrics are collected already: stop the first collection before")
+            raise OpError("metrics are collected already: stop the first collection before")
         gc.collect()
         self._profiled(True)
         self._meter.open(lambda pod: matches(pod, namespaces, labels))
 
     def _stop_collecting(self) -> None:
         if not self._meter.is_open:
-            raise OverlapError("no metrics are collected: there is no startCollectingMetrics before")
+            raise OpError("no metrics are collected: there is no startCollectingMetrics before")
         self._meter.close()
         self._profiled(False)
 
 
-class OverlapError(Exception):
-    """The workload's collections of metrics overlap, or end before they begin."""
+class OpError(Exception):
+    """An op that cannot be carried out where it stands: the text says why."""
 
 
 async def _ticks(interval_s: float) -> AsyncIterator[None]:

@@ -20,6 +20,7 @@ from berth_host.cli.bench import openb, own
 from berth_host.cli.bench.children import run_in_child
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resized
+from berth_host.cli.bench.scheduler_perf import upstream
 from berth_host.cli.bench.scheduler_perf.cases import read_workloads
 from berth_host.cli.bench.workload import Workload
 from berth_host.cli.input_errors import fail, reported
@@ -46,6 +47,13 @@ _OPTIONS: Final = (
         help="Run these plugins in processes of their own: enabled ones, or module:Class to add one.",
     ),
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="So many nodes instead."),
+    click.option(
+        "--limit",
+        "limit_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a workload after so long; its figures are those until then.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
     click.option(
         "-o",
@@ -91,26 +99,43 @@ def bench(context: click.Context) -> None:
 
 
 @bench.command("scheduler-perf")
-@click.argument("file", metavar="FILE", type=Path)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
 @click.option(
     "--workload",
     "names",
     multiple=True,
     metavar="CASE/WORKLOAD",
-    help="Only this one; CASE ends at the first slash. Repeatable. [default: all of the file]",
+    help="Only this one; CASE ends at the first slash. Repeatable. [default: all of the files]",
 )
 @click.option(
     "--labels", default="", metavar="LABEL,...", help="Only those with these labels; -LABEL: without it."
 )
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=Path,
+    default=upstream.DATA,
+    show_default=True,
+    help="What `make scheduler-perf-data` has fetched.",
+)
 @bench_options
-def scheduler_perf(file: Path, names: tuple[str, ...], labels: str, **options: Any) -> None:
-    """Run workloads of FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
+def scheduler_perf(
+    files: tuple[str, ...], names: tuple[str, ...], labels: str, data: Path, **options: Any
+) -> None:
+    """Run workloads of each FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
 
-    Paths in FILE are relative to it. Feature gates are accepted and ignored.
+    FILE may also be the name of one of Kubernetes' own (affinity, misc, ...), which stand in the --data
+    folder; without any, all of them. Paths in a file are relative to it. Feature gates are accepted and
+    ignored.
     """
     with reported():
-        workloads = read_workloads(file, names, labels)
-    _run(workloads, options, lambda workload: ("scheduler-perf", str(file), "--workload", workload.name))
+        paths = upstream.files(files, data)
+        workloads = upstream.with_later_thresholds(read_workloads(paths, names, labels), data)
+    _run(
+        workloads,
+        options,
+        lambda workload: ("scheduler-perf", workload.source, "--workload", workload.name),
+    )
 
 
 @bench.command("openb")
@@ -203,6 +228,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         placements=_absolute(options.get("placements")),
         verbose=bool(options.get("verbose")),
         recall=not options.get("no_recall"),
+        limit_s=options.get("limit_s") or 0.0,
         plugins=own_plugins(),
     )
 
@@ -228,6 +254,8 @@ def _more_arguments(options: dict[str, Any]) -> list[str]:
     for name in ("nodes", "seed"):
         if options.get(name):
             arguments += [f"--{name}", str(options[name])]
+    if options.get("limit_s"):
+        arguments += ["--limit", f"{options['limit_s']:g}"]
     if options.get("no_convert"):
         arguments.append("--no-convert")
     for given in options.get("remote") or ():

@@ -8,7 +8,7 @@ pods_per_s.avg             measured pods bound in the windows / seconds of the w
 pods_per_s.p50, p99        of the bindings of each second, as scheduler_perf samples them: seconds without any
                            binding share the rate of the next one that has some; the rest behind the last
                            full second belongs to that second, if it is shorter than half a one
-nominated                  measured pods that preemption has promised a node, and how many of them per second,
+nominated                  measured pods that were promised a node, and how many of them per second,
                            from the start of the window to the last first promise in it
 cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
 cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster

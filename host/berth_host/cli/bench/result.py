@@ -6,6 +6,7 @@ in `measuring`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,8 @@ class Figures:
 class Result:
     """One workload. `threshold`: pods/s, None: the workload has none. `notes`: what else to know, a sentence
     each; `gpu_share`: of the nodes' GPUs, how much is in use at the end (0..1), None where it was not asked.
-    `config`: the file that it ran with, where several were given.
+    `config`: the file that it ran with, where several were given. `later_thresholds`: pods/s by the later
+    version of Kubernetes that asks for them.
     """
 
     workload: str
@@ -75,6 +77,7 @@ class Result:
     notes: tuple[str, ...] = field(default=())
     gpu_share: float | None = None
     config: str = ""
+    later_thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -85,6 +88,11 @@ class Result:
     def ratio(self) -> float | None:
         """The average rate by the threshold."""
         return self.figures.rate.avg / self.threshold if self.threshold else None
+
+    def later_ratio(self, version: str) -> float | None:
+        """The same by a later version's threshold."""
+        threshold = self.later_thresholds.get(version)
+        return self.figures.rate.avg / threshold if threshold else None
 
     def as_json(self, command: str) -> dict[str, Any]:
         """One line of `-o json`; `command`: what runs this workload alone."""
@@ -108,5 +116,9 @@ class Result:
             "nodes_evaluated_per_pod": round(own.nodes_evaluated_per_pod, 1),
             "threshold": self.threshold,
             "ratio": None if ratio is None else round(ratio, 3),
+            "later_thresholds": {
+                version: {"threshold": threshold, "ratio": round(own.rate.avg / threshold, 3)}
+                for version, threshold in self.later_thresholds.items()
+            },
             "command": command,
         }

@@ -5,6 +5,7 @@ Called by `children`, in a process that does nothing else; tests call it in thei
 
 from __future__ import annotations
 
+import asyncio
 import cProfile
 import csv
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,14 @@ from berth_sdk.quantity import nano_value
 from berth_host.app.host import Host, HostOptions
 from berth_host.attach.attachment import State
 from berth_host.cli import configuration, simulation
-from berth_host.cli.bench.actions import Actions, OverlapError
+from berth_host.cli.bench import feature_mocks
+from berth_host.cli.bench.actions import Actions, OpError
 from berth_host.cli.bench.measuring import Meter
 from berth_host.cli.bench.remote import with_remote
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.templates import TemplateError
 from berth_host.cli.bench.workload import CreateNodes, Workload
+from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
@@ -41,6 +44,7 @@ class Settings:
 
     `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
     leave the process; `plugins`: the program's own classes. `recall` False: plugins are asked everything.
+    `limit_s`: above 0, a workload's ops end after so long, and its figures are those until then.
     """
 
     config: str = ""
@@ -51,6 +55,7 @@ class Settings:
     placements: str = ""
     verbose: bool = False
     recall: bool = True
+    limit_s: float = 0.0
     plugins: Mapping[str, type] = field(default_factory=dict)
 
 
@@ -99,31 +104,49 @@ async def run(workload: Workload, settings: Settings) -> Result:
     host = simulation.embedded_host(config, server, options)
     meter.stats = host.plugin_stats
     profile = cProfile.Profile() if settings.profile else None
-    actions = Actions(host, server, meter, _Switch(profile))
+    features = workload.declared_features
+    actions = Actions(host, server, meter, _Switch(profile), declared_features=features)
+    claims = ClaimController(server)
     try:
-        await host.start()
-        _check_attached(host, workload)
-        for step in workload.steps:
-            try:
-                await actions.run(step.op)
-            except (ClusterError, TemplateError, OverlapError) as err:
-                raise WorkloadError(f"{workload.name}, {step.title}: {err}") from err
-            host.check()
-        await actions.finish()
+        claims.start()
+        with feature_mocks.known(features):
+            await host.start()
+            _check_attached(host, workload)
+            await _carry_out(workload, actions, host, settings.limit_s)
         result = Result(
             workload=workload.name,
             figures=meter.figures(len(server.list("nodes"))),
             threshold=workload.threshold,
+            later_thresholds=workload.later_thresholds,
             notes=(*workload.notes, *actions.notes, *_warnings(host)),
             gpu_share=_share_in_use(server, workload.gpu_resource) if workload.gpu_resource else None,
         )
         if settings.placements:
             _write_placements(Path(settings.placements), server.list("pods"))
     finally:
+        claims.stop()
         await host.stop()
     if profile is not None:
         profile.dump_stats(settings.profile)
     return result
+
+
+async def _carry_out(workload: Workload, actions: Actions, host: Host, limit_s: float) -> None:
+    title = ""
+    try:
+        async with asyncio.timeout(limit_s or None):
+            for step in workload.steps:
+                title = step.title
+                try:
+                    await actions.run(step.op)
+                except (ClusterError, TemplateError, OpError) as err:
+                    raise WorkloadError(f"{workload.name}, {title}: {err}") from err
+                host.check()
+    except TimeoutError:
+        await actions.finish(early=True)
+        actions.notes.append(f"ended after {limit_s:g} s, in {title}: the figures are those until then")
+    else:
+        await actions.finish()
 
 
 class _Switch:

@@ -79,12 +79,34 @@ class CreateAny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAny:
-    """Replace objects, and their status where the template has one. `per_second` 0: all at once."""
+    """Replace objects, or a `subresource` of them, and their status where the template has one.
+
+    `per_second` 0: all at once.
+    """
 
     count: int
     namespace: str
     template: Template
     per_second: int = 0
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateResourceDriver:
+    """Publish the devices of a DRA driver: a ResourceSlice for each node whose name fits the pattern `nodes`
+    (`scheduler-perf-dra-*`), and wait until the scheduler has them.
+    """
+
+    driver: str
+    nodes: str
+    devices_per_node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateClaims:
+    """Allocate every ResourceClaim that is not, though no pod uses it. `namespace` "": everywhere."""
+
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +174,8 @@ Op = (
     | CreatePods
     | CreateAny
     | UpdateAny
+    | CreateResourceDriver
+    | AllocateClaims
     | DeletePods
     | Churn
     | Barrier
@@ -176,6 +200,9 @@ class Workload:
 
     `config`: a KubeSchedulerConfiguration that the workload itself names, "" for none. `notes`: what of its
     file has no effect here. `gpu_resource`: the resource whose share in use is worth saying, "" for none.
+    `source`: the file that it stands in. `later_thresholds`: pods/s by the later version that asks for them.
+    `declared_features`: every node declares them, and every pod with resources of its own, beside those of
+    its containers, needs them.
     """
 
     name: str
@@ -184,3 +211,6 @@ class Workload:
     config: str = ""
     notes: tuple[str, ...] = ()
     gpu_resource: str = ""
+    source: str = ""
+    later_thresholds: Mapping[str, float] = field(default_factory=dict)
+    declared_features: tuple[str, ...] = ()

@@ -64,6 +64,7 @@ _ALL: Final = (
     Kind("storage.k8s.io/v1", "CSIStorageCapacity", "storage.k8s.io/csistoragecapacities"),
     Kind("storage.k8s.io/v1", "VolumeAttachment", "storage.k8s.io/volumeattachments", namespaced=False),
     Kind("resource.k8s.io/v1", "ResourceClaim", "resource.k8s.io/resourceclaims"),
+    Kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resource.k8s.io/resourceclaimtemplates"),
     Kind("resource.k8s.io/v1", "ResourceSlice", "resource.k8s.io/resourceslices", namespaced=False),
     Kind("resource.k8s.io/v1", "DeviceClass", "resource.k8s.io/deviceclasses", namespaced=False),
 )

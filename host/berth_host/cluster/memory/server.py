@@ -4,7 +4,8 @@ Used through `cluster.MemoryCluster` by the host, and directly by the manifest l
 play the part of everybody else. Plain calls, no waiting; changes reach the store's subscribers at once.
 Source: apiserver `registry/generic/registry/store.go`, `pkg/registry/core/pod/{strategy,storage/storage}.go`.
 Differs: a namespace that is not there is made; nothing waits for a kubelet, so a deleted pod is gone at once
-unless finalizers hold it; there are no controllers, but for `volume_controller` where somebody runs it.
+unless finalizers hold it; there are no controllers, but for `volume_controller` and `claim_controller` where
+somebody runs them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from berth_host.cluster.memory.admission.pod import new_pod_status
 from berth_host.cluster.memory.binding import bound
 from berth_host.cluster.memory.event_log import EventLog
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE, NAMESPACE, POD, Kind
+from berth_host.cluster.memory.resize import resize_problems, resized
 from berth_host.cluster.memory.store import ObjectStore
 from berth_host.cluster.memory.validation import own_problems, problems_of, status_problems
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
@@ -99,7 +101,7 @@ class ApiServer:
         )
 
     def update(self, obj: JsonObject, *, subresource: str = "") -> KubeObject:
-        """Replace an object, or with `subresource` "status" its status alone.
+        """Replace an object; with `subresource` "status" its status alone, with "resize" a pod's resources.
 
         Raises ConflictError where metadata.resourceVersion, or metadata.uid, is said and is not the current
         one; NotFoundError, InvalidError with every problem.
@@ -193,18 +195,25 @@ class ApiServer:
         old = dict(current.parsed)
         if subresource == "status":
             new = old | {"status": wanted.get("status") or {}}
+        elif subresource == "resize" and kind is POD:
+            new = resized(old, wanted)
         elif subresource:
-            problem = FieldProblem("", f"subresource {subresource!r} is not known: use status")
+            known = "status or resize" if kind is POD else "status"
+            problem = FieldProblem("", f"subresource {subresource!r} is not known: use {known}")
             raise InvalidError(kind.resource, current.ref.key, [problem])
         else:
             new = wanted | ({"status": old["status"]} if "status" in old else {})
             if "status" not in old:
                 new.pop("status", None)
             self._keep_server_fields(kind, old, new)
+        new = self._admission.admit_update(kind.kind, old, new)
         if new == old:
             return current
         if subresource == "status":
             problems = status_problems(kind, old, new)
+        elif subresource:
+            own = {key: value for key, value in new.items() if key != "status"}
+            problems = problems_of(kind, own) or resize_problems(old, new)
         else:
             problems = own_problems(kind, old, new)
         if problems:

@@ -17,6 +17,12 @@ POD: dict[str, Any] = {
     "metadata": {"generateName": "pod-"},
     "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
 }
+RESOURCE_CLAIM: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "claim-{{.Index}}"},
+    "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpus"}}]}},
+}
 Op = dict[str, Any]
 Obj = dict[str, Any]
 WriteCase = Callable[..., Path]

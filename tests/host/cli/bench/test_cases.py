@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import yaml
 from berth_host.cli.bench import own
-from berth_host.cli.bench.scheduler_perf.cases import read_workloads
+from berth_host.cli.bench.scheduler_perf.cases import read_thresholds, read_workloads
 from berth_host.cli.bench.workload import (
+    AllocateClaims,
     Barrier,
     Churn,
+    CreateAny,
     CreateNodes,
     CreatePods,
+    CreateResourceDriver,
     DeletePods,
     Sleep,
     UpdateAny,
@@ -22,7 +25,7 @@ from berth_host.cli.bench.workload import (
 )
 from berth_host.errors.manifests import ManifestError
 
-from .conftest import POD, Op, ReadCase, WriteCase, measured, nodes, pods
+from .conftest import POD, RESOURCE_CLAIM, Op, ReadCase, WriteCase, measured, nodes, pods
 
 
 def problems(path: Path, *names: str, labels: str = "") -> str:
@@ -130,6 +133,36 @@ def test_pods_without_any_template_are_the_default_ones(case: ReadCase) -> None:
         ),
         pytest.param({"opcode": "startCollectingMetrics"}, "namespaces: is required", id="namespaces"),
         pytest.param(
+            {"opcode": "updateAny", "namespace": "a", "templatePath": "pod.yaml", "subresources": ["scale"]},
+            "subresources: must be absent, or a list of one: status or resize",
+            id="subresource",
+        ),
+        pytest.param(
+            {
+                "opcode": "updateAny",
+                "namespace": "a",
+                "templatePath": "pod.yaml",
+                "subresources": ["resize", "status"],
+            },
+            "must be absent, or a list of one",
+            id="subresources",
+        ),
+        pytest.param(
+            {"opcode": "createResourceDriver", "nodes": "*", "maxClaimsPerNode": 1},
+            "driverName: is required",
+            id="driver",
+        ),
+        pytest.param(
+            {"opcode": "createResourceDriver", "driverName": "d", "nodes": "*"},
+            "maxClaimsPerNode: is required, or maxClaimsPerNodeParam",
+            id="devices",
+        ),
+        pytest.param(
+            {"opcode": "createResourceClaims", "namespace": "a", "count": 1, "templatePath": "pod.yaml"},
+            "must be a ResourceClaim, and is a Pod",
+            id="no claim",
+        ),
+        pytest.param(
             {"opcode": "createPodSets", "count": 1, "namespacePrefix": "a"}, "createPodsOp: is req", id="set"
         ),
     ],
@@ -145,13 +178,12 @@ def test_a_bad_op_is_named_with_file_line_case_and_number(
 
 
 def test_all_problems_are_said_at_once_with_their_lines(write_case: WriteCase) -> None:
-    path = write_case({"opcode": "x"}, {"opcode": "y"}, threshold="high", params={"unused": 1})
+    path = write_case({"opcode": "x"}, {"opcode": "y"}, threshold="high")
     lines = problems(path).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 3
     numbers = [line.split(":")[1] for line in lines]
     text = path.read_text().splitlines()
     assert ["x" in text[int(numbers[0]) - 1], "y" in text[int(numbers[1]) - 1]] == [True, True]
-    assert any("unused is used by no op" in line for line in lines)
     assert any("threshold: must be a number" in line for line in lines)
 
 
@@ -235,10 +267,80 @@ def test_gates_thresholds_and_selectors_become_notes(case: ReadCase) -> None:
     other = case(nodes(1), measured(1), threshold=3, thresholdMetricSelector=selector)
     assert other.threshold is None
     assert other.notes == ("its threshold is for scheduler_x Perc99, not for pods per second",)
-    topics = case(nodes(1), measured(1), threshold={"topic": 3})
-    assert (topics.threshold, len(topics.notes)) == (None, 1)
+    unused = case(nodes(1), measured(1), params={"b": 1, "a": 2})
+    assert unused.notes == ("parameters that no op uses: a, b",)
     nothing = case(nodes(1), pods(1))
     assert nothing.notes == ("no op collects metrics: nothing is measured",)
+
+
+def test_threshold_may_be_one_of_several_topics(tmp_path: Path, write_case: WriteCase) -> None:
+    path = write_case(nodes(1), measured(1), threshold={"eventhandling": 3, "other": 7})
+    (tmp_path / "event_handling").mkdir()
+    own = path.rename(tmp_path / "event_handling" / "performance-config.yaml")
+    (tmp_path / "pod.yaml").rename(tmp_path / "event_handling" / "pod.yaml")
+    (workload,) = read_workloads(own)
+    assert (workload.threshold, workload.notes) == (3.0, ())
+    (tmp_path / "event_handling").rename(tmp_path / "dra")
+    (workload,) = read_workloads(tmp_path / "dra" / "performance-config.yaml")
+    assert workload.threshold is None
+    assert workload.notes == ("its threshold is for eventhandling, other, and not for dra",)
+
+
+def test_declared_features_are_a_parameter_of_the_workload_where_the_gate_is_on(case: ReadCase) -> None:
+    given: Any = {"params": {"numNodeDeclaredFeatures": 3}}
+    workload = case(nodes(1), measured(1), featureGates={"NodeDeclaredFeatures": True}, **given)
+    assert workload.declared_features == ("Feature1", "Feature2", "Feature3")
+    without = case(nodes(1), measured(1), **given)
+    assert without.declared_features == ()
+    assert without.notes == ("parameters that no op uses: numNodeDeclaredFeatures",)
+
+
+def test_number_of_features_must_be_one(write_case: WriteCase) -> None:
+    gates, params = {"NodeDeclaredFeatures": True}, {"numNodeDeclaredFeatures": "many"}
+    text = problems(write_case(nodes(1), measured(1), featureGates=gates, params=params))
+    assert "numNodeDeclaredFeatures must be a whole number, and is 'many'" in text
+
+
+def test_ops_about_devices_are_read(case: ReadCase, template: Callable[..., str]) -> None:
+    claim = template(RESOURCE_CLAIM, "claim.yaml")
+    driver = {"opcode": "createResourceDriver", "driverName": "d", "nodes": "n-*"}
+    workload = case(
+        nodes(1),
+        driver | {"maxClaimsPerNodeParam": "$max"},
+        {"opcode": "createResourceClaims", "templatePath": claim, "namespace": "a", "count": 4},
+        {"opcode": "allocResourceClaims", "namespace": "a"},
+        {"opcode": "allocResourceClaims"},
+        measured(1),
+        params={"max": 7},
+    )
+    assert op_of(workload, 1) == CreateResourceDriver(driver="d", nodes="n-*", devices_per_node=7)
+    made = op_of(workload, 2)
+    assert isinstance(made, CreateAny)
+    assert (made.count, made.namespace) == (4, "a")
+    assert [op_of(workload, i) for i in (3, 4)] == [AllocateClaims(namespace="a"), AllocateClaims()]
+
+
+def test_workloads_of_several_files_are_chosen_together(
+    tmp_path: Path, write_case: WriteCase, several: Path
+) -> None:
+    other = several.rename(tmp_path / "others.yaml")
+    paths = [write_case(nodes(1), measured(1)), other]
+    found = read_workloads(paths, ["Other/5Nodes", "C/w"])
+    assert [(workload.name, Path(workload.source).name) for workload in found] == [
+        ("Other/5Nodes", "others.yaml"),
+        ("C/w", "cases.yaml"),
+    ]
+    with pytest.raises(ManifestError, match=r"C/x: did you mean C/w"):
+        read_workloads(paths, ["C/x"])
+    wanted = [workload.name for workload in read_workloads(paths, ["C/w", "Other/5Nodes"], "short")]
+    assert wanted == ["Other/5Nodes"]
+
+
+def test_thresholds_alone_need_no_templates(tmp_path: Path) -> None:
+    path = tmp_path / "cases.yaml"
+    workloads = [{"name": "a", "threshold": 30}, {"name": "b"}, {"name": "c", "threshold": 0}]
+    path.write_text(yaml.safe_dump([{"name": "C", "workloadTemplate": [{}], "workloads": workloads}]))
+    assert read_thresholds(path) == {"C/a": 30.0}
 
 
 def test_own_workloads_are_good() -> None:

@@ -39,6 +39,7 @@ FIELDS = [
     "nodes_evaluated_per_pod",
     "threshold",
     "ratio",
+    "later_thresholds",
     "command",
 ]
 
@@ -107,6 +108,16 @@ def test_nominations_have_columns_where_there_are_some() -> None:
     assert (first.split()[-2:], second.split()[-2:]) == (["3", "40"], ["-", "-"])
 
 
+def test_later_thresholds_have_columns_where_there_are_some() -> None:
+    asked = replace(result("A/a", threshold=50.0), later_thresholds={"v1.37.2": 200.0})
+    assert asked.as_json("")["later_thresholds"] == {"v1.37.2": {"threshold": 200.0, "ratio": 0.5}}
+    assert result("B/b").as_json("")["later_thresholds"] == {}
+    header, first, second = results_text([asked, result("B/b", threshold=50.0)]).splitlines()[:3]
+    assert header.split()[-4:] == ["THRESHOLD", "RATIO", "V1.37.2", "RATIO"]
+    assert first.split()[-4:] == ["50", "2.00", "200", "0.50"]
+    assert second.split()[-4:] == ["50", "2.00", "-", "-"]
+
+
 def test_table_has_a_row_per_workload_and_a_gpu_column_where_it_is_told() -> None:
     text = results_text([result("A/a", threshold=50.0), result("B/b", notes=("gone",))])
     lines = text.splitlines()
@@ -135,6 +146,25 @@ def test_json_lines_repeat_the_command_that_makes_them(
     assert words == [*expected, "--remote", "NodeName,NodeResourcesFit"]
     ((_, settings),) = seen
     assert (settings.remote, settings.seed) == (("NodeName", "NodeResourcesFit"), 3)
+
+
+def test_files_may_be_names_of_kubernetes_own(
+    run: Run, write_case: WriteCase, tmp_path: Path, seen: list[tuple[Workload, Settings]]
+) -> None:
+    area = tmp_path / "data" / "v1.36.2" / "misc"
+    area.mkdir(parents=True)
+    path = write_case(nodes(1), measured(1)).rename(area / "performance-config.yaml")
+    (tmp_path / "pod.yaml").rename(area / "pod.yaml")
+    data = ["--data", str(tmp_path / "data")]
+    done = run("bench", "scheduler-perf", "misc", *data, "-o", "json", "--limit", "2.5")
+    assert done.exit_code == 0, done.stderr
+    words = shlex.split(json.loads(done.stdout)["command"])
+    assert words[2:] == ["scheduler-perf", str(path), "--workload", "C/w", "--limit", "2.5"]
+    assert run("bench", "scheduler-perf", *data).exit_code == 0
+    assert [(workload.name, settings.limit_s) for workload, settings in seen] == [("C/w", 2.5), ("C/w", 0)]
+    assert "there is no volumes: there are misc" in run("bench", "scheduler-perf", "volumes", *data).stderr
+    missing = run("bench", "scheduler-perf", "--data", str(tmp_path / "no"))
+    assert (missing.exit_code, "make scheduler-perf-data" in missing.stderr) == (2, True)
 
 
 def test_every_workload_runs_with_each_configuration(

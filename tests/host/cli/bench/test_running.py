@@ -322,6 +322,22 @@ async def test_profile_is_of_the_measured_part(case: ReadCase, tmp_path: Path) -
     assert "schedule_one" in functions
 
 
+async def test_limit_ends_a_workload_with_the_figures_until_then(case: ReadCase, tmp_path: Path) -> None:
+    workload = case(nodes(1), measured(3), {"opcode": "sleep", "duration": "1h"}, measured(2))
+    result, _ = await ran(workload, tmp_path, limit_s=0.5)
+    assert (result.figures.pods, result.figures.bound) == (3, 3)
+    assert "ended after 0.5 s, in op 2 (sleep): the figures are those until then" in result.notes
+
+
+async def test_limit_within_a_measured_window_closes_it(case: ReadCase, tmp_path: Path) -> None:
+    sleep = {"opcode": "sleep", "duration": "1h"}
+    start = {"opcode": "startCollectingMetrics", "namespaces": ["own"]}
+    workload = case(nodes(1), start, pods(3, namespace="own"), sleep, {"opcode": "stopCollectingMetrics"})
+    result, _ = await ran(workload, tmp_path, limit_s=0.5)
+    assert result.figures.bound == 3
+    assert [note.partition(",")[0] for note in result.notes] == ["ended after 0.5 s"]
+
+
 def counts(workload: Workload) -> list[int]:
     return [step.op.count for step in workload.steps if isinstance(step.op, CreateNodes)]
 

@@ -367,3 +367,31 @@ def test_stored_objects_are_not_changed_by_later_writes(server: ApiServer) -> No
     server.patch("pods", pod.ref, {"metadata": {"labels": {"a": "1"}}})
     server.bind(pod.ref, "a")
     assert KubeObject.of(pod.parsed).raw == before
+
+
+def test_update_of_a_pod_says_no_more_than_a_user_wrote(server: ApiServer) -> None:
+    server.create(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 7,
+        }
+    )
+    written = pod_object("p", priorityClassName="high")
+    before = server.create(written)
+    assert before.get("spec.priority") == 7
+    labelled = {**written, "metadata": {**written["metadata"], "labels": {"a": "b"}}}
+    after = server.update(labelled)
+    assert after.get("metadata.labels") == {"a": "b"}
+    assert after.get("spec") == before.get("spec")
+    other = {**labelled, "spec": {**labelled["spec"], "priority": 8}}
+    with pytest.raises(InvalidError, match=r"spec\.priority"):
+        server.update(other)
+
+
+def test_status_of_a_node_gets_its_defaults_at_update_too(server: ApiServer) -> None:
+    server.create(node_object("a"))
+    capacity = {"cpu": "3", "pods": "5"}
+    after = server.update({**node_object("a"), "status": {"capacity": capacity}}, subresource="status")
+    assert after.get("status.allocatable") == capacity

@@ -1,4 +1,4 @@
-"""A file of scheduler_perf -> the `Workload`s that a user chose of it.
+"""Files of scheduler_perf -> the `Workload`s that a user chose of them.
 
 Only the chosen workloads' ops are read, so a file may hold others that use what is not known here.
 Source: `test/integration/scheduler_perf/scheduler_perf.go` (testCase, Workload), v1.36.
@@ -7,25 +7,27 @@ Source: `test/integration/scheduler_perf/scheduler_perf.go` (testCase, Workload)
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cli.bench.scheduler_perf.fields import Fields, Problems
-from berth_host.cli.bench.scheduler_perf.ops import CaseContext, read_steps
+from berth_host.cli.bench import feature_mocks
+from berth_host.cli.bench.scheduler_perf.fields import Fields, Problems, raise_any
+from berth_host.cli.bench.scheduler_perf.ops import read_steps
 from berth_host.cli.bench.scheduler_perf.params import Params
+from berth_host.cli.bench.scheduler_perf.reading import CaseContext
+from berth_host.cli.bench.scheduler_perf.thresholds import threshold_of
 from berth_host.cli.bench.workload import CreatePods, StopCollecting, Workload
 from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
 from berth_host.errors.manifests import ManifestError, ManifestProblem
 
-THROUGHPUT: Final = "SchedulingThroughput"
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One workload of the file, its ops not read yet."""
+    """One workload of a file, its ops not read yet."""
 
     case: Fields
     workload: Fields
@@ -35,27 +37,43 @@ class _Found:
         return f"{self.case.text('name')}/{self.workload.text('name')}"
 
     @property
+    def problems(self) -> Problems:
+        return self.case.problems
+
+    @property
     def labels(self) -> frozenset[str]:
         return frozenset(self.case.texts("labels")) | frozenset(self.workload.texts("labels"))
 
 
-def read_workloads(path: Path, names: Sequence[str] = (), labels: str = "") -> list[Workload]:
-    """The workloads called `names` (`CASE/WORKLOAD`), in that order; without names all of them.
+def read_workloads(
+    paths: Path | Sequence[Path], names: Sequence[str] = (), labels: str = ""
+) -> list[Workload]:
+    """The workloads called `names` (`CASE/WORKLOAD`), in that order; without names all of the files.
 
     `labels`: of those only the ones that have these labels (`performance,-short`: not `short`). Raises
     ManifestError with everything that is wrong.
     """
-    problems, documents = _read(path)
-    found = list(_find(problems, documents))
-    problems.raise_if_any()
-    chosen = _chosen(problems, found, names)
+    files = [_read(path) for path in ([paths] if isinstance(paths, Path) else paths)]
+    problems = [own for own, _ in files]
+    found = [item for own, documents in files for item in _find(own, documents)]
+    raise_any(problems)
+    chosen = _chosen(problems[0], found, names)
     if labels:
         chosen = [item for item in chosen if _has_labels(item.labels, labels)]
         if not chosen:
-            problems.add("", f"no workload has the labels {labels}")
-    workloads = [_workload(problems, item) for item in chosen]
-    problems.raise_if_any()
+            problems[0].add("", f"no workload has the labels {labels}")
+    workloads = [_workload(item) for item in chosen]
+    raise_any(problems)
     return workloads
+
+
+def read_thresholds(path: Path) -> Mapping[str, float]:
+    """By workload: pods per second, of those that have a threshold for it. Raises ManifestError."""
+    problems, documents = _read(path)
+    found = list(_find(problems, documents))
+    thresholds = {item.name: threshold_of(item.case, item.workload, []) for item in found}
+    raise_any([problems])
+    return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
 
 
 def _read(path: Path) -> tuple[Problems, Any]:
@@ -113,7 +131,7 @@ def _has_labels(labels: frozenset[str], wanted: str) -> bool:
     return all((part[1:] not in labels) if part[0] == "-" else (part.lstrip("+") in labels) for part in parts)
 
 
-def _workload(problems: Problems, found: _Found) -> Workload:
+def _workload(found: _Found) -> Workload:
     case, own = found.case, found.workload
     raw_params = own.any("params") or {}
     if not isinstance(raw_params, dict):
@@ -121,19 +139,20 @@ def _workload(problems: Problems, found: _Found) -> Workload:
         raw_params = {}
     params = Params(found.name, raw_params)
     default_pod = case.text("defaultPodTemplatePath")
-    context = CaseContext(problems=problems, title=case.where, params=params, default_pod=default_pod)
+    context = CaseContext(problems=found.problems, title=case.where, params=params, default_pod=default_pod)
     items = case.children("workloadTemplate")
     if not items:
         case.refuse("workloadTemplate", "is required")
     steps = tuple(read_steps(context, items))
-    if params.unused:
-        own.refuse("params", f"{', '.join(params.unused)} is used by no op")
-    notes: list[str] = []
     gates = case.gates() | own.gates()
+    features = _declared_features(own, params) if gates.get(feature_mocks.PLUGIN) else ()
+    notes: list[str] = []
+    if params.unused:
+        notes.append(f"parameters that no op uses: {', '.join(params.unused)}")
     if gates:
         shown = ", ".join(f"{name}={str(value).lower()}" for name, value in gates.items())
         notes.append(f"feature gates are accepted and ignored: {shown}")
-    threshold = _threshold(case, own, notes)
+    threshold = threshold_of(case, own, notes)
     config = case.text("schedulerConfigPath")
     if case.any("metricsCollectorConfig") is not None:
         notes.append("metricsCollectorConfig is ignored: the figures are always the same")
@@ -150,30 +169,17 @@ def _workload(problems: Problems, found: _Found) -> Workload:
         threshold=threshold,
         config=str(context.folder / config) if config else "",
         notes=tuple(notes),
+        source=str(found.problems.path),
+        declared_features=features,
     )
 
 
-def _threshold(case: Fields, own: Fields, notes: list[str]) -> float | None:
-    """Pods per second; None where there is none, or where it is for something else."""
-    metric = THROUGHPUT
-    for fields, name in ((case, "defaultThresholdMetricSelector"), (own, "thresholdMetricSelector")):
-        if (selector := fields.child(name)) is not None:
-            metric = selector.text("name")
-            bucket = selector.text("dataBucket")
-            metric += f" {bucket}" if bucket not in ("", "Average") else ""
-            selector.labels("labels")
-            selector.flag("expectLower")
-            selector.done()
-    value = own.any("threshold")
-    if isinstance(value, dict):
-        notes.append("its threshold is by topic, of which there are none here")
-        return None
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        own.refuse("threshold", f"must be a number, 0 or more, and is {value!r:.60}")
-        return None
-    if metric != THROUGHPUT:
-        notes.append(f"its threshold is for {metric}, not for pods per second")
-        return None
-    return float(value) or None
+def _declared_features(own: Fields, params: Params) -> tuple[str, ...]:
+    """Where the gate is on, the workload itself takes a parameter: how many features its nodes declare."""
+    count = params.of_the_workload(feature_mocks.PARAMETER)
+    if count is None:
+        return ()
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        own.refuse("params", f"{feature_mocks.PARAMETER} must be a whole number, and is {count!r:.60}")
+        return ()
+    return feature_mocks.names(count)

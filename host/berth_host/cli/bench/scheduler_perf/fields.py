@@ -1,6 +1,6 @@
 """One map of a scheduler_perf file: its fields, each of its type; what nobody asked for is not known.
 
-Every problem is collected with its line; `Problems.raise_if_any` ends the reading.
+Every problem is collected with its line; `raise_any` ends the reading.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ class Problems:
         """Something in another file that this one names."""
         self._found.setdefault((file, problem), ManifestProblem(file=file, line=line, problem=problem))
 
-    def raise_if_any(self) -> None:
-        """Raises ManifestError with everything."""
-        if self._found:
-            raise ManifestError(list(self._found.values()))
+    @property
+    def found(self) -> list[ManifestProblem]:
+        """Everything, in the order in which it was found."""
+        return list(self._found.values())
+
+
+def raise_any(problems: Iterable[Problems]) -> None:
+    """Raises ManifestError with everything that is wrong with these files."""
+    found = [problem for one in problems for problem in one.found]
+    if found:
+        raise ManifestError(found)
 
 
 class Fields:

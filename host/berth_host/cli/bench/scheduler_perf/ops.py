@@ -7,22 +7,23 @@ makes nothing. What the op of a name does stands with its class in `workload`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
-from berth_host.cli.bench.scheduler_perf.fields import Fields, Problems
-from berth_host.cli.bench.scheduler_perf.params import Params
+from berth_host.cli.bench.scheduler_perf.fields import Fields
+from berth_host.cli.bench.scheduler_perf.reading import CaseContext, OpReader
 from berth_host.cli.bench.templates import Template, TemplateError
 from berth_host.cli.bench.workload import (
     ATTEMPTED,
     SCHEDULED,
+    AllocateClaims,
     Barrier,
     Churn,
     CreateAny,
     CreateNamespaces,
     CreateNodes,
     CreatePods,
+    CreateResourceDriver,
     DeletePods,
     NodeStrategy,
     Op,
@@ -33,7 +34,6 @@ from berth_host.cli.bench.workload import (
     UpdateAny,
 )
 from berth_host.cluster.memory.kinds import BY_KIND
-from berth_host.cluster.memory.validation import problems_of
 from berth_host.config.errors import nearest
 
 DEFAULT_INTERVAL_MS: Final = 500
@@ -61,21 +61,6 @@ spec:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseContext:
-    """What the ops of one workload are read with. `title`: `case X`; `default_pod`: its template, or ""."""
-
-    problems: Problems
-    title: str
-    params: Params
-    default_pod: str = ""
-
-    @property
-    def folder(self) -> Path:
-        """Where relative paths of the file begin."""
-        return self.problems.path.parent
-
-
 def read_steps(context: CaseContext, items: list[tuple[str, Any]]) -> Iterator[Step]:
     """All ops, in order; a set of pods is as many ops as it has namespaces."""
     for index, (path, raw) in enumerate(items):
@@ -89,84 +74,15 @@ def read_steps(context: CaseContext, items: list[tuple[str, Any]]) -> Iterator[S
                 cure = f"did you mean {meant}" if meant else f"there are {', '.join(sorted(_READERS))}"
                 fields.refuse("opcode", f"{opcode!r} is not known here: {cure}")
             continue
-        ops = reader(_Op(context, fields, index))
+        ops = reader(OpReader(context, fields, index))
         fields.done()
         yield from (Step(title=f"op {index} ({opcode})", op=op) for op in ops)
-
-
-@dataclass(frozen=True, slots=True)
-class _Op:
-    """One op that is being read."""
-
-    context: CaseContext
-    fields: Fields
-    index: int
-
-    @property
-    def params(self) -> Params:
-        return self.context.params
-
-    @property
-    def namespace(self) -> str:
-        return self.fields.text("namespace") or f"namespace-{self.index}"
-
-    def template(self, field: str, *, typed_as: str = "", required: bool = False) -> Template | None:
-        """The template that a field names."""
-        path = self.fields.text(field, required=required)
-        params = self.params.template_params(self.fields)
-        return self.template_at(field, path, typed_as=typed_as, params=params) if path else None
-
-    def template_at(
-        self, field: str, path: str, *, typed_as: str = "", params: Mapping[str, Any] | None = None
-    ) -> Template | None:
-        """The template at `path`; its first object is looked at now, so that nothing fails later."""
-        where = self.context.folder / path
-        try:
-            text = where.read_text(encoding="utf-8")
-        except OSError as err:
-            self.fields.refuse(field, f"{path} cannot be read: {err.strerror}")
-            return None
-        except UnicodeDecodeError as err:
-            self.fields.refuse(field, f"{path} is not UTF-8 text (byte {err.start})")
-            return None
-        template = Template(path=str(where), text=text, params=params or {}, typed_as=typed_as)
-        self._check(template, typed_as)
-        return template
-
-    def _check(self, template: Template, wanted_kind: str) -> None:
-        def refuse(problem: str, line: int = 0) -> None:
-            self.context.problems.add_in(template.path, line, f"{problem} (used by {self.fields.where})")
-
-        try:
-            obj = template.object_at(0, 1)
-        except TemplateError as err:
-            refuse(err.problem, err.line)
-            return
-        kind = BY_KIND.get(str(obj["kind"]))
-        if wanted_kind and obj["kind"] != wanted_kind:
-            refuse(f"must be a {wanted_kind}, and is a {obj['kind']}")
-        elif kind is None or kind.api_version != obj["apiVersion"]:
-            refuse(f"the embedded cluster keeps no {obj['kind']} of {obj['apiVersion']}")
-        else:
-            metadata = obj.get("metadata")
-            named = obj if isinstance(metadata, dict) and (metadata.keys() & _NAMES) else _named(obj)
-            for problem in problems_of(kind, named):
-                refuse(f"{problem.path}: {problem.problem}")
-
-
-_NAMES: Final = {"name", "generateName"}
-
-
-def _named(obj: dict[str, Any]) -> dict[str, Any]:
-    """A template may leave the name to the op."""
-    metadata = obj.get("metadata") or {}
-    return obj | {"metadata": {**metadata, "generateName": "x-"}} if isinstance(metadata, dict) else obj
 
 
 # --- one reader per opcode -----------------------------------------------------------------------------
 
 
-def _create_nodes(op: _Op) -> list[Op]:
+def _create_nodes(op: OpReader) -> list[Op]:
     fields = op.fields
     count = op.params.count(fields)
     template = op.template("nodeTemplatePath", typed_as="Node")
@@ -218,13 +134,13 @@ def _allocatable(fields: Fields) -> NodeStrategy:
     )
 
 
-def _create_namespaces(op: _Op) -> list[Op]:
+def _create_namespaces(op: OpReader) -> list[Op]:
     template = op.template("namespaceTemplatePath", typed_as="Namespace")
     prefix = op.fields.text("prefix", required=True)
     return [CreateNamespaces(prefix=prefix, count=op.params.count(op.fields), template=template)]
 
 
-def _create_pods(op: _Op) -> list[Op]:
+def _create_pods(op: OpReader) -> list[Op]:
     fields = op.fields
     count = op.params.count(fields)
     if fields.raw.get("countMultiplierParam"):
@@ -262,7 +178,7 @@ def _create_pods(op: _Op) -> list[Op]:
     return [made]
 
 
-def _create_pod_sets(op: _Op) -> list[Op]:
+def _create_pod_sets(op: OpReader) -> list[Op]:
     count = op.params.count(op.fields)
     prefix = op.fields.text("namespacePrefix", required=True)
     inner = op.fields.child("createPodsOp")
@@ -271,7 +187,7 @@ def _create_pod_sets(op: _Op) -> list[Op]:
         return []
     if inner.text("opcode") != "createPods":
         inner.refuse("opcode", "must be createPods")
-    ops = _create_pods(_Op(op.context, inner, op.index))
+    ops = _create_pods(OpReader(op.context, inner, op.index))
     inner.done()
     return [
         replace(made, namespace=f"{prefix}-{i}")
@@ -281,7 +197,7 @@ def _create_pod_sets(op: _Op) -> list[Op]:
     ]
 
 
-def _create_any(op: _Op) -> list[Op]:
+def _create_any(op: OpReader) -> list[Op]:
     template = op.template("templatePath", required=True)
     namespace, count = op.fields.text("namespace"), op.params.count(op.fields, default=1)
     if template is None or not _scope_is_right(op, template, namespace):
@@ -289,19 +205,27 @@ def _create_any(op: _Op) -> list[Op]:
     return [CreateAny(count=count, namespace=namespace, template=template)]
 
 
-def _update_any(op: _Op) -> list[Op]:
+def _update_any(op: OpReader) -> list[Op]:
     template = op.template("templatePath", required=True)
     namespace, count = op.fields.text("namespace"), op.params.count(op.fields, default=1)
     per_second = op.fields.integer("updatePerSecond")
-    unknown = set(op.fields.texts("subresources")) - {"status"}
-    if unknown:
-        op.fields.refuse("subresources", "must be status, or absent")
+    subresources = op.fields.texts("subresources")
     if template is None or not _scope_is_right(op, template, namespace):
         return []
-    return [UpdateAny(count=count, namespace=namespace, template=template, per_second=per_second)]
+    known = ("status", "resize") if template.object_at(0, 1)["kind"] == "Pod" else ("status",)
+    if len(subresources) > 1 or not set(subresources) <= set(known):
+        op.fields.refuse("subresources", f"must be absent, or a list of one: {' or '.join(known)}")
+    made = UpdateAny(
+        count=count,
+        namespace=namespace,
+        template=template,
+        per_second=per_second,
+        subresource="".join(subresources),
+    )
+    return [made]
 
 
-def _scope_is_right(op: _Op, template: Template, namespace: str) -> bool:
+def _scope_is_right(op: OpReader, template: Template, namespace: str) -> bool:
     """A namespace for the kinds that have one, and only for them; a broken template is on record already."""
     try:
         kind = BY_KIND.get(str(template.object_at(0, 1)["kind"]))
@@ -316,7 +240,26 @@ def _scope_is_right(op: _Op, template: Template, namespace: str) -> bool:
     return kind.namespaced is bool(namespace)
 
 
-def _delete_pods(op: _Op) -> list[Op]:
+def _create_claims(op: OpReader) -> list[Op]:
+    template = op.template("templatePath", typed_as="ResourceClaim", required=True)
+    namespace, count = op.fields.text("namespace", required=True), op.params.count(op.fields)
+    return [] if template is None else [CreateAny(count=count, namespace=namespace, template=template)]
+
+
+def _create_driver(op: OpReader) -> list[Op]:
+    made = CreateResourceDriver(
+        driver=op.fields.text("driverName", required=True),
+        nodes=op.fields.text("nodes", required=True),
+        devices_per_node=op.params.count(op.fields, name="maxClaimsPerNode"),
+    )
+    return [made]
+
+
+def _allocate_claims(op: OpReader) -> list[Op]:
+    return [AllocateClaims(namespace=op.fields.text("namespace"))]
+
+
+def _delete_pods(op: OpReader) -> list[Op]:
     fields = op.fields
     made = DeletePods(
         namespace=fields.text("namespace", required=True),
@@ -327,7 +270,7 @@ def _delete_pods(op: _Op) -> list[Op]:
     return [made]
 
 
-def _churn(op: _Op) -> list[Op]:
+def _churn(op: OpReader) -> list[Op]:
     fields = op.fields
     mode, number = fields.text("mode", required=True), fields.integer("number")
     if mode not in ("create", "recreate"):
@@ -349,7 +292,7 @@ def _churn(op: _Op) -> list[Op]:
     return [made]
 
 
-def _barrier(op: _Op) -> list[Op]:
+def _barrier(op: OpReader) -> list[Op]:
     fields = op.fields
     stage = fields.text("stageRequirement", SCHEDULED)
     if stage not in (SCHEDULED, ATTEMPTED):
@@ -358,11 +301,11 @@ def _barrier(op: _Op) -> list[Op]:
     return [Barrier(namespaces=fields.texts("namespaces"), labels=labels, stage=stage)]
 
 
-def _sleep(op: _Op) -> list[Op]:
+def _sleep(op: OpReader) -> list[Op]:
     return [Sleep(duration_s=op.fields.seconds_of("duration", op.params.text(op.fields, "duration")))]
 
 
-def _start_collecting(op: _Op) -> list[Op]:
+def _start_collecting(op: OpReader) -> list[Op]:
     op.fields.text("name")  # appended to the workload's name in upstream's results; here there is one line
     namespaces = op.fields.texts("namespaces")
     if not namespaces:
@@ -370,17 +313,20 @@ def _start_collecting(op: _Op) -> list[Op]:
     return [StartCollecting(namespaces=namespaces, labels=op.fields.labels("labelSelector"))]
 
 
-def _stop_collecting(op: _Op) -> list[Op]:
+def _stop_collecting(op: OpReader) -> list[Op]:
     return [StopCollecting()]
 
 
-_READERS: Final[Mapping[str, Callable[[_Op], list[Op]]]] = {
+_READERS: Final[Mapping[str, Callable[[OpReader], list[Op]]]] = {
     "createNodes": _create_nodes,
     "createNamespaces": _create_namespaces,
     "createPods": _create_pods,
     "createPodSets": _create_pod_sets,
     "createAny": _create_any,
     "updateAny": _update_any,
+    "createResourceClaims": _create_claims,
+    "createResourceDriver": _create_driver,
+    "allocResourceClaims": _allocate_claims,
     "deletePods": _delete_pods,
     "churn": _churn,
     "barrier": _barrier,

@@ -40,6 +40,11 @@ class Params:
             return 0
         return value
 
+    def of_the_workload(self, name: str) -> Any:
+        """What no op names, but the workload as a whole takes; None where it is absent."""
+        self._used.add(name)
+        return self._values.get(name)
+
     def text(self, fields: Fields, name: str) -> str:
         """The text `name`, or what `<name>Param` names."""
         own, param = fields.text(name), fields.text(f"{name}Param")

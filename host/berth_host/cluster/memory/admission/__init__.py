@@ -1,7 +1,7 @@
-"""What the API server adds to a new object before it is stored: the defaults that scheduling reads.
+"""What the API server adds to an object before it is stored: the defaults that scheduling reads.
 
-Called by the embedded server at create. `admit` never changes its input; it answers the object with
-defaults and what makes admission refuse it.
+Called by the embedded server. `admit`, at create, answers the object with defaults and what makes admission
+refuse it; `admit_update` that which takes another's place. Neither changes its input.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["Admission", "PriorityClasses"]
 _MAX_SPECS: Final = 512
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
+_KEPT: Final = ("priority", "preemptionPolicy")
+"""What follows from a pod's PriorityClass, at create alone: an update that does not say it keeps it."""
 Json = dict[str, Any]
 
 
@@ -47,6 +49,17 @@ class Admission:
         if kind == "PersistentVolumeClaim":
             return default_claim(obj, self.default_storage_class), []
         return default_object(kind, obj), []
+
+    @staticmethod
+    def admit_update(kind: str, old: Json, new: Json) -> Json:
+        """`new`, which takes the place of `old`, with the defaults that it does not say itself."""
+        if kind == "Node":
+            return default_node(new)
+        before, after = old.get("spec") or {}, new.get("spec") or {}
+        if kind != "Pod" or after is before:
+            return new
+        kept = {key: before[key] for key in _KEPT if key in before and after.get(key) is None}
+        return {**new, "spec": default_pod(after) | kept}
 
     def _pod_spec(self, pod: Mapping[str, Any]) -> tuple[Json, list[FieldProblem]]:
         """Equal pods share it, as stored objects are never changed in place."""

@@ -1,0 +1,244 @@
+"""`ClaimController`: makes and releases ResourceClaims on the embedded cluster, as a real one's would.
+
+Run by `berth simulate`, `why` and `bench`, and by tests: without it a pod that names a ResourceClaimTemplate
+never gets its claim. It plays the resource claim controller, and for claims the garbage collector:
+
+    a pod that names a template       gets a claim of it, and the claim's name into its status
+    a pod that is gone, or done       is no consumer of its claims any more
+    a claim without consumers         gives its devices back
+    the claim of a pod that is gone   is deleted
+
+Source: `pkg/controller/resourceclaim/controller.go`, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.port import WatchEvent
+from berth_host.errors.cluster import ClusterError
+from berth_host.log import get_logger
+
+log = get_logger()
+
+CLAIMS: Final = "resource.k8s.io/resourceclaims"
+TEMPLATES: Final = "resource.k8s.io/resourceclaimtemplates"
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+_POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
+_LONGEST_BASE: Final = 57
+"""Of a generated name, with its last hyphen: 63 characters, less those that the server adds."""
+_DONE: Final = ("Succeeded", "Failed")
+Json = dict[str, Any]
+
+
+class ClaimController:
+    """Started within the loop. It acts in a turn of its own after each change, never inside of one."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._pending: deque[Callable[[], None]] = deque()
+        self._waiting: dict[str, list[ObjectRef]] = {}
+        """By template (`namespace/name`): the pods that came before it."""
+        # Most clusters have none, and then nothing of a pod that goes is read.
+        self._has_seen_claims = False
+        self._turn_is_due = False
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Look at everything that is there, and at whatever changes."""
+        self._unsubscribe = self._server.store.subscribe(self._see)
+        for pod in self._server.list("pods"):
+            self._pod_came(pod)
+        for claim in self._server.list(CLAIMS):
+            self._has_seen_claims = True
+            self._claim_changed(claim)
+        self._turn()
+
+    def stop(self) -> None:
+        """Nothing is made or released any more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._unsubscribe = None
+        self._pending.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that it has seen is done."""
+        return not self._pending
+
+    def _see(self, event: WatchEvent) -> None:
+        old, new = event.old, event.new
+        if event.kind == "Pod":
+            if new is not None and old is None:
+                self._pod_came(new)
+            elif self._has_seen_claims:
+                if new is None:
+                    self._pod_went(old)
+                elif old is not None and _is_done(new) and not _is_done(old):
+                    self._pod_went(new)
+        elif event.kind == "ResourceClaim" and new is not None:
+            self._has_seen_claims = True
+            self._claim_changed(new)
+        elif event.kind == "ResourceClaimTemplate" and new is not None:
+            for ref in self._waiting.pop(new.ref.key, ()):
+                self._do(self._make_claims, ref)
+        if self._pending and not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _pod_came(self, pod: KubeObject) -> None:
+        if any(entry.get("resourceClaimTemplateName") for entry in _entries(pod)) and not _is_done(pod):
+            self._do(self._make_claims, pod.ref)
+
+    def _pod_went(self, pod: KubeObject | None) -> None:
+        if pod is not None:
+            for name in _claim_names(pod):
+                self._do(self._review, ObjectRef(name=name, namespace=pod.ref.namespace))
+
+    def _claim_changed(self, claim: KubeObject) -> None:
+        """A pod may have gone while its binding was on the way: the reservation came after it."""
+        leaves = claim.get("metadata.deletionTimestamp") is not None
+        if leaves or len(self._consumers(claim)) < len(claim.get("status.reservedFor") or ()):
+            self._do(self._review, claim.ref)
+
+    def _do(self, action: Callable[[ObjectRef], None], ref: ObjectRef) -> None:
+        def act() -> None:
+            try:
+                action(ref)
+            except ClusterError as err:
+                log.warning("claim.not_settled", object=ref.key, error=str(err))
+
+        self._pending.append(act)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        while self._pending:
+            self._pending.popleft()()
+
+    # --- claims of templates -----------------------------------------------------------------------
+
+    def _make_claims(self, ref: ObjectRef) -> None:
+        pod = self._server.get("pods", ref)
+        if pod is None:
+            return
+        known = {item["name"]: item for item in pod.get("status.resourceClaimStatuses") or ()}
+        made: list[Json] = []
+        for entry in _entries(pod):
+            name = entry.get("resourceClaimTemplateName")
+            if not name or entry["name"] in known:
+                continue
+            template = self._server.get(TEMPLATES, ObjectRef(name=name, namespace=ref.namespace))
+            if template is None:
+                self._waiting.setdefault(f"{ref.namespace}/{name}", []).append(ref)
+                continue
+            claim = self._server.create(_claim_of(pod, entry["name"], template))
+            made.append({"name": entry["name"], "resourceClaimName": claim.ref.name})
+        if made:
+            status = {"resourceClaimStatuses": [*known.values(), *made]}
+            self._server.patch("pods", ref, {"status": status}, subresource="status")
+
+    # --- claims that are used no more --------------------------------------------------------------
+
+    def _review(self, ref: ObjectRef) -> None:
+        """Take out consumers that are gone; without any the claim is free again, or goes with its pod."""
+        claim = self._server.get(CLAIMS, ref)
+        if claim is None:
+            return
+        reserved = claim.get("status.reservedFor") or []
+        consumers = self._consumers(claim)
+        leaves = claim.get("metadata.deletionTimestamp") is not None
+        if len(consumers) < len(reserved) or (leaves and not consumers):
+            status: Json = {"reservedFor": consumers or None}
+            if not consumers:
+                status["allocation"] = None
+            claim = self._server.patch(CLAIMS, claim.ref, {"status": status}, subresource="status")
+        finalizers = claim.get("metadata.finalizers") or []
+        if FINALIZER in finalizers and not consumers and (reserved or leaves):
+            left = [name for name in finalizers if name != FINALIZER]
+            self._server.patch(CLAIMS, claim.ref, {"metadata": {"finalizers": left or None}})
+        if not leaves and self._is_orphaned(claim) and self._server.get(CLAIMS, claim.ref) is not None:
+            self._server.delete(CLAIMS, claim.ref)
+
+    def _consumers(self, claim: KubeObject) -> list[Json]:
+        """The entries of `reservedFor` that still hold; those that are no pods do."""
+        return [one for one in claim.get("status.reservedFor") or () if self._still_uses(claim, one)]
+
+    def _still_uses(self, claim: KubeObject, consumer: Mapping[str, Any]) -> bool:
+        if consumer.get("apiGroup") or consumer.get("resource") != "pods":
+            return True
+        ref = ObjectRef(
+            name=consumer.get("name") or "", namespace=claim.ref.namespace, uid=consumer.get("uid") or ""
+        )
+        pod = self._server.get("pods", ref)
+        return pod is not None and not _is_done(pod)
+
+    def _is_orphaned(self, claim: KubeObject) -> bool:
+        """Whether the pod that the claim was made for is gone, or done."""
+        for owner in claim.get("metadata.ownerReferences") or ():
+            if owner.get("kind") == "Pod" and owner.get("controller"):
+                ref = ObjectRef(
+                    name=owner.get("name") or "",
+                    namespace=claim.ref.namespace,
+                    uid=owner.get("uid") or "",
+                )
+                pod = self._server.get("pods", ref)
+                return pod is None or _is_done(pod)
+        return False
+
+
+def _entries(pod: KubeObject) -> list[Mapping[str, Any]]:
+    entries: list[Mapping[str, Any]] = (pod.parsed.get("spec") or {}).get("resourceClaims") or []
+    return entries
+
+
+def _is_done(pod: KubeObject) -> bool:
+    return (pod.parsed.get("status") or {}).get("phase") in _DONE
+
+
+def _claim_names(pod: KubeObject) -> Iterator[str]:
+    """Those that its spec names, those that were made for it, and the one of its extended resources."""
+    for entry in _entries(pod):
+        if entry.get("resourceClaimName"):
+            yield entry["resourceClaimName"]
+    status = pod.parsed.get("status") or {}
+    for item in status.get("resourceClaimStatuses") or ():
+        if item.get("resourceClaimName"):
+            yield item["resourceClaimName"]
+    extended = status.get("extendedResourceClaimStatus") or {}
+    if extended.get("resourceClaimName"):
+        yield extended["resourceClaimName"]
+
+
+def _claim_of(pod: KubeObject, entry: str, template: KubeObject) -> Json:
+    """The claim for one entry of a pod's resourceClaims, which the pod owns."""
+    given = template.get("spec.metadata") or {}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.ref.name, "uid": pod.ref.uid, "controller": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "generateName": _base_name(pod.ref.name, entry),
+            "namespace": pod.ref.namespace,
+            "annotations": {**(given.get("annotations") or {}), _POD_CLAIM: entry},
+            **({"labels": given["labels"]} if given.get("labels") else {}),
+            "ownerReferences": [owner],
+        },
+        "spec": template.get("spec.spec") or {},
+    }
+
+
+def _base_name(pod: str, entry: str) -> str:
+    """`<pod>-<entry>-`; both are cut alike where that is too long."""
+    length = len(pod) + len(entry) + 2
+    if length > _LONGEST_BASE:
+        # Two hyphens are part of what may be kept.
+        room = _LONGEST_BASE - 2
+        kept = max(1, len(pod) * room // length)
+        pod, entry = pod[:kept], entry[: room - kept]
+    return f"{pod}-{entry}-"
