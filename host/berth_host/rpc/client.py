@@ -9,7 +9,6 @@ Called by `framework`, and by `app` for the queue's batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -40,12 +39,13 @@ from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc import calls
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import CycleContext, CycleEnd, EagerScores, EagerVerdicts
-from berth_host.rpc.eager import eager_scores, eager_verdicts
+from berth_host.rpc.cycle import CycleContext, CycleEnd, EagerScores
+from berth_host.rpc.eager import eager_scores, eager_verdicts, keep_early
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
-from berth_host.rpc.validate import Checker, ClusterFacts, ScoreRangeError
+from berth_host.rpc.score_outcome import ScoreOutcome, no_scores, score_error, zeros
+from berth_host.rpc.validate import Checker, ClusterFacts
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -53,20 +53,6 @@ Out = TypeVar("Out")
 S = TypeVar("S")
 OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
 """On the pods that run a plugin; the value is the plugin's name."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoreOutcome:
-    """int64[n] each: what Score said, and after normalisation, before the weight.
-
-    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin opted out
-    together with its verdicts, its zeros mean nothing.
-    """
-
-    status: Status
-    raw: NDArray[np.int64]
-    normalized: NDArray[np.int64]
-    skipped: bool = False
 
 
 class PluginClient:
@@ -174,7 +160,7 @@ class PluginClient:
             lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
         )
         if result.answers_ahead:
-            self._keep_early(cycle, nodes, result)
+            keep_early(self.name, cycle, nodes, result)
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
@@ -268,20 +254,20 @@ class PluginClient:
         """
         count = len(nodes)
         if self.name in cycle.skip_score:
-            return _zeros(count, skipped=True)
+            return zeros(count, skipped=True)
         how = self.descriptor.normalization
         final = how is not ScoreNormalization.RPC
         eager = self._eager_scores(cycle, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return self._score_error(count, "Score", answer.message)
+                return score_error(self.name, count, "Score", answer.message)
             if not final or (raw_only and how is not ScoreNormalization.NONE):
                 return ScoreOutcome(SUCCESS, answer, answer)
             return ScoreOutcome(SUCCESS, answer, checker.final_scores(calls.SCORE, normalize(how, answer)))
 
         def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
-            return self._no_scores(count, policy, failure, "Score")
+            return no_scores(self.name, count, policy, failure, "Score")
 
         if eager is not None:
             outcome = self._relay.came(calls.SCORE, cycle, eager, (nodes,), stand_in, scored)
@@ -293,14 +279,14 @@ class PluginClient:
 
         def normalized(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return self._score_error(count, "Normalize", answer.message)
+                return score_error(self.name, count, "Normalize", answer.message)
             return ScoreOutcome(SUCCESS, raw, checker.final_scores(calls.NORMALIZE_SCORE, answer))
 
         return await self._relay.ask(
             calls.NORMALIZE_SCORE,
             cycle,
             (raw, nodes),
-            lambda policy, failure: self._no_scores(count, policy, failure, "Normalize"),
+            lambda policy, failure: no_scores(self.name, count, policy, failure, "Normalize"),
             normalized,
         )
 
@@ -405,27 +391,6 @@ class PluginClient:
             return Status(Code.ERROR, (failure.text,), self.name)
         return otherwise
 
-    def _keep_early(self, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
-        """What PreFilter answered of Filter and Score, as far as it may."""
-        skips = result.status.code is Code.SKIP
-        if not skips and not result.status.is_success:
-            return
-        rows, verdicts, scores = nodes.slots, result.eager_filter, result.eager_scores
-        if result.eligible is not None:
-            # Of other nodes nothing is said; one that the pod is promised may still be asked about.
-            left = sorted(
-                position for name in result.eligible if (position := nodes.position(name)) is not None
-            )
-            rows = rows[left]
-            verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
-            scores = None if scores is None else scores[left]
-        if verdicts is not None and not skips:
-            cycle.eager_filter[self.name] = EagerVerdicts(rows, verdicts)
-        if result.skip_score:
-            cycle.skip_score.add(self.name)
-        elif scores is not None:
-            cycle.eager.setdefault(self.name, []).append(EagerScores(rows, scores))
-
     def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
         """What came already, for the rows of `nodes`; kept for the next question about them."""
         answers = cycle.eager.get(self.name)
@@ -441,27 +406,3 @@ class PluginClient:
         if scores is not None:
             answers.append(EagerScores(nodes.slots, scores))
         return scores
-
-    def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
-        if policy is not Policy.FAIL:
-            return _zeros(count)
-        if isinstance(failure, ScoreRangeError):
-            text = f"applying score defaultWeights on Score plugins: {failure.text}"
-            return _score_error(count, Status(Code.ERROR, (text,), self.name))
-        return self._score_error(count, step, failure.text)
-
-    def _score_error(self, count: int, step: str, text: str) -> ScoreOutcome:
-        """kube-scheduler's words for a plugin that failed in a step of scoring."""
-        where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
-        reason = f'running {where}: plugin "{self.name}" failed with: {text}'
-        return _score_error(count, Status(Code.ERROR, (reason,), self.name))
-
-
-def _zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
-    zeros = np.zeros(count, dtype=np.int64)
-    return ScoreOutcome(SUCCESS, zeros, zeros, skipped)
-
-
-def _score_error(count: int, status: Status) -> ScoreOutcome:
-    zeros = _zeros(count)
-    return ScoreOutcome(status, zeros.raw, zeros.normalized)

@@ -21,8 +21,8 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.recall.leaders import Leaders, Rows
 from berth_host.framework.recall.shared_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
-from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
+from berth_host.rpc.score_outcome import ScoreOutcome
 from berth_host.rpc.validate import in_range
 
 _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
