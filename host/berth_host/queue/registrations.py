@@ -1,6 +1,6 @@
 """Which events each plugin wants to hear of, and the rule that matches them.
 
-Built once per profile by `app` (from descriptors and from the table of default plugins); read by
+Built once per profile by `app`, from what the plugins declare; read by
 `hints` and `gates`. Source: kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go`
 (buildQueueingHintMap, registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
 """
@@ -93,7 +93,7 @@ def registrations_of(interests: Iterable[EventInterest] | None) -> tuple[Registr
 
 
 def default_registrations(plugins: Iterable[str]) -> dict[str, Sequence[Registration]]:
-    """The registrations of default plugins by name, also of those that this build does not have."""
+    """The registrations of kube-scheduler's own plugins by name, for those that are not installed."""
     result: dict[str, Sequence[Registration]] = {}
     for name in plugins:
         plugin = DEFAULT_PLUGINS_BY_NAME[name]
