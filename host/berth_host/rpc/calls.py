@@ -284,7 +284,7 @@ PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cyc
     encode=RequestWriter.pre_score,
     method=scored(SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "eager_scores"),
     decode=ReplyReader.pre_score,
-    check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, len(nodes)),
+    check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, nodes),
 )
 SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     "Score",

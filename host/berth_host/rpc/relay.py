@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
-from berth_sdk.runtime.answers import PLAIN, must_wait, settled
+from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.errors.plugins import (
@@ -32,6 +32,7 @@ from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_rules import CallRule, Policy, call_rules
 from berth_host.rpc.calls import QUEUEING_HINTS
 from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
@@ -110,7 +111,7 @@ class PluginRelay:
                 # Rounds share one deadline; the budget of a cycle is for remote time.
                 deadline_s = self._deadline_s(call, rule, cycle) if call.in_rounds else rule.deadline_s
                 raw = local.ask(call, cycle, args, deadline_s)
-                if type(raw) not in PLAIN and must_wait(raw):
+                if type(raw) not in SETTLED and must_wait(raw):
                     raw = await raw
                 answer = call.check(self._check, call, cycle, raw, *args)
                 if then is not None:

@@ -8,7 +8,7 @@ Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
@@ -178,12 +178,12 @@ class Checker:
             return result
         return replace(result, status=status)
 
-    def pre_score(self, call: AnyCall, answer: Status | PreScored, count: int) -> Status | PreScored:
-        """SUCCESS, SKIP or ERROR, and the scores of `count` nodes where they came along."""
+    def pre_score(self, call: AnyCall, answer: Status | PreScored, nodes: Sized) -> Status | PreScored:
+        """SUCCESS, SKIP or ERROR, and the scores of the nodes where they came along."""
         if isinstance(answer, Status):
             return self._status(call, answer)
         status = self._status(call, answer.status)
-        scores = None if answer.scores is None else self.raw_scores(call, answer.scores, count)
+        scores = None if answer.scores is None else self.raw_scores(call, answer.scores, len(nodes))
         if status is answer.status and scores is answer.scores:
             return answer
         return PreScored(status, scores)

@@ -130,7 +130,7 @@ def test_code_without_meaning_and_without_reasons_says_what_is_wrong() -> None:
 def test_unknown_code_is_a_violation() -> None:
     status: Any = Status(99)  # type: ignore[arg-type]  # what a broken plugin may build
     with pytest.raises(PluginProtocolError, match="unknown code 99"):
-        checker().pre_score(calls.PRE_SCORE, status, 2)
+        checker().pre_score(calls.PRE_SCORE, status, range(2))
 
 
 @pytest.mark.parametrize("scores", [int64(0, 101), int64(-1, 5)])
