@@ -64,7 +64,7 @@ _STEPS: Final = (
     ("take the snapshot over", "cache/snapshot.py", "update"),
     ("PreFilter and Filter, all nodes", "scheduler/algorithm.py", "find_feasible"),
     ("PreScore, Score, choice of a node", "scheduler/algorithm.py", "prioritize"),
-    ("all calls of plugins, in process and remote", "rpc/relay.py", "_call"),
+    ("all calls of plugins, in process and remote", "rpc/relay.py", "ask"),
     ("send one remote call", "grpc/aio/_call.py", "_invoke"),
     ("write its context: pod, delta", "rpc/remote/contexts.py", "write"),
     ("read its reply", "rpc/remote/replies.py", "filter"),

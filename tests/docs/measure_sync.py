@@ -19,7 +19,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from berth_host import log
-from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.remote.link import InstanceLink
 from berth_sdk.testing.builders import make_pod
 from support.attached import AttachedHost, at_socket

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 from berth_host.config.berth.points import POINT_RULES
-from berth_host.rpc.calls import call_rules
+from berth_host.rpc.call_rules import call_rules
 
 from docs.pages import DOCS, REPOSITORY, Page, all_pages
 from docs.reference import config

@@ -22,9 +22,11 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.model.state_changes import StateChanges, StateSelection
-from berth_host.rpc.calls import CALLS, PointPolicy
-from berth_host.rpc.client import ClientSettings, PluginClient
+from berth_host.rpc.call_rules import PointPolicy
+from berth_host.rpc.calls import CALLS
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

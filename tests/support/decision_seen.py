@@ -16,8 +16,7 @@ from berth_host.framework.framework import PreFilterOutcome
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.cycle import Outcome as CycleOutcome
+from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.scheduler.algorithm import Algorithm, Feasible, NominatedPods, ScheduleResult, SearchStart
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Code, Status
@@ -98,7 +97,7 @@ class WatchedAlgorithm(Algorithm):
                 seen.combined = NodeStatuses(cycle.nodes)
                 rows = np.arange(len(cycle.nodes))
                 await self.framework.run_filter(other, seen.combined, rows, nominated)
-        self.framework.end_cycle(other, CycleOutcome.ABORTED)
+        self.framework.end_cycle(other, CycleEnd.ABORTED)
         return seen.feasible
 
     async def prioritize(self, cycle: Cycle, feasible: Feasible) -> ScheduleResult | Status:

@@ -12,9 +12,10 @@ from berth_host.framework.recall.recall import Recall
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock, ManualClock
-from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from berth_host.rpc.calls import PointPolicy
-from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
+from berth_host.rpc.call_rules import PointPolicy
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.tables import NodeTable

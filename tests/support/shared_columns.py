@@ -26,9 +26,10 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.state_changes import StateSelection
-from berth_host.rpc.client import LocalRoute, PluginClient
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.route import LocalRoute
 from berth_host.rpc.state_codec import StateEncoder
 from berth_plugins.image_locality import ImageLocality
 from berth_plugins.node_affinity import NodeAffinity
@@ -47,7 +48,7 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
-from berth_sdk.serve.state_copy import Outcome, StateCopy
+from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView, StateVersion
 from berth_sdk.testing import make_node, make_pod
@@ -489,7 +490,7 @@ class SharedColumnsMachine(RuleBasedStateMachine):
         if self.held is None:
             self.copy.version = None
         delta = pb.StateDelta.FromString(self.encoder.delta(changes).SerializeToString())
-        assert self.copy.apply(delta) is Outcome.APPLIED
+        assert self.copy.apply(delta) is Taken.APPLIED
         self.held = self.copy.version
 
 

@@ -32,8 +32,8 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
-from berth_host.rpc.client import Route
 from berth_host.rpc.cycle import CycleContext
+from berth_host.rpc.route import Route
 from berth_host.scheduler.algorithm import Algorithm, SearchStart
 from berth_host.scheduler.chooser import SmallestName
 

@@ -25,8 +25,9 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import PluginRaisedError
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient, Route
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.validate import ClusterFacts
 
 PointPlugins = dict[ExtensionPoint, list[WeightedPlugin]]

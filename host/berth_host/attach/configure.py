@@ -16,7 +16,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
-from berth_host.rpc.calls import call_rules, deadlines_by_point
+from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.remote.grpc_transport import DEFAULT_CONCURRENCY
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.source.node import Json
-from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.call_rules import PointPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@
     └── HostFaultError           the plugin says that the host broke the contract
     CycleRestartError            not a failure of the point: the cycle has to begin again
 
-Raised by the transports and by `rpc.validate`; all but CycleRestartError end in `PluginClient._call`.
+Raised by the transports and by `rpc.validate`; all but CycleRestartError end in `PluginRelay.ask`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from berth_host.framework.scoring import score_nodes
 from berth_host.framework.waiting_pods import MAX_WAIT_S, WaitingPods
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.cycle import CycleEnd
 
 
 class Framework:
@@ -76,7 +76,7 @@ class Framework:
         """Whether any Score plugin is configured."""
         return bool(self._score)
 
-    def end_cycle(self, cycle: Cycle, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
         """Let every plugin in another process drop its state of the cycle."""
         for client in self._remote:
             client.end_cycle(cycle.context, outcome)

@@ -12,10 +12,8 @@ from typing import Final
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable, PodChanges, PodTable
+from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
-
-_FEW: Final = 4
-"""Nodes whose pods are looked up one node after the other."""
 
 
 class NominatedPods:
@@ -51,7 +49,7 @@ class NominatedPods:
 
     def added(self, rows: NDArray[np.intp]) -> PodChanges:
         """The pods that are nominated to the nodes in some rows, in the order given."""
-        if len(rows) <= _FEW:
+        if len(rows) <= FEW:
             # A cycle asks about the nodes that moved: sorting all would cost more.
             of_row = [self._pods[self._positions == row] for row in rows.tolist()]
             starts = np.array([0, *accumulate(map(len, of_row))], dtype=np.intp)

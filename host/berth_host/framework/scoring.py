@@ -20,7 +20,8 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
-from berth_host.rpc.client import PluginClient, ScoreOutcome
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.score_outcome import ScoreOutcome
 
 T = TypeVar("T")
 

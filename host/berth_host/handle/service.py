@@ -23,6 +23,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.status import encode_status
 from grpc import StatusCode
 
 from berth_host.attach.feed import HostState
@@ -37,7 +38,7 @@ from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
 from berth_host.handle.reading import StateReader
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
-from berth_host.rpc.remote.statuses import cut, encode_status
+from berth_host.rpc.remote.statuses import cut
 
 MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""

@@ -1,84 +1,405 @@
-"""The calls of the contract as the relay makes them: which point's settings count, repeat, budget.
+"""The calls of the contract, one row each: what a call sends, what comes back, and what that is checked for.
 
-One row per RPC of the plugin's services that stands for a decision; `PluginClient._call` reads nothing
-else. Deadlines and policies stand in one place, BerthConfiguration's table of points.
+All else follows from the rows: the relay (`relay`) takes deadline, policy, repeat and budget from them,
+`InProcessTransport` the column `local`, `GrpcTransport` the columns `encode`, `method` and `decode`, and
+both have their answers go through `check`. A new call is a row here, a message in the contract, and a
+method of `PluginClient`. Source: the contract's scheduling.proto and queue.proto.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
-from berth_sdk.extension_points import ExtensionPoint
-
-from berth_host.config.berth.points import POINT_RULES, FailurePolicy, PointRules
-from berth_host.config.berth.points import PointPolicy as PointPolicy
-
-Policy = FailurePolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One RPC. `keys`: under which an operator may set its deadline and policy, the first that is given
-    counts; defaults are those of the first. `pure`: repeated once if the plugin is unavailable.
-    `budgeted`: remote time of it counts against the cycle's budget.
-    """
-
-    rpc: str
-    point: ExtensionPoint
-    keys: tuple[str, ...]
-    pure: bool = False
-    budgeted: bool = False
-
-    @property
-    def rules(self) -> PointRules:
-        """Default deadline, highest one, default policy."""
-        return POINT_RULES[self.keys[0]]
-
-    @property
-    def default_deadline_s(self) -> float:
-        """The deadline where nobody sets one."""
-        return self.rules.deadline_ms / 1000
-
-
-def _queue(rpc: str, point: ExtensionPoint, key: str, *, pure: bool = False) -> Call:
-    return Call(rpc=rpc, point=point, keys=(key,), pure=pure)
-
-
-def _cycle(rpc: str, point: ExtensionPoint, *keys: str, pure: bool) -> Call:
-    return Call(rpc=rpc, point=point, keys=keys, pure=pure, budgeted=True)
-
-
-def _binding(rpc: str, point: ExtensionPoint, *keys: str) -> Call:
-    return Call(rpc=rpc, point=point, keys=keys)
-
-
-_POINT = ExtensionPoint
-PRE_ENQUEUE: Final = _queue("PreEnqueue", _POINT.PRE_ENQUEUE, "preEnqueue")
-SORT_KEYS: Final = _queue("SortKeys", _POINT.QUEUE_SORT, "queueSort", pure=True)
-QUEUEING_HINTS: Final = _queue("QueueingHints", _POINT.FILTER, "queueingHints")
-PRE_FILTER: Final = _cycle("PreFilter", _POINT.PRE_FILTER, "preFilter", pure=True)
-FILTER: Final = _cycle("Filter", _POINT.FILTER, "filter", pure=True)
-SIMULATE_FILTER: Final = _cycle("SimulateFilter", _POINT.FILTER, "simulateFilter", "filter", pure=True)
-POST_FILTER: Final = _cycle("PostFilter", _POINT.POST_FILTER, "postFilter", pure=False)
-PRE_SCORE: Final = _cycle("PreScore", _POINT.PRE_SCORE, "preScore", pure=True)
-SCORE: Final = _cycle("Score", _POINT.SCORE, "score", pure=True)
-NORMALIZE_SCORE: Final = _cycle(
-    "NormalizeScore", _POINT.NORMALIZE_SCORE, "normalizeScore", "score", pure=True
+import numpy as np
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import Answer, ExtensionPoint
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    FilterResult,
+    NodeRejections,
+    PatchResult,
+    PermitResult,
+    PostFilterResult,
+    PreBindResult,
+    PreFilterResult,
+    PreFlightResult,
+    QueuedPod,
 )
-RESERVE: Final = _cycle("Reserve", _POINT.RESERVE, "reserve", pure=False)
-PERMIT: Final = _cycle("Permit", _POINT.PERMIT, "permit", pure=False)
-# Undoing is never left out for want of budget.
-UNRESERVE: Final = _binding("Unreserve", _POINT.RESERVE, "unreserve")
-PRE_BIND_PRE_FLIGHT: Final = _binding("PreBindPreFlight", _POINT.PRE_BIND, "preBindPreFlight", "preBind")
-PRE_BIND: Final = _binding("PreBind", _POINT.PRE_BIND, "preBind")
-BIND: Final = _binding("Bind", _POINT.BIND, "bind")
-POST_BIND: Final = _binding("PostBind", _POINT.POST_BIND, "postBind")
-# Sent when there is nothing else to do, and treated as PostBind is.
-END_CYCLES: Final = _binding("EndCycles", _POINT.POST_BIND, "postBind")
+from berth_sdk.runtime.early import PreScored
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
 
-CALLS: Final[tuple[Call, ...]] = (
+from berth_host.errors.state import InvariantError
+from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.cycle import CycleContext, Reserved
+from berth_host.rpc.in_process import reserve
+from berth_host.rpc.remote.methods import QUEUE, SCHEDULING, Method, plain, scored
+from berth_host.rpc.remote.outbox import Outbox, Parcel
+from berth_host.rpc.remote.replies import ReplyReader
+from berth_host.rpc.remote.requests import RequestWriter, Written
+from berth_host.rpc.validate import VERDICT_CODES, Checker
+
+Args = TypeVarTuple("Args")
+Raw = TypeVar("Raw")
+Out = TypeVar("Out")
+R = TypeVar("R")
+Scores = NDArray[np.int64]
+_POINT = ExtensionPoint
+
+_ALWAYS: Final = frozenset({Code.SUCCESS, Code.ERROR})
+
+
+# --- how rows are made: a function per lane, which checks the columns' types against each other ---------
+
+
+def _queue(
+    rpc: str,
+    point: ExtensionPoint,
+    key: str,
+    *,
+    pure: bool = False,
+    stateless: bool = False,
+    codes: frozenset[Code] = _ALWAYS,
+    local: Callable[[PluginRuntime, *Args], Iterable[Callable[[], Answer[R]]]],
+    encode: Callable[[RequestWriter, *Args], Any],
+    method: Method[Any],
+    decode: Callable[[ReplyReader, Any], list[R]],
+    check: Callable[[Checker, Call[*Args, list[R], list[R]], list[R], *Args], list[R]],
+) -> Call[*Args, list[R], list[R]]:
+    """A batch: one answer for each of some pods."""
+
+    def checked(
+        checker: Checker, call: Call[*Args, list[R], list[R]], _cycle: None, answer: list[R], *args: *Args
+    ) -> list[R]:
+        return check(checker, call, answer, *args)
+
+    return Call(
+        rpc=rpc,
+        point=point,
+        keys=(key,),
+        lane=Lane.QUEUE,
+        pure=pure,
+        stateless=stateless,
+        codes=codes,
+        local=local,
+        encode=encode,
+        method=method,
+        decode=decode,
+        check=checked,
+    )
+
+
+def _cycle(
+    rpc: str,
+    point: ExtensionPoint,
+    *keys: str,
+    pure: bool = False,
+    after_outbox: bool = False,
+    codes: frozenset[Code] = _ALWAYS,
+    local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
+    encode: Callable[[RequestWriter, CycleContext, *Args], Written | list[Written]],
+    method: Method[R],
+    decode: Callable[[ReplyReader, R], Raw],
+    join: Callable[[Sequence[Raw]], Raw] | None = None,
+    check: Callable[[Checker, Call[*Args, Raw, Out], CycleContext, Raw, *Args], Out],
+) -> Call[*Args, Raw, Out]:
+    """A step of the scheduling cycle, within the cycle's budget."""
+    return Call(
+        rpc=rpc,
+        point=point,
+        keys=keys,
+        pure=pure,
+        budgeted=True,
+        after_outbox=after_outbox,
+        codes=codes,
+        local=local,
+        encode=encode,
+        method=method,
+        decode=decode,
+        join=join,
+        check=check,
+    )
+
+
+def _binding(
+    rpc: str,
+    point: ExtensionPoint,
+    *keys: str,
+    in_rounds: bool = False,
+    codes: frozenset[Code] = _ALWAYS,
+    local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
+    encode: Callable[[RequestWriter, CycleContext, *Args], Written],
+    method: Method[R],
+    decode: Callable[[ReplyReader, R], Raw],
+    check: Callable[[Checker, Call[*Args, Raw, Out], CycleContext, Raw, *Args], Out],
+) -> Call[*Args, Raw, Out]:
+    """A step of the binding cycle, which other pods' steps run beside."""
+    return Call(
+        rpc=rpc,
+        point=point,
+        keys=keys,
+        lane=Lane.BINDING,
+        in_rounds=in_rounds,
+        codes=codes,
+        local=local,
+        encode=encode,
+        method=method,
+        decode=decode,
+        check=check,
+    )
+
+
+def _told(
+    rpc: str,
+    point: ExtensionPoint,
+    key: str,
+    *,
+    local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[None]],
+    encode: Callable[[RequestWriter, CycleContext, *Args], Parcel] | None = None,
+    method: Method[Any],
+    post: Callable[[Outbox, Parcel, float], Answer[None]] | None = None,
+) -> Call[*Args, None, None]:
+    """Something to hear, with no answer; remote plugins get it from the outbox (`remote.sender`)."""
+    return Call(
+        rpc=rpc,
+        point=point,
+        keys=(key,),
+        lane=Lane.OUTBOX,
+        local=local,
+        encode=encode or _never,
+        method=method,
+        decode=_never,
+        post=post,
+        check=lambda checker, call, cycle, answer, *args: None,
+    )
+
+
+def _never(*_args: Any) -> NoReturn:
+    raise InvariantError("what a plugin is told goes through the outbox")
+
+
+# --- the queue -----------------------------------------------------------------------------------------
+
+PRE_ENQUEUE: Final[Call[Sequence[QueuedPod], list[Status], list[Status]]] = _queue(
+    "PreEnqueue",
+    _POINT.PRE_ENQUEUE,
+    "preEnqueue",
+    codes=VERDICT_CODES,
+    local=lambda runtime, pods: [partial(runtime.pre_enqueue, pod) for pod in pods],
+    encode=RequestWriter.pre_enqueue,
+    method=plain(QUEUE, "PreEnqueue", queue_pb2.PreEnqueueResponse),
+    decode=ReplyReader.pre_enqueue,
+    check=lambda checker, call, answer, pods: checker.pre_enqueue(call, answer, len(pods)),
+)
+SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
+    "SortKeys",
+    _POINT.QUEUE_SORT,
+    "queueSort",
+    pure=True,
+    stateless=True,
+    local=lambda runtime, pods: [partial(runtime.sort_key, pod) for pod in pods],
+    encode=RequestWriter.sort_keys,
+    method=plain(QUEUE, "SortKeys", queue_pb2.SortKeysResponse),
+    decode=ReplyReader.sort_keys,
+    check=lambda checker, call, answer, pods: checker.sort_keys(call, answer, len(pods)),
+)
+QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[bool], list[bool]]] = _queue(
+    "QueueingHints",
+    _POINT.FILTER,
+    "queueingHints",
+    local=lambda runtime, event, pods: [partial(runtime.queueing_hint, event, pod) for pod in pods],
+    encode=RequestWriter.queueing_hints,
+    method=plain(QUEUE, "QueueingHints", queue_pb2.QueueingHintsResponse),
+    decode=ReplyReader.queueing_hints,
+    check=lambda checker, call, answer, event, pods: checker.queueing_hints(call, answer, len(pods)),
+)
+
+# --- the scheduling cycle ------------------------------------------------------------------------------
+
+PRE_FILTER: Final[Call[NodeTable, PreFilterResult, PreFilterResult]] = _cycle(
+    "PreFilter",
+    _POINT.PRE_FILTER,
+    "preFilter",
+    pure=True,
+    codes=(VERDICT_CODES | {Code.SKIP}) - {Code.PENDING},
+    local=PluginRuntime.pre_filter,
+    encode=RequestWriter.pre_filter,
+    method=scored(SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse, "eager_scores"),
+    decode=ReplyReader.pre_filter,
+    check=lambda checker, call, cycle, answer, nodes: checker.pre_filter(call, answer, len(nodes)),
+)
+FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
+    "Filter",
+    _POINT.FILTER,
+    "filter",
+    pure=True,
+    codes=VERDICT_CODES,
+    # Scores are asked for when they are due: no round trip is saved in process.
+    local=PluginRuntime.filter,
+    encode=RequestWriter.filter,
+    method=scored(SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "eager_scores"),
+    decode=ReplyReader.filter,
+    check=lambda checker, call, cycle, answer, nodes: checker.filter(call, answer, len(nodes)),
+)
+SIMULATE_FILTER: Final[Call[Scenarios, Verdicts, Verdicts]] = _cycle(
+    "SimulateFilter",
+    _POINT.FILTER,
+    "simulateFilter",
+    "filter",
+    pure=True,
+    codes=VERDICT_CODES,
+    local=PluginRuntime.filter_scenarios,
+    encode=RequestWriter.simulate_filter,
+    method=plain(SCHEDULING, "SimulateFilter", scheduling_pb2.SimulateFilterResponse),
+    decode=ReplyReader.simulate_filter,
+    join=lambda parts: Verdicts.of([status for part in parts for status in part.to_list()]),
+    check=lambda checker, call, cycle, answer, scenarios: checker.verdicts(call, answer, len(scenarios)),
+)
+POST_FILTER: Final[Call[NodeRejections, PostFilterResult, PostFilterResult]] = _cycle(
+    "PostFilter",
+    _POINT.POST_FILTER,
+    "postFilter",
+    codes=VERDICT_CODES,
+    local=PluginRuntime.post_filter,
+    encode=RequestWriter.post_filter,
+    method=plain(SCHEDULING, "PostFilter", scheduling_pb2.PostFilterResponse),
+    decode=ReplyReader.post_filter,
+    check=lambda checker, call, cycle, answer, rejections: checker.post_filter(call, answer, cycle.pod),
+)
+PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cycle(
+    "PreScore",
+    _POINT.PRE_SCORE,
+    "preScore",
+    pure=True,
+    codes=_ALWAYS | {Code.SKIP},
+    local=PluginRuntime.pre_score,
+    encode=RequestWriter.pre_score,
+    method=scored(SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "eager_scores"),
+    decode=ReplyReader.pre_score,
+    check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, nodes),
+)
+SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
+    "Score",
+    _POINT.SCORE,
+    "score",
+    pure=True,
+    local=PluginRuntime.score,
+    encode=RequestWriter.score,
+    method=scored(SCHEDULING, "Score", scheduling_pb2.ScoreResponse, "scores"),
+    decode=ReplyReader.score,
+    check=lambda checker, call, cycle, answer, nodes: checker.scores(call, answer, len(nodes)),
+)
+NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]] = _cycle(
+    "NormalizeScore",
+    _POINT.NORMALIZE_SCORE,
+    "normalizeScore",
+    "score",
+    pure=True,
+    local=PluginRuntime.normalize,
+    encode=RequestWriter.normalize_score,
+    method=scored(SCHEDULING, "NormalizeScore", scheduling_pb2.NormalizeScoreResponse, "scores"),
+    decode=ReplyReader.score,
+    check=lambda checker, call, cycle, answer, scores, nodes: checker.scores(call, answer, len(nodes)),
+)
+RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
+    "Reserve",
+    _POINT.RESERVE,
+    "reserve",
+    after_outbox=True,
+    codes=VERDICT_CODES,
+    local=reserve,
+    encode=RequestWriter.reserve,
+    method=plain(SCHEDULING, "Reserve", scheduling_pb2.ReserveResponse),
+    decode=ReplyReader.reserve,
+    check=lambda checker, call, cycle, answer, node_name: checker.reserve(call, answer),
+)
+PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
+    "Permit",
+    _POINT.PERMIT,
+    "permit",
+    codes=VERDICT_CODES | {Code.WAIT},
+    local=PluginRuntime.permit,
+    encode=RequestWriter.permit,
+    method=plain(SCHEDULING, "Permit", scheduling_pb2.PermitResponse),
+    decode=ReplyReader.permit,
+    check=lambda checker, call, cycle, answer, node_name: checker.permit(call, answer),
+)
+
+# --- the binding cycle ---------------------------------------------------------------------------------
+
+# Undoing is never left out for want of budget.
+UNRESERVE: Final[Call[str, str, None, None]] = _told(
+    "Unreserve",
+    _POINT.RESERVE,
+    "unreserve",
+    local=lambda runtime, state, pod, node_name, reason: runtime.unreserve(state, pod, node_name),
+    encode=RequestWriter.unreserve,
+    method=plain(SCHEDULING, "Unreserve", scheduling_pb2.UnreserveResponse),
+    # Into the outbox, and out of it again within the deadline if all is well.
+    post=Outbox.unreserve,
+)
+PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _binding(
+    "PreBindPreFlight",
+    _POINT.PRE_BIND,
+    "preBindPreFlight",
+    "preBind",
+    local=PluginRuntime.pre_bind_pre_flight,
+    encode=RequestWriter.pre_bind_pre_flight,
+    method=plain(SCHEDULING, "PreBindPreFlight", scheduling_pb2.PreBindPreFlightResponse),
+    decode=ReplyReader.pre_flight,
+    check=lambda checker, call, cycle, answer, node_name: checker.pre_bind_pre_flight(call, answer),
+)
+PRE_BIND: Final[Call[str, Sequence[PatchResult], PreBindResult | None, PreBindResult]] = _binding(
+    "PreBind",
+    _POINT.PRE_BIND,
+    "preBind",
+    in_rounds=True,
+    codes=VERDICT_CODES,
+    local=PluginRuntime.pre_bind,
+    encode=RequestWriter.pre_bind,
+    method=plain(SCHEDULING, "PreBind", scheduling_pb2.PreBindResponse),
+    decode=ReplyReader.pre_bind,
+    check=lambda checker, call, cycle, answer, node_name, patched: checker.pre_bind(call, answer, cycle.pod),
+)
+BIND: Final[Call[str, BindResult | None, BindResult]] = _binding(
+    "Bind",
+    _POINT.BIND,
+    "bind",
+    codes=VERDICT_CODES | {Code.SKIP},
+    local=PluginRuntime.bind,
+    encode=RequestWriter.bind,
+    method=plain(SCHEDULING, "Bind", scheduling_pb2.BindResponse),
+    decode=ReplyReader.bind,
+    check=lambda checker, call, cycle, answer, node_name: checker.bind(call, answer),
+)
+POST_BIND: Final[Call[str, None, None]] = _told(
+    "PostBind",
+    _POINT.POST_BIND,
+    "postBind",
+    local=PluginRuntime.post_bind,
+    encode=RequestWriter.post_bind,
+    method=plain(SCHEDULING, "PostBind", scheduling_pb2.PostBindResponse),
+    # Into the outbox, which sends it in the background.
+    post=lambda outbox, parcel, _deadline_s: outbox.post_bind(parcel),
+)
+# Sent when there is nothing else to do, and treated as PostBind is; never asked (`Transport.end_cycle`).
+END_CYCLES: Final[Call[None, None]] = _told(
+    "EndCycles",
+    _POINT.POST_BIND,
+    "postBind",
+    local=lambda runtime, state, pod: None,
+    method=plain(SCHEDULING, "EndCycles", scheduling_pb2.EndCyclesResponse),
+)
+
+CALLS: Final[tuple[AnyCall, ...]] = (
     PRE_ENQUEUE,
     SORT_KEYS,
     QUEUEING_HINTS,
@@ -98,51 +419,3 @@ CALLS: Final[tuple[Call, ...]] = (
     POST_BIND,
     END_CYCLES,
 )
-_SCORING: Final = frozenset({_POINT.PRE_SCORE, _POINT.SCORE, _POINT.NORMALIZE_SCORE})
-
-
-@dataclass(frozen=True, slots=True)
-class CallRule:
-    """A call as it applies to one plugin. `absent`: the policy while no instance is attached."""
-
-    deadline_s: float
-    policy: Policy
-    absent: Policy
-
-
-def call_rules(
-    overrides: Mapping[str, PointPolicy], wishes_s: Mapping[str, float], *, required: bool
-) -> dict[str, CallRule]:
-    """The rule of every RPC for one plugin, by the RPC's name.
-
-    `overrides` (the operator's) and `wishes_s` (the plugin's) are keyed by point (`preBind`). A wish
-    is clamped by the operator's deadline, or else by the call's maximum.
-
-    While an optional plugin is absent its points count for nothing, unless the operator chose Fail for
-    the point by name; a required one fails the pods in its scope.
-    """
-    rules: dict[str, CallRule] = {}
-    for call in CALLS:
-        key = next((key for key in call.keys if key in overrides), "")
-        chosen = overrides.get(key, PointPolicy())
-        # SimulateFilter gets twice the time that an operator gives Filter, as it has by default.
-        factor = 2.0 if (call, key) == (SIMULATE_FILTER, "filter") else 1.0
-        default_s, max_s = call.default_deadline_s, call.rules.max_deadline_ms / 1000
-        own_s = default_s if chosen.deadline_s is None else factor * chosen.deadline_s
-        limit_s = max_s if chosen.deadline_s is None else own_s
-        nothing = Policy.NEUTRAL if call.point in _SCORING else Policy.IGNORE
-        rules[call.rpc] = CallRule(
-            deadline_s=min(wishes_s.get(call.keys[0], own_s), limit_s, max_s),
-            policy=chosen.policy or call.rules.policy,
-            absent=Policy.FAIL if required else (chosen.policy or nothing),
-        )
-    return rules
-
-
-def deadlines_by_point(rules: Mapping[str, CallRule]) -> dict[str, float]:
-    """The deadline of each point's own call, by the point's name (`preBind`), in seconds."""
-    return {
-        call.point.config_name: rules[call.rpc].deadline_s
-        for call in CALLS
-        if call.keys[0] == call.point.config_name and call is not END_CYCLES
-    }

@@ -1,18 +1,19 @@
 """`PluginClient`: what the framework talks to, one per plugin and profile, the same for both transports.
 
-One method per call of the contract. What comes back is checked (`validate`) and safe to act on; in the
-place of an answer that did not come stands what the policy says. Errors that escape: CycleRestartError.
+One method per call of the table (`calls`). What comes back is checked and safe to act on; in the place of
+an answer that did not come stands what the policy says: the relay asks, this says what is put there, and
+keeps what came early. Errors that escape: CycleRestartError.
 Called by `framework`, and by `app` for the queue's batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Final, TypeVar, TypeVarTuple
 
 import numpy as np
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
@@ -25,92 +26,141 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
-from berth_sdk.runtime.descriptor import EAGER
-from berth_sdk.runtime.early import PreScored
+from berth_sdk.runtime.descriptor import EAGER, Descriptor
+from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.errors.plugins import (
-    PluginAbsentError,
-    PluginError,
-    PluginNotAskedError,
-    PluginUnavailableError,
-)
+from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotAskedError
+from berth_host.errors.state import InvariantError
+from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc import calls
-from berth_host.rpc.calls import Policy
-from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts, Outcome, Reserved
-from berth_host.rpc.eager import eager_scores, eager_verdicts
+from berth_host.rpc.call import Call
+from berth_host.rpc.call_rules import Policy
+from berth_host.rpc.cycle import CycleContext, CycleEnd, EagerScores
+from berth_host.rpc.eager import eager_scores, eager_verdicts, keep_early
 from berth_host.rpc.normalize import normalize
-from berth_host.rpc.relay import LOST, ClientSettings, LocalRoute, PluginRelay, Route
-from berth_host.rpc.validate import ScoreRangeError
+from berth_host.rpc.relay import PluginRelay, StandIn
+from berth_host.rpc.route import ClientSettings, LocalRoute, Route
+from berth_host.rpc.score_outcome import ScoreOutcome, no_scores, score_error, zeros
+from berth_host.rpc.validate import Checker, ClusterFacts
 
-__all__ = ["ClientSettings", "LocalRoute", "PluginClient", "Route", "ScoreOutcome"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoreOutcome:
-    """int64[n] each: what Score said, and after normalisation, before the weight.
-
-    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin opted out
-    together with its verdicts, its zeros mean nothing.
-    """
-
-    status: Status
-    raw: NDArray[np.int64]
-    normalized: NDArray[np.int64]
-    skipped: bool = False
+Args = TypeVarTuple("Args")
+Raw = TypeVar("Raw")
+Out = TypeVar("Out")
+S = TypeVar("S")
+OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
+"""On the pods that run a plugin; the value is the plugin's name."""
 
 
-class PluginClient(PluginRelay):
-    """One plugin in one profile."""
+class PluginClient:
+    """One plugin in one profile. Attributes: name, profile, stats, route, settings."""
+
+    def __init__(
+        self,
+        name: str,
+        profile: str,
+        route: Route,
+        facts: ClusterFacts,
+        *,
+        settings: ClientSettings | None = None,
+        stats: PluginStats | None = None,
+    ) -> None:
+        self.name = name
+        self.profile = profile
+        self.route = route
+        self.settings = settings or ClientSettings()
+        self.stats = stats or PluginStats(name)
+        self._local = route.transport if isinstance(route, LocalRoute) else None
+        self._relay = PluginRelay(name, route, facts, self.settings, self.stats)
+
+    # --- what it is ----------------------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The plugin's descriptor; that of a remote plugin may change with its instance."""
+        return self.route.descriptor
+
+    @property
+    def points(self) -> tuple[ExtensionPoint, ...]:
+        """The points that it declared."""
+        return self.route.descriptor.points
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether calls leave the process."""
+        return self._local is None
+
+    @property
+    def local(self) -> PluginRuntime | None:
+        """The plugin itself, if it lives in the host; for the queue's synchronous questions."""
+        return self._local.runtime if self._local is not None else None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether some call's last answer was a failure: a policy may stand in for the plugin's word."""
+        return bool(self._relay.failing)
+
+    @property
+    def available(self) -> bool:
+        """Whether an instance can be asked."""
+        return self._local is not None or self.route.transport is not None
+
+    @property
+    def absence(self) -> Status:
+        """While not available: the error that pods in the scope of a required plugin get."""
+        return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
+
+    def always_asked_at(self, point: ExtensionPoint) -> bool:
+        """Whether it is asked at `point` about every pod, for as long as it lives."""
+        return self._local is not None and self.settings.scope is None and point in self.points
+
+    def in_scope(self, pod: Pod) -> bool:
+        """Whether the plugin is asked about this pod at all. Never about a pod of its own workload: a
+        required plugin could not be scheduled otherwise.
+        """
+        if self._local is None and pod.labels.get(OWN_WORKLOAD_LABEL) == self.name:
+            return False
+        scope = self.settings.scope
+        return scope is None or scope(pod)
 
     # --- the queue -----------------------------------------------------------------------------------
 
     async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
         """One status per pod. An ERROR keeps the pod gated; ask again later."""
-        return await self._call(
+        return await self._relay.ask(
             calls.PRE_ENQUEUE,
             None,
-            lambda way, deadline_s: way.pre_enqueue(pods, deadline_s),
-            lambda answer: self._check.pre_enqueue(answer, len(pods)),
+            (pods,),
             lambda policy, failure: [self._stand_in(policy, failure)] * len(pods),
         )
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
         """One key per pod; empty: the fallback order, ask again later."""
-        return await self._call(
-            calls.SORT_KEYS,
-            None,
-            lambda way, deadline_s: way.sort_keys(pods, deadline_s),
-            lambda answer: self._check.sort_keys(answer, len(pods)),
-            lambda policy, failure: [b""] * len(pods),
+        return await self._relay.ask(
+            calls.SORT_KEYS, None, (pods,), lambda policy, failure: [b""] * len(pods)
         )
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
         """One hint per pod; True where no answer came, so that no pod is forgotten."""
-        return await self._call(
-            calls.QUEUEING_HINTS,
-            None,
-            lambda way, deadline_s: way.queueing_hints(event, pods, deadline_s),
-            lambda answer: self._check.queueing_hints(calls.QUEUEING_HINTS, answer, len(pods)),
-            lambda policy, failure: [True] * len(pods),
+        return await self._relay.ask(
+            calls.QUEUEING_HINTS, None, (event, pods), lambda policy, failure: [True] * len(pods)
         )
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
     async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
         """PreFilter over all nodes of the snapshot; eager verdicts stay in the cycle."""
-        result = await self._call(
+        result = await self._relay.ask(
             calls.PRE_FILTER,
             cycle,
-            lambda way, deadline_s: way.pre_filter(cycle, nodes, deadline_s),
-            lambda answer: self._check.pre_filter(answer, len(nodes)),
+            (nodes,),
             lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
         )
         if result.answers_ahead:
-            self._keep_early(cycle, nodes, result)
+            keep_early(self.name, cycle, nodes, result)
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
@@ -120,11 +170,10 @@ class PluginClient(PluginRelay):
             if known is not None:
                 return known
         count = len(nodes)
-        result = await self._call(
+        result = await self._relay.ask(
             calls.FILTER,
             cycle,
-            lambda way, deadline_s: way.filter(cycle, nodes, deadline_s),
-            lambda answer: self._check.filter(answer, count),
+            (nodes,),
             lambda policy, failure: (
                 None if policy is not Policy.FAIL else Verdicts.all(count, self._stand_in(policy, failure))
             ),
@@ -147,11 +196,10 @@ class PluginClient(PluginRelay):
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario; without an answer none is feasible, unless the policy is Ignore."""
         count = len(scenarios)
-        return await self._call(
+        return await self._relay.ask(
             calls.SIMULATE_FILTER,
             cycle,
-            lambda way, deadline_s: way.simulate_filter(cycle, scenarios, deadline_s),
-            lambda answer: self._check.verdicts(calls.SIMULATE_FILTER, answer, count),
+            (scenarios,),
             lambda policy, failure: Verdicts.all(
                 count,
                 Status(Code.UNSCHEDULABLE, (failure.text,), self.name) if policy is Policy.FAIL else SUCCESS,
@@ -160,11 +208,10 @@ class PluginClient(PluginRelay):
 
     async def post_filter(self, cycle: CycleContext, rejections: NodeRejections) -> PostFilterResult:
         """Can room be made? Nomination and victims are checked."""
-        return await self._open_call(
+        return await self._asked_meanwhile(
             calls.POST_FILTER,
             cycle,
-            lambda way, deadline_s: way.post_filter(cycle, rejections, deadline_s),
-            lambda answer: self._check.post_filter(answer, cycle.pod),
+            (rejections,),
             lambda policy, failure: PostFilterResult(
                 self._stand_in(policy, failure, otherwise=Status(Code.UNSCHEDULABLE, (), self.name))
             ),
@@ -183,20 +230,10 @@ class PluginClient(PluginRelay):
         if self._eager_scores(cycle, nodes) is not None:
             return SUCCESS
 
-        def check(answer: Status | PreScored) -> Status:
-            if isinstance(answer, Status):
-                return self._check.pre_score(answer)
-            status = self._check.pre_score(answer.status)
-            if answer.scores is not None:
-                scores = self._check.raw_scores(calls.PRE_SCORE, answer.scores, len(nodes))
-                cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.slots, scores))
-            return status
-
-        return await self._call(
+        answer = await self._relay.ask(
             calls.PRE_SCORE,
             cycle,
-            lambda way, deadline_s: way.pre_score(cycle, nodes, deadline_s),
-            check,
+            (nodes,),
             # A plugin without the point still scores.
             lambda policy, failure: self._stand_in(
                 policy,
@@ -204,6 +241,11 @@ class PluginClient(PluginRelay):
                 otherwise=SUCCESS if isinstance(failure, PluginNotAskedError) else SKIP,
             ),
         )
+        if isinstance(answer, Status):
+            return answer
+        if answer.scores is not None:
+            cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.slots, answer.scores))
+        return answer.status
 
     async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
         """Raw and final scores of the feasible nodes, from Score or from what came before it.
@@ -212,92 +254,73 @@ class PluginClient(PluginRelay):
         """
         count = len(nodes)
         if self.name in cycle.skip_score:
-            return _zeros(count, skipped=True)
+            return zeros(count, skipped=True)
         how = self.descriptor.normalization
         final = how is not ScoreNormalization.RPC
         eager = self._eager_scores(cycle, nodes)
 
-        def check(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
+        def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return self._score_error(count, "Score", answer.message)
-            raw = self._check.raw_scores(calls.SCORE, answer, count)
+                return score_error(self.name, count, "Score", answer.message)
             if not final or (raw_only and how is not ScoreNormalization.NONE):
-                return ScoreOutcome(SUCCESS, raw, raw)
-            return ScoreOutcome(SUCCESS, raw, self._check.final_scores(normalize(how, raw)))
+                return ScoreOutcome(SUCCESS, answer, answer)
+            return ScoreOutcome(SUCCESS, answer, checker.final_scores(calls.SCORE, normalize(how, answer)))
 
         def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
-            return self._no_scores(count, policy, failure, "Score")
+            return no_scores(self.name, count, policy, failure, "Score")
 
         if eager is not None:
-            outcome = self._checked(calls.SCORE, cycle, eager, check, stand_in)
+            outcome = self._relay.came(calls.SCORE, cycle, eager, (nodes,), stand_in, scored)
         else:
-            outcome = await self._call(
-                calls.SCORE,
-                cycle,
-                lambda way, deadline_s: way.score(cycle, nodes, deadline_s),
-                check,
-                stand_in,
-            )
+            outcome = await self._relay.ask(calls.SCORE, cycle, (nodes,), stand_in, scored)
         if final or raw_only or not outcome.status.is_success or outcome.skipped:
             return outcome
         raw = outcome.raw
 
-        def check_normalized(answer: NDArray[np.int64] | Status) -> ScoreOutcome:
+        def normalized(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return self._score_error(count, "Normalize", answer.message)
-            scores = self._check.raw_scores(calls.NORMALIZE_SCORE, answer, count)
-            return ScoreOutcome(SUCCESS, raw, self._check.final_scores(scores))
+                return score_error(self.name, count, "Normalize", answer.message)
+            return ScoreOutcome(SUCCESS, raw, checker.final_scores(calls.NORMALIZE_SCORE, answer))
 
-        return await self._call(
+        return await self._relay.ask(
             calls.NORMALIZE_SCORE,
             cycle,
-            lambda way, deadline_s: way.normalize_score(cycle, raw, nodes, deadline_s),
-            check_normalized,
-            lambda policy, failure: self._no_scores(count, policy, failure, "Normalize"),
+            (raw, nodes),
+            lambda policy, failure: no_scores(self.name, count, policy, failure, "Normalize"),
+            normalized,
         )
 
     async def reserve(self, cycle: CycleContext, node_name: str) -> Status:
         """Take what the pod will use. From here on the cycle cannot start again."""
         cycle.reserved = True
 
-        def check(answer: Reserved) -> Status:
-            status = self._check.reserve(answer)
-            if status.is_success:
-                cycle.reservations[self.name] = node_name
-                if answer.pre_flight is not None:
-                    cycle.eager_pre_flight[self.name] = answer.pre_flight
-                if answer.pre_bind is not None:
-                    cycle.eager_pre_bind[self.name] = answer.pre_bind
-            return status
-
-        return await self._open_call(
-            calls.RESERVE,
-            cycle,
-            lambda way, deadline_s: way.reserve(cycle, node_name, deadline_s),
-            check,
-            self._stand_in,
-        )
+        answer = await self._asked_meanwhile(calls.RESERVE, cycle, (node_name,), self._stand_in)
+        if isinstance(answer, Status):
+            return answer
+        status = answer.status
+        if status is None:  # the check lets none through
+            raise InvariantError(f"Reserve of {self.name} came without a decision")
+        if status.is_success:
+            cycle.reservations[self.name] = node_name
+            if answer.pre_flight is not None:
+                cycle.eager_pre_flight[self.name] = answer.pre_flight
+            if answer.pre_bind is not None:
+                cycle.eager_pre_bind[self.name] = answer.pre_bind
+        return status
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
         """Give it back. Never fails: what a remote plugin did not acknowledge is sent again later."""
         if self.is_remote and self.name not in cycle.instances:
             return  # no instance ever heard of this cycle
         cycle.reservations.pop(self.name, None)
-        await self._call(
-            calls.UNRESERVE,
-            cycle,
-            lambda way, deadline_s: way.unreserve(cycle, node_name, reason, deadline_s),
-            lambda answer: answer,
-            lambda policy, failure: None,
-        )
+        await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 
     async def permit(self, cycle: CycleContext, node_name: str) -> PermitResult:
         """SUCCESS, a rejection, or WAIT with its effective timeout."""
-        return await self._open_call(
+        return await self._asked_meanwhile(
             calls.PERMIT,
             cycle,
-            lambda way, deadline_s: way.permit(cycle, node_name, deadline_s),
-            self._check.permit,
+            (node_name,),
             lambda policy, failure: PermitResult(self._stand_in(policy, failure)),
         )
 
@@ -308,11 +331,10 @@ class PluginClient(PluginRelay):
         eager = cycle.eager_pre_flight.get(self.name)
         if eager is not None:
             return eager
-        return await self._call(
+        return await self._relay.ask(
             calls.PRE_BIND_PRE_FLIGHT,
             cycle,
-            lambda way, deadline_s: way.pre_bind_pre_flight(cycle, node_name, deadline_s),
-            self._check.pre_bind_pre_flight,
+            (node_name,),
             lambda policy, failure: PreFlightResult(self._stand_in(policy, failure, otherwise=SKIP)),
         )
 
@@ -320,16 +342,14 @@ class PluginClient(PluginRelay):
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> PreBindResult:
         """One round, the first without a call where it came with Reserve. One deadline covers all rounds."""
-        early = cycle.eager_pre_bind.pop(self.name, None)
-        if early is not None:
-            return self._early_pre_bind(cycle, early)
-        return await self._call(
-            calls.PRE_BIND,
-            cycle,
-            lambda way, deadline_s: way.pre_bind(cycle, node_name, patched, deadline_s),
-            lambda answer: self._check.pre_bind(answer, cycle.pod),
-            lambda policy, failure: PreBindResult(self._stand_in(policy, failure)),
-        )
+
+        def stand_in(policy: Policy, failure: PluginError) -> PreBindResult:
+            return PreBindResult(self._stand_in(policy, failure))
+
+        read = cycle.eager_pre_bind.pop(self.name, None)
+        if read is not None:
+            return self._relay.came_unread(calls.PRE_BIND, cycle, read, (node_name, patched), stand_in)
+        return await self._relay.ask(calls.PRE_BIND, cycle, (node_name, patched), stand_in)
 
     async def bind(self, cycle: CycleContext, node_name: str) -> BindResult:
         """SUCCESS, SKIP, a rejection or an ERROR; see `CycleContext.unknown_outcome` for the last."""
@@ -342,69 +362,34 @@ class PluginClient(PluginRelay):
                 cycle.unknown_outcome.add(self.name)
             return BindResult(self._stand_in(Policy.FAIL, failure))
 
-        return await self._call(
-            calls.BIND,
-            cycle,
-            lambda way, deadline_s: way.bind(cycle, node_name, deadline_s),
-            self._check.bind,
-            stand_in,
-        )
+        return await self._relay.ask(calls.BIND, cycle, (node_name,), stand_in)
 
     async def post_bind(self, cycle: CycleContext, node_name: str) -> None:
         """For information; never fails."""
-        await self._call(
-            calls.POST_BIND,
-            cycle,
-            lambda way, deadline_s: way.post_bind(cycle, node_name, deadline_s),
-            lambda answer: answer,
-            lambda policy, failure: None,
-        )
+        await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
-    def end_cycle(self, cycle: CycleContext, outcome: Outcome) -> None:
+    def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """The cycle is over: the plugin may drop what it holds for it. Sent with a later call."""
         way = self._local or cycle.instances.get(self.name)
         if way is not None:
             way.end_cycle(cycle, outcome)
 
-    def _early_pre_bind(
-        self, cycle: CycleContext, early: Callable[[], PreBindResult | None]
-    ) -> PreBindResult:
-        """Round 0 as Reserve has answered it: checked now, failing as a call would, and counted as none.
+    # --- pieces ----------------------------------------------------------------------------------------
 
-        It holds although the instance may be gone: all that it was needed for is said.
-        """
-        call = calls.PRE_BIND
-        rule = self._rules[call.rpc]
-        self._deadline_s(call, rule, cycle)
+    async def _asked_meanwhile(
+        self, call: Call[*Args, Raw, Out], cycle: CycleContext, args: tuple[*Args], stand_in: StandIn[S]
+    ) -> Out | S:
+        """A call during which the plugin may ask about the cycle."""
+        cycle.open_calls[self.name] = call.point
         try:
-            if self.name in cycle.lost_by:
-                raise PluginUnavailableError(self.name, call.rpc, LOST)
-            answer = self._check.pre_bind(early(), cycle.pod)
-        except PluginError as failure:
-            return PreBindResult(self._stand_in(self._failed(call, rule, cycle, failure), failure))
-        self._recovered(call)
-        return answer
+            return await self._relay.ask(call, cycle, args, stand_in)
+        finally:
+            del cycle.open_calls[self.name]
 
-    def _keep_early(self, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
-        """What PreFilter answered of Filter and Score, as far as it may."""
-        skips = result.status.code is Code.SKIP
-        if not skips and not result.status.is_success:
-            return
-        rows, verdicts, scores = nodes.slots, result.eager_filter, result.eager_scores
-        if result.eligible is not None:
-            # Of other nodes nothing is said; one that the pod is promised may still be asked about.
-            left = sorted(
-                position for name in result.eligible if (position := nodes.position(name)) is not None
-            )
-            rows = rows[left]
-            verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
-            scores = None if scores is None else scores[left]
-        if verdicts is not None and not skips:
-            cycle.eager_filter[self.name] = EagerVerdicts(rows, verdicts)
-        if result.skip_score:
-            cycle.skip_score.add(self.name)
-        elif scores is not None:
-            cycle.eager.setdefault(self.name, []).append(EagerScores(rows, scores))
+    def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
+        if policy is Policy.FAIL:
+            return Status(Code.ERROR, (failure.text,), self.name)
+        return otherwise
 
     def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
         """What came already, for the rows of `nodes`; kept for the next question about them."""
@@ -421,27 +406,3 @@ class PluginClient(PluginRelay):
         if scores is not None:
             answers.append(EagerScores(nodes.slots, scores))
         return scores
-
-    def _no_scores(self, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
-        if policy is not Policy.FAIL:
-            return _zeros(count)
-        if isinstance(failure, ScoreRangeError):
-            text = f"applying score defaultWeights on Score plugins: {failure.text}"
-            return _score_error(count, Status(Code.ERROR, (text,), self.name))
-        return self._score_error(count, step, failure.text)
-
-    def _score_error(self, count: int, step: str, text: str) -> ScoreOutcome:
-        """kube-scheduler's words for a plugin that failed in a step of scoring."""
-        where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
-        reason = f'running {where}: plugin "{self.name}" failed with: {text}'
-        return _score_error(count, Status(Code.ERROR, (reason,), self.name))
-
-
-def _zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
-    zeros = np.zeros(count, dtype=np.int64)
-    return ScoreOutcome(SUCCESS, zeros, zeros, skipped)
-
-
-def _score_error(count: int, status: Status) -> ScoreOutcome:
-    zeros = _zeros(count)
-    return ScoreOutcome(status, zeros.raw, zeros.normalized)

@@ -26,7 +26,7 @@ from berth_host.metrics.points import CallSampler
 DEFAULT_BUDGET_S: Final = 1.0
 
 
-class Outcome(Enum):
+class CycleEnd(Enum):
     """How a cycle ended (the contract's CycleEnd.Outcome)."""
 
     BOUND = 1

@@ -9,12 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from berth_sdk.status import Verdicts
+from berth_sdk.results import PreFilterResult
+from berth_sdk.status import Code, Verdicts
+from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import EagerScores, EagerVerdicts
+from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts
 
 Rows = NDArray[np.intp]
+
+
+def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
+    """What PreFilter answered of Filter and Score is kept in the cycle, as far as it may be."""
+    skips = result.status.code is Code.SKIP
+    if not skips and not result.status.is_success:
+        return
+    rows, verdicts, scores = nodes.slots, result.eager_filter, result.eager_scores
+    if result.eligible is not None:
+        # Of other nodes nothing is said; one that the pod is promised may still be asked about.
+        left = sorted(position for name in result.eligible if (position := nodes.position(name)) is not None)
+        rows = rows[left]
+        verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
+        scores = None if scores is None else scores[left]
+    if verdicts is not None and not skips:
+        cycle.eager_filter[plugin] = EagerVerdicts(rows, verdicts)
+    if result.skip_score:
+        cycle.skip_score.add(plugin)
+    elif scores is not None:
+        cycle.eager.setdefault(plugin, []).append(EagerScores(rows, scores))
 
 
 def eager_scores(answers: Sequence[EagerScores], rows: Rows) -> NDArray[np.int64] | None:

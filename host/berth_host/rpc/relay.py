@@ -1,23 +1,19 @@
-"""`PluginRelay._call`: the only place with deadline, timing, counting, repeat, error mapping and policy.
+"""`PluginRelay.ask`: the only place with deadline, timing, counting, repeat, error mapping and policy.
 
-Base of `PluginClient`, which adds a method per call of the contract. Knows where its plugin is (`Route`),
-how it is to be treated (`ClientSettings`), and nothing of what the calls are about.
+Every `PluginClient` has one. It knows where the plugin is (`Route`), how the plugin is to be treated
+(`ClientSettings`), and of the calls what their rows say (`calls`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
-from berth_sdk.extension_points import Answer, ExtensionPoint
-from berth_sdk.pod import Pod
-from berth_sdk.runtime.answers import PLAIN, must_wait, settled
+from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.runtime.plugin_runtime import PluginRuntime
-from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.errors.plugins import (
     BudgetSpentError,
@@ -32,175 +28,98 @@ from berth_host.errors.plugins import (
 )
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
-from berth_host.rpc import calls
-from berth_host.rpc.calls import Call, CallRule, PointPolicy, Policy, call_rules
+from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.call_rules import CallRule, Policy, call_rules
+from berth_host.rpc.calls import QUEUEING_HINTS
 from berth_host.rpc.cycle import CycleContext
-from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.in_process import SETTLED
+from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 
+Args = TypeVarTuple("Args")
+Raw = TypeVar("Raw")
+Out = TypeVar("Out")
+S = TypeVar("S")
 T = TypeVar("T")
-OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
-"""On the pods that run a plugin; the value is the plugin's name."""
+StandIn: TypeAlias = Callable[[Policy, PluginError], S]
+"""What the policy puts in the place of an answer that did not come."""
 LOST: Final = "was restarted and knows nothing of this reservation"
-_THROUGH_OUTBOX: Final = (calls.UNRESERVE, calls.POST_BIND)
 _LOG = get_logger()
 
 
-class Route(Protocol):
-    """Where a client finds its plugin right now."""
-
-    @property
-    def transport(self) -> Transport | None:
-        """The way to the active instance; None while there is none."""
-        ...
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """As the instance declared it; of an instance never seen, what the configuration tells."""
-        ...
-
-    @property
-    def absence(self) -> str:
-        """While there is no transport: why, as the end of a sentence (`is not attached: ...`)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LocalRoute:
-    """A plugin inside the host."""
-
-    transport: InProcessTransport
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """The class's own."""
-        return self.transport.runtime.descriptor
-
-    @property
-    def absence(self) -> str:
-        """Never absent."""
-        return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """How one plugin is to be treated. `points`: the operator's choices by point (`preBind`).
-
-    `scope`: whether a pod concerns the plugin at all; None: every pod.
-    """
-
-    points: Mapping[str, PointPolicy] = field(default_factory=dict)
-    required: bool = False
-    scope: Callable[[Pod], bool] | None = None
-
-
 class PluginRelay:
-    """One plugin in one profile. Attributes: name, profile, stats, route."""
+    """How one plugin in one profile is asked. `failing`: the calls whose last answer was a failure."""
 
     def __init__(
-        self,
-        name: str,
-        profile: str,
-        route: Route,
-        facts: ClusterFacts,
-        *,
-        settings: ClientSettings | None = None,
-        stats: PluginStats | None = None,
+        self, name: str, route: Route, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
     ) -> None:
-        self.name = name
-        self.profile = profile
-        self.route = route
-        self.settings = settings or ClientSettings()
-        self.stats = stats or PluginStats(name)
+        self.failing: set[str] = set()
+        self._name = name
+        self._route = route
+        self._settings = settings
+        self._stats = stats
         self._facts = facts
         self._local = route.transport if isinstance(route, LocalRoute) else None
-        self._failing: set[str] = set()
         self._descriptor: Descriptor | None = None
         self._rules: dict[str, CallRule] = {}
         self._made: dict[str, _Made] = {}
         self._check = Checker(route.descriptor, facts)
         self._refresh()
 
-    # --- what it is ----------------------------------------------------------------------------------
+    # --- what the client asks for ----------------------------------------------------------------------
 
-    @property
-    def descriptor(self) -> Descriptor:
-        """The plugin's descriptor; that of a remote plugin may change with its instance."""
-        return self.route.descriptor
-
-    @property
-    def points(self) -> tuple[ExtensionPoint, ...]:
-        """The points that it declared."""
-        return self.route.descriptor.points
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether calls leave the process."""
-        return self._local is None
-
-    @property
-    def local(self) -> PluginRuntime | None:
-        """The plugin itself, if it lives in the host; for the queue's synchronous questions."""
-        return self._local.runtime if self._local is not None else None
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether some call's last answer was a failure: a policy may stand in for the plugin's word."""
-        return bool(self._failing)
-
-    @property
-    def available(self) -> bool:
-        """Whether an instance can be asked."""
-        return self._local is not None or self.route.transport is not None
-
-    @property
-    def absence(self) -> Status:
-        """While not available: the error that pods in the scope of a required plugin get."""
-        return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
-
-    def always_asked_at(self, point: ExtensionPoint) -> bool:
-        """Whether it is asked at `point` about every pod, for as long as it lives."""
-        return self._local is not None and self.settings.scope is None and point in self.points
-
-    def in_scope(self, pod: Pod) -> bool:
-        """Whether the plugin is asked about this pod at all. Never about a pod of its own workload: a
-        required plugin could not be scheduled otherwise.
-        """
-        if self._local is None and pod.labels.get(OWN_WORKLOAD_LABEL) == self.name:
-            return False
-        scope = self.settings.scope
-        return scope is None or scope(pod)
-
-    # --- how it is done --------------------------------------------------------------------------------
-
-    async def _call(
+    @overload
+    async def ask(
         self,
-        call: Call,
+        call: Call[*Args, Raw, Out],
         cycle: CycleContext | None,
-        ask: Callable[[Transport, float], Answer[Any]],
-        check: Callable[[Any], T],
-        stand_in: Callable[[Policy, PluginError], T],
-    ) -> T:
-        """Ask, check, and put the policy's answer in the place of one that did not come."""
+        args: tuple[*Args],
+        stand_in: StandIn[S],
+    ) -> Out | S: ...
+    @overload
+    async def ask(
+        self,
+        call: Call[*Args, Raw, Out],
+        cycle: CycleContext | None,
+        args: tuple[*Args],
+        stand_in: StandIn[S],
+        then: Callable[[Checker, Out], T],
+    ) -> T | S: ...
+    async def ask(
+        self,
+        call: Call[*Args, Raw, Any],
+        cycle: CycleContext | None,
+        args: tuple[*Args],
+        stand_in: StandIn[S],
+        then: Callable[[Checker, Any], Any] | None = None,
+    ) -> Any:
+        """Ask, check, and put the policy's answer in the place of one that did not come.
+
+        `then`: what the host makes of a checked answer, where the plugin answers for that as well; raises
+        PluginError. Errors that escape: CycleRestartError.
+        """
         local = self._local
-        if local is None and self.route.descriptor is not self._descriptor:
+        if local is None and self._route.descriptor is not self._descriptor:
             self._refresh()
         made = self._made.get(call.rpc) or self._first(call)
         rule = made.rule
+        answer: Any
         started_s = time.perf_counter()
         try:
             if local is not None:
-                # Rounds of PreBind share one deadline; the budget of a cycle is for remote time.
-                timed = call is calls.PRE_BIND
-                raw = ask(local, self._deadline_s(call, rule, cycle) if timed else rule.deadline_s)
-                if type(raw) not in PLAIN and must_wait(raw):
+                # Rounds share one deadline; the budget of a cycle is for remote time.
+                deadline_s = self._deadline_s(call, rule, cycle) if call.in_rounds else rule.deadline_s
+                raw = local.ask(call, cycle, args, deadline_s)
+                if type(raw) not in SETTLED and must_wait(raw):
                     raw = await raw
-                answer = check(raw)
+                answer = call.check(self._check, call, cycle, raw, *args)
+                if then is not None:
+                    answer = then(self._check, answer)
                 if not call.pure and cycle is not None:
-                    self._check.token(call, cycle.state(self.name).token)
+                    self._check.token(call, cycle.state(self._name).token)
             else:
-                answer = await self._ask_remote(call, rule, cycle, ask, check)
+                answer = await self._ask_remote(call, rule, cycle, args, then)
         except PluginNotAskedError as failure:
             return stand_in(Policy.IGNORE, failure)
         except PluginError as failure:
@@ -210,57 +129,68 @@ class PluginRelay:
         made.observe(cycle, duration_s, answer)
         if local is not None and duration_s > rule.deadline_s:
             self._overran(call, rule, cycle, duration_s)
-        if self._failing:
+        if self.failing:
             self._recovered(call)
         return answer
 
-    async def _open_call(
+    def came(
         self,
-        call: Call,
+        call: Call[*Args, Raw, Out],
         cycle: CycleContext,
-        ask: Callable[[Transport, float], Answer[Any]],
-        check: Callable[[Any], T],
-        stand_in: Callable[[Policy, PluginError], T],
-    ) -> T:
-        """As `_call`; until it has answered the plugin may ask about the cycle."""
-        cycle.open_calls[self.name] = call.point
-        try:
-            return await self._call(call, cycle, ask, check, stand_in)
-        finally:
-            del cycle.open_calls[self.name]
-
-    def _checked(
-        self,
-        call: Call,
-        cycle: CycleContext,
-        came: Any,
-        check: Callable[[Any], T],
-        stand_in: Callable[[Policy, PluginError], T],
-    ) -> T:
-        """As `_call`, where what would be asked for came along with another answer."""
+        raw: Raw,
+        args: tuple[*Args],
+        stand_in: StandIn[S],
+        then: Callable[[Checker, Out], T],
+    ) -> T | S:
+        """As `ask`, where what would be asked for came along with another answer."""
         made = self._made.get(call.rpc) or self._first(call)
         started_s = time.perf_counter()
         try:
-            answer = check(came)
+            answer = then(self._check, call.check(self._check, call, cycle, raw, *args))
         except PluginError as failure:
             made.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, made.rule, cycle, failure), failure)
         made.observe(cycle, time.perf_counter() - started_s, answer)
-        if self._failing:
+        if self.failing:
             self._recovered(call)
         return answer
 
+    def came_unread(
+        self,
+        call: Call[*Args, Raw, Out],
+        cycle: CycleContext,
+        read: Callable[[], Raw],
+        args: tuple[*Args],
+        stand_in: StandIn[S],
+    ) -> Out | S:
+        """The same for one that nobody has read yet: it fails as a call would, and is counted as none.
+
+        It holds although the instance may be gone: all that it was needed for is said.
+        """
+        rule = self._rules[call.rpc]
+        self._deadline_s(call, rule, cycle)
+        try:
+            if self._name in cycle.lost_by:
+                raise PluginUnavailableError(self._name, call.rpc, LOST)
+            answer = call.check(self._check, call, cycle, read(), *args)
+        except PluginError as failure:
+            return stand_in(self._failed(call, rule, cycle, failure), failure)
+        self._recovered(call)
+        return answer
+
+    # --- how it is done --------------------------------------------------------------------------------
+
     async def _ask_remote(
         self,
-        call: Call,
+        call: Call[*Args, Any, Any],
         rule: CallRule,
         cycle: CycleContext | None,
-        ask: Callable[[Transport, float], Answer[Any]],
-        check: Callable[[Any], T],
-    ) -> T:
+        args: tuple[*Args],
+        then: Callable[[Checker, Any], Any] | None,
+    ) -> Any:
         """One attempt, and a second one for a pure call of an instance that was unavailable."""
-        if call.point not in self.points and call is not calls.QUEUEING_HINTS:
-            raise PluginNotAskedError(self.name, call.rpc, "does not take part")
+        if call.point not in self._route.descriptor.points and call is not QUEUEING_HINTS:
+            raise PluginNotAskedError(self._name, call.rpc, "does not take part")
         way = self._way(call, cycle)
         if cycle is not None:
             cycle.remote_begins()
@@ -268,14 +198,16 @@ class PluginRelay:
         try:
             deadline_s = self._deadline_s(call, rule, cycle)
             try:
-                return check(await settled(ask(way, deadline_s)))
+                raw = await settled(way.ask(call, cycle, args, deadline_s))
+                return self._checked(call, cycle, raw, args, then)
             except PluginUnavailableError:
                 if not call.pure or not way.is_open:
                     raise
                 deadline_s = self._deadline_s(call, rule, cycle)
-                self.stats.of(call.rpc).repeats += 1
-                with _repeating(cycle, self.name):
-                    return check(await settled(ask(way, deadline_s)))
+                self._stats.of(call.rpc).repeats += 1
+                with _repeating(cycle, self._name):
+                    raw = await settled(way.ask(call, cycle, args, deadline_s))
+                    return self._checked(call, cycle, raw, args, then)
         except PluginUnavailableError as failure:
             self._restart_if_replaced(cycle, way, failure)
             raise
@@ -283,51 +215,62 @@ class PluginRelay:
             if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
                 raise
             # The transport knows what was left for it; people know the deadline that they set.
-            if call is calls.PRE_BIND:
+            if call.in_rounds:
                 deadline_s = rule.deadline_s
             cut = deadline_s < rule.deadline_s
-            raise PluginTimeoutError(self.name, call.rpc, deadline_s, budget=cut) from failure
+            raise PluginTimeoutError(self._name, call.rpc, deadline_s, budget=cut) from failure
         finally:
             if cycle is not None:
                 cycle.remote_ends()
 
-    def _way(self, call: Call, cycle: CycleContext | None) -> Transport:
+    def _checked(
+        self,
+        call: Call[*Args, Any, Any],
+        cycle: CycleContext | None,
+        raw: Any,
+        args: tuple[*Args],
+        then: Callable[[Checker, Any], Any] | None,
+    ) -> Any:
+        answer = call.check(self._check, call, cycle, raw, *args)
+        return answer if then is None else then(self._check, answer)
+
+    def _way(self, call: AnyCall, cycle: CycleContext | None) -> Transport:
         """The instance that this cycle's first call went to, as long as it is there."""
-        current = self.route.transport
+        current = self._route.transport
         if cycle is None:
             if current is None:
-                raise PluginAbsentError(self.name, call.rpc, self.route.absence)
+                raise PluginAbsentError(self._name, call.rpc, self._route.absence)
             return current
-        if self.name in cycle.lost_by and call not in _THROUGH_OUTBOX:
-            raise PluginUnavailableError(self.name, call.rpc, LOST)
-        pinned: Transport | None = cycle.instances.get(self.name)
+        if self._name in cycle.lost_by and call.lane is not Lane.OUTBOX:
+            raise PluginUnavailableError(self._name, call.rpc, LOST)
+        pinned: Transport | None = cycle.instances.get(self._name)
         if pinned is not None:
             # What goes through the outbox reaches whichever instance is there by then.
-            if pinned.is_open or call in _THROUGH_OUTBOX:
+            if pinned.is_open or call.lane is Lane.OUTBOX:
                 return pinned
-            gone = PluginUnavailableError(self.name, call.rpc, "lost its instance")
+            gone = PluginUnavailableError(self._name, call.rpc, "lost its instance")
             self._restart_if_replaced(cycle, pinned, gone)
             raise gone
         if current is None:
-            raise PluginAbsentError(self.name, call.rpc, self.route.absence)
-        cycle.instances[self.name] = current
+            raise PluginAbsentError(self._name, call.rpc, self._route.absence)
+        cycle.instances[self._name] = current
         return current
 
     def _restart_if_replaced(self, cycle: CycleContext | None, lost: Transport, failure: PluginError) -> None:
         """Before Reserve, a cycle whose instance died begins anew, once, if another one is there."""
-        current = self.route.transport
+        current = self._route.transport
         if cycle is None or cycle.reserved or cycle.restarted or lost.is_open:
             return
         if current is not None and current is not lost:
-            raise CycleRestartError(self.name, "its instance was replaced by another one") from failure
+            raise CycleRestartError(self._name, "its instance was replaced by another one") from failure
 
-    def _deadline_s(self, call: Call, rule: CallRule, cycle: CycleContext | None) -> float:
+    def _deadline_s(self, call: AnyCall, rule: CallRule, cycle: CycleContext | None) -> float:
         deadline_s = rule.deadline_s
         if cycle is None:
             return deadline_s
-        if call is calls.PRE_BIND:
-            rounds, ends_s = cycle.rounds.get(self.name, (0, time.monotonic() + deadline_s))
-            cycle.rounds[self.name] = (rounds + 1, ends_s)
+        if call.in_rounds:
+            rounds, ends_s = cycle.rounds.get(self._name, (0, time.monotonic() + deadline_s))
+            cycle.rounds[self._name] = (rounds + 1, ends_s)
             left_s = ends_s - time.monotonic()
         elif call.budgeted and self._local is None:
             left_s = min(deadline_s, cycle.budget_left_s)
@@ -335,11 +278,13 @@ class PluginRelay:
             return deadline_s
         if left_s > 0:
             return left_s
-        if call is calls.PRE_BIND:
-            raise PluginTimeoutError(self.name, call.rpc, deadline_s)
-        raise BudgetSpentError(self.name, call.rpc, cycle.budget_s)
+        if call.in_rounds:
+            raise PluginTimeoutError(self._name, call.rpc, deadline_s)
+        raise BudgetSpentError(self._name, call.rpc, cycle.budget_s)
 
-    def _failed(self, call: Call, rule: CallRule, cycle: CycleContext | None, failure: PluginError) -> Policy:
+    def _failed(
+        self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, failure: PluginError
+    ) -> Policy:
         """Count it, note it, and say which policy applies."""
         if isinstance(failure, PluginAbsentError):
             policy = rule.absent
@@ -347,18 +292,18 @@ class PluginRelay:
             policy = Policy.FAIL
         else:
             policy = rule.policy
-        stats = self.stats.of(call.rpc)
+        stats = self._stats.of(call.rpc)
         stats.failures[failure.outcome] += 1
         stats.policies[policy.value] += 1
         if isinstance(failure, PluginProtocolError):
-            self.stats.violations += 1
+            self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
-        if call.rpc not in self._failing:
-            self._failing.add(call.rpc)
+        if call.rpc not in self.failing:
+            self.failing.add(call.rpc)
             _LOG.warning(
                 "plugin.call_failed",
-                plugin=self.name,
+                plugin=self._name,
                 call=call.rpc,
                 outcome=failure.outcome,
                 policy=policy.value,
@@ -366,36 +311,33 @@ class PluginRelay:
             )
         return policy
 
-    def _recovered(self, call: Call) -> None:
-        if call.rpc in self._failing:
-            self._failing.discard(call.rpc)
-            _LOG.info("plugin.call_recovered", plugin=self.name, call=call.rpc)
+    def _recovered(self, call: AnyCall) -> None:
+        if call.rpc in self.failing:
+            self.failing.discard(call.rpc)
+            _LOG.info("plugin.call_recovered", plugin=self._name, call=call.rpc)
 
-    def _overran(self, call: Call, rule: CallRule, cycle: CycleContext | None, duration_s: float) -> None:
-        self.stats.of(call.rpc).overruns += 1
+    def _overran(self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, duration_s: float) -> None:
+        self._stats.of(call.rpc).overruns += 1
         text = (
-            f'plugin "{self.name}" took {1000 * duration_s:.0f} ms at {call.rpc};'
+            f'plugin "{self._name}" took {1000 * duration_s:.0f} ms at {call.rpc};'
             f" its deadline is {1000 * rule.deadline_s:.0f} ms"
         )
         if cycle is not None:
             cycle.notes.append(text)
-        _LOG.warning("plugin.overran", plugin=self.name, call=call.rpc, error=text)
-
-    def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
-        if policy is Policy.FAIL:
-            return Status(Code.ERROR, (failure.text,), self.name)
-        return otherwise
+        _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
     def _refresh(self) -> None:
-        descriptor = self.route.descriptor
+        descriptor = self._route.descriptor
         self._descriptor = descriptor
         self._check = Checker(descriptor, self._facts)
-        self._rules = call_rules(self.settings.points, descriptor.deadlines, required=self.settings.required)
+        self._rules = call_rules(
+            self._settings.points, descriptor.deadlines, required=self._settings.required
+        )
         self._made.clear()
 
-    def _first(self, call: Call) -> _Made:
+    def _first(self, call: AnyCall) -> _Made:
         """A call is made for the first time."""
-        made = _Made(self._rules[call.rpc], (self.name, call.rpc), self.stats.of(call.rpc))
+        made = _Made(self._rules[call.rpc], (self._name, call.rpc), self._stats.of(call.rpc))
         self._made[call.rpc] = made
         return made
 

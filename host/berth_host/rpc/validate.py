@@ -1,18 +1,19 @@
 """What a plugin answered -> the same, checked: lengths, subsets, codes, bounds. Else PluginProtocolError.
 
-Called by `PluginClient` for both transports, before anybody else sees an answer. A code that has no
+The column `check` of `rpc.calls`, called by the relay for both transports, before anybody else sees an
+answer. A code that has no
 meaning at its point becomes ERROR with the reasons kept, as in kube-scheduler.
 Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (score range), v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
-from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -28,51 +29,31 @@ from berth_sdk.results import (
 )
 from berth_sdk.runtime.convert import INT64
 from berth_sdk.runtime.descriptor import EAGER, Descriptor
+from berth_sdk.runtime.early import PreScored
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
+from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.calls import (
-    BIND,
-    FILTER,
-    NORMALIZE_SCORE,
-    PERMIT,
-    POST_FILTER,
-    PRE_BIND,
-    PRE_BIND_PRE_FLIGHT,
-    PRE_ENQUEUE,
-    PRE_FILTER,
-    PRE_SCORE,
-    RESERVE,
-    SCORE,
-    SIMULATE_FILTER,
-    SORT_KEYS,
-    Call,
-)
+from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import Reserved
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
 MAX_KEY_BYTES: Final = 256
 MAX_TOKEN_BYTES: Final = 4096
-_FEW: Final = 8
 _INT32: Final = np.dtype(np.int32)
 _IDENTITY_FIELDS: Final = ("name", "namespace", "uid", "resourceVersion")
-
-_REJECTIONS: Final = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING})
-_ALWAYS: Final = frozenset({Code.SUCCESS, Code.ERROR})
-_LEGAL: Final[Mapping[str, frozenset[Code]]] = {
-    PRE_ENQUEUE.rpc: _ALWAYS | _REJECTIONS,
-    PRE_FILTER.rpc: (_ALWAYS | _REJECTIONS | {Code.SKIP}) - {Code.PENDING},
-    FILTER.rpc: _ALWAYS | _REJECTIONS,
-    SIMULATE_FILTER.rpc: _ALWAYS | _REJECTIONS,
-    POST_FILTER.rpc: _ALWAYS | _REJECTIONS,
-    PRE_SCORE.rpc: _ALWAYS | {Code.SKIP},
-    RESERVE.rpc: _ALWAYS | _REJECTIONS,
-    PERMIT.rpc: _ALWAYS | _REJECTIONS | {Code.WAIT},
-    PRE_BIND.rpc: _ALWAYS | _REJECTIONS,
-    BIND.rpc: _ALWAYS | _REJECTIONS | {Code.SKIP},
-}
+VERDICT_CODES: Final = frozenset(
+    {
+        Code.SUCCESS,
+        Code.ERROR,
+        Code.UNSCHEDULABLE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        Code.PENDING,
+    }
+)
+"""What may be said of a node, and of a pod on one."""
 
 
 class ClusterFacts(Protocol):
@@ -96,49 +77,47 @@ class Checker:
 
     # --- the queue ---------------------------------------------------------------------------------
 
-    def pre_enqueue(self, statuses: Sequence[Status], count: int) -> list[Status]:
+    def pre_enqueue(self, call: AnyCall, statuses: Sequence[Status], count: int) -> list[Status]:
         """One status per pod."""
-        self._count(PRE_ENQUEUE, len(statuses), count, "statuses")
-        return [self._status(PRE_ENQUEUE, status) for status in statuses]
+        self._count(call, len(statuses), count, "statuses")
+        return [self._status(call, status) for status in statuses]
 
-    def sort_keys(self, keys: Sequence[bytes], count: int) -> list[bytes]:
+    def sort_keys(self, call: AnyCall, keys: Sequence[bytes], count: int) -> list[bytes]:
         """One key of at most 256 bytes per pod."""
-        self._count(SORT_KEYS, len(keys), count, "keys")
+        self._count(call, len(keys), count, "keys")
         longest = max(map(len, keys), default=0)
         if longest > MAX_KEY_BYTES:
-            self._violation(
-                SORT_KEYS, f"answered a sort key of {longest} bytes; {MAX_KEY_BYTES} is the limit"
-            )
+            self._violation(call, f"answered a sort key of {longest} bytes; {MAX_KEY_BYTES} is the limit")
         return list(keys)
 
-    def queueing_hints(self, call: Call, hints: Sequence[bool], count: int) -> list[bool]:
+    def queueing_hints(self, call: AnyCall, hints: Sequence[bool], count: int) -> list[bool]:
         """One hint per pod."""
         self._count(call, len(hints), count, "hints")
         return list(hints)
 
     # --- the scheduling cycle ------------------------------------------------------------------------
 
-    def pre_filter(self, result: PreFilterResult, count: int) -> PreFilterResult:
+    def pre_filter(self, call: AnyCall, result: PreFilterResult, count: int) -> PreFilterResult:
         """`count`: the nodes that PreFilter was shown."""
-        status = self._status(PRE_FILTER, result.status)
+        status = self._status(call, result.status)
         eager = result.eager_filter
         if eager is not None:
-            eager = self.verdicts(PRE_FILTER, eager, count)
-        scores = self._eager_scores(PRE_FILTER, result, count)
+            eager = self.verdicts(call, eager, count)
+        scores = self._eager_scores(call, result, count)
         if status is result.status and eager is result.eager_filter and scores is result.eager_scores:
             return result
         return PreFilterResult(status, result.eligible, eager, scores, result.skip_score)
 
-    def filter(self, result: FilterResult, count: int) -> FilterResult:
+    def filter(self, call: AnyCall, result: FilterResult, count: int) -> FilterResult:
         """Verdicts, and eager scores where the normalisation allows them, for `count` candidates."""
-        verdicts = self.verdicts(FILTER, result.verdicts, count)
-        scores = self._eager_scores(FILTER, result, count)
+        verdicts = self.verdicts(call, result.verdicts, count)
+        scores = self._eager_scores(call, result, count)
         if verdicts is result.verdicts and scores is result.eager_scores:
             return result
         return FilterResult(verdicts, scores, result.skip_score)
 
     def _eager_scores(
-        self, call: Call, result: PreFilterResult | FilterResult, count: int
+        self, call: AnyCall, result: PreFilterResult | FilterResult, count: int
     ) -> NDArray[np.int64] | None:
         scores = result.eager_scores
         if scores is None:
@@ -150,7 +129,7 @@ class Checker:
             self._violation(call, "answered eager scores together with skip_score")
         return self.raw_scores(call, scores, count)
 
-    def verdicts(self, call: Call, verdicts: Verdicts, count: int) -> Verdicts:
+    def verdicts(self, call: AnyCall, verdicts: Verdicts, count: int) -> Verdicts:
         """One known verdict for each of `count` rows."""
         groups, statuses = verdicts.groups, verdicts.statuses
         if len(groups) != count:
@@ -165,45 +144,57 @@ class Checker:
         # Read as unsigned, a negative group is above every length too.
         if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
             self._violation(call, "answered a verdict group that does not exist")
-        legal = _LEGAL[FILTER.rpc]
-        if all(status.code in legal for status in statuses):
+        if all(status.code in VERDICT_CODES for status in statuses):
             return verdicts
-        return Verdicts(groups, tuple(self._status(FILTER, status) for status in statuses))
+        # Whichever call they came with, they are Filter's.
+        return Verdicts(groups, tuple(self._legal("Filter", VERDICT_CODES, status) for status in statuses))
 
-    def post_filter(self, result: PostFilterResult, pod: Pod) -> PostFilterResult:
+    def post_filter(self, call: AnyCall, result: PostFilterResult, pod: Pod) -> PostFilterResult:
         """A nominated node that exists; victims on it, of lower priority than `pod`."""
-        status = self._status(POST_FILTER, result.status)
+        status = self._status(call, result.status)
         node = result.nominated_node
         if node and result.clear_nomination:
-            self._violation(POST_FILTER, f"nominated {node!r} and cleared the nomination at once")
+            self._violation(call, f"nominated {node!r} and cleared the nomination at once")
         if status.is_success and not node and not result.clear_nomination:
-            self._violation(POST_FILTER, "answered SUCCESS without a nominated node")
+            self._violation(call, "answered SUCCESS without a nominated node")
         if node and not self.facts.has_node(node):
-            self._violation(POST_FILTER, f"nominated the unknown node {node!r}")
+            self._violation(call, f"nominated the unknown node {node!r}")
         if result.victims and not node:
-            self._violation(POST_FILTER, "named victims without a nominated node")
+            self._violation(call, "named victims without a nominated node")
         for ref in result.victims:
             victim = self.facts.pod_on_node(node, ref.uid)
             if victim is None:
                 self._violation(
-                    POST_FILTER, f"named the victim {ref.namespace}/{ref.name}, which is not on node {node!r}"
+                    call, f"named the victim {ref.namespace}/{ref.name}, which is not on node {node!r}"
                 )
             if victim.priority >= pod.priority:
                 self._violation(
-                    POST_FILTER,
+                    call,
                     f"named the victim {victim.key} of priority {victim.priority},"
                     f" not below the pod's {pod.priority}",
                 )
-        self._patches(POST_FILTER, result.patches, pod)
+        self._patches(call, result.patches, pod)
         if status is result.status:
             return result
         return replace(result, status=status)
 
-    def pre_score(self, status: Status) -> Status:
-        """SUCCESS, SKIP or ERROR."""
-        return self._status(PRE_SCORE, status)
+    def pre_score(self, call: AnyCall, answer: Status | PreScored, nodes: Sized) -> Status | PreScored:
+        """SUCCESS, SKIP or ERROR, and the scores of the nodes where they came along."""
+        if isinstance(answer, Status):
+            return self._status(call, answer)
+        status = self._status(call, answer.status)
+        scores = None if answer.scores is None else self.raw_scores(call, answer.scores, len(nodes))
+        if status is answer.status and scores is answer.scores:
+            return answer
+        return PreScored(status, scores)
 
-    def raw_scores(self, call: Call, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
+    def scores(
+        self, call: AnyCall, answer: NDArray[np.int64] | Status, count: int
+    ) -> NDArray[np.int64] | Status:
+        """Raw scores; a Status is the plugin's own failure, which has words of its own."""
+        return answer if isinstance(answer, Status) else self.raw_scores(call, answer, count)
+
+    def raw_scores(self, call: AnyCall, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
         """int64[count], of any size."""
         if type(scores) is np.ndarray and scores.dtype is INT64 and scores.shape == (count,):
             return scores
@@ -212,80 +203,83 @@ class Checker:
         self._count(call, len(scores), count, "scores")
         return scores.astype(np.int64, copy=False)
 
-    def final_scores(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
+    def final_scores(self, call: AnyCall, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """0..100 each; kube-scheduler's own words otherwise."""
         if not in_range(scores):
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
-            call = NORMALIZE_SCORE if self.descriptor.normalization is ScoreNormalization.RPC else SCORE
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
         return scores
 
     # --- the chosen node -------------------------------------------------------------------------------
 
-    def reserve(self, answer: Reserved) -> Status:
+    def reserve(self, call: AnyCall, answer: Reserved) -> Reserved:
         """A decision is due. What came along is checked when it is due, but for one who may not send it."""
         if answer.status is None:
-            self._undecided(RESERVE)
+            self._undecided(call)
         if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
-            self._violation(RESERVE, "answered PreBind early, in which it does not take part")
-        return self._status(RESERVE, answer.status)
+            self._violation(call, "answered PreBind early, in which it does not take part")
+        status = self._status(call, answer.status)
+        return answer if status is answer.status else replace(answer, status=status)
 
-    def permit(self, result: PermitResult | None) -> PermitResult:
+    def permit(self, call: AnyCall, result: PermitResult | None) -> PermitResult:
         """A decision is due; the wait is clamped to the host's maximum, which is also the default."""
         if result is None:
-            self._undecided(PERMIT)
-        status = self._status(PERMIT, result.status)
+            self._undecided(call)
+        status = self._status(call, result.status)
         if status.code is not Code.WAIT:
             return result if status is result.status else PermitResult(status)
         wait_s = result.wait_timeout_s
         effective_s = MAX_PERMIT_WAIT_S if wait_s is None else min(max(wait_s, 0.0), MAX_PERMIT_WAIT_S)
         return PermitResult(status, effective_s)
 
-    def pre_bind_pre_flight(self, result: PreFlightResult) -> PreFlightResult:
+    def pre_bind_pre_flight(self, call: AnyCall, result: PreFlightResult) -> PreFlightResult:
         """Any known code; the framework has its own words for those that are not legal."""
         if not isinstance(result.status.code, Code):
-            self._violation(PRE_BIND_PRE_FLIGHT, f"answered the unknown code {result.status.code!r}")
+            self._violation(call, f"answered the unknown code {result.status.code!r}")
         return result
 
-    def pre_bind(self, result: PreBindResult | None, pod: Pod) -> PreBindResult:
+    def pre_bind(self, call: AnyCall, result: PreBindResult | None, pod: Pod) -> PreBindResult:
         """A decision is due; at most 64 patches, each on what the plugin declared."""
         if result is None:
-            self._undecided(PRE_BIND)
-        status = self._status(PRE_BIND, result.status)
-        self._patches(PRE_BIND, result.patches, pod)
+            self._undecided(call)
+        status = self._status(call, result.status)
+        self._patches(call, result.patches, pod)
         if status is result.status:
             return result
         return replace(result, status=status)
 
-    def bind(self, result: BindResult | None) -> BindResult:
+    def bind(self, call: AnyCall, result: BindResult | None) -> BindResult:
         """A decision is due."""
         if result is None:
-            self._undecided(BIND)
-        status = self._status(BIND, result.status)
+            self._undecided(call)
+        status = self._status(call, result.status)
         return result if status is result.status else BindResult(status)
 
-    def token(self, call: Call, token: bytes | None) -> None:
+    def token(self, call: AnyCall, token: bytes | None) -> None:
         """At most 4 KiB."""
         if token is not None and len(token) > MAX_TOKEN_BYTES:
             self._violation(call, f"set a cycle token of {len(token)} bytes; {MAX_TOKEN_BYTES} is the limit")
 
     # --- pieces ------------------------------------------------------------------------------------------
 
-    def _status(self, call: Call, status: Status) -> Status:
-        if status.code in _LEGAL[call.rpc]:
+    def _status(self, call: AnyCall, status: Status) -> Status:
+        return status if status.code in call.codes else self._legal(call.rpc, call.codes, status)
+
+    def _legal(self, rpc: str, codes: frozenset[Code], status: Status) -> Status:
+        if status.code in codes:
             return status
         if not isinstance(status.code, Code):
-            self._violation(call, f"answered the unknown code {status.code!r}")
-        reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {call.rpc}",)
+            raise PluginProtocolError(self.descriptor.name, rpc, f"answered the unknown code {status.code!r}")
+        reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {rpc}",)
         return Status(Code.ERROR, reasons, status.plugin)
 
-    def _patches(self, call: Call, patches: Sequence[ObjectPatch], pod: Pod) -> None:
+    def _patches(self, call: AnyCall, patches: Sequence[ObjectPatch], pod: Pod) -> None:
         if len(patches) > MAX_PATCHES:
             self._violation(call, f"answered {len(patches)} patches; {MAX_PATCHES} is the limit")
         for patch in patches:
             self._patch(call, patch, pod)
 
-    def _patch(self, call: Call, patch: ObjectPatch, pod: Pod) -> None:
+    def _patch(self, call: AnyCall, patch: ObjectPatch, pod: Pod) -> None:
         declared = {need.resource for need in self.descriptor.needs if need.kind is NeedKind.OBJECT}
         target = f"{patch.resource} {patch.ref.namespace}/{patch.ref.name}"
         if patch.resource == "pods":
@@ -311,20 +305,20 @@ class Checker:
                 if field in metadata:
                     self._violation(call, f"patched metadata.{field} of {target}")
 
-    def _count(self, call: Call, got: int, want: int, what: str) -> None:
+    def _count(self, call: AnyCall, got: int, want: int, what: str) -> None:
         if got != want:
             self._violation(call, f"answered {got} {what} for {want}")
 
-    def _undecided(self, call: Call) -> NoReturn:
+    def _undecided(self, call: AnyCall) -> NoReturn:
         self._violation(call, "did not decide (unset status code)")
 
-    def _violation(self, call: Call, detail: str) -> NoReturn:
+    def _violation(self, call: AnyCall, detail: str) -> NoReturn:
         raise PluginProtocolError(self.descriptor.name, call.rpc, detail)
 
 
 def in_range(scores: NDArray[np.int64]) -> bool:
     """Whether all of them are in 0..100."""
-    if len(scores) <= _FEW:
+    if len(scores) <= FEW:
         # As numbers: numpy takes longer to begin than these take.
         numbers = scores.tolist()
         return not numbers or (min(numbers) >= MIN_NODE_SCORE and max(numbers) <= MAX_NODE_SCORE)

@@ -29,7 +29,7 @@ from berth_host.log import get_logger
 from berth_host.model.fate import Fate
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import Outcome as CycleOutcome
+from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.relay import LOST
 from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, POD_DELETED, Attempt, Failed, unexpected
 from berth_host.scheduler.cluster_calls import ClusterCalls
@@ -334,7 +334,7 @@ class BindingCycle:
             # The pod is bound; errors met since do not change that.
             log.error("task.failed", pod=pod.key, exc_info=err)
         finally:
-            attempt.framework.end_cycle(attempt.cycle, CycleOutcome.BOUND)
+            attempt.framework.end_cycle(attempt.cycle, CycleEnd.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
 
     def _tell(self, attempt: Attempt) -> None:
@@ -400,7 +400,7 @@ class BindingCycle:
         rejected = failed.status.is_rejected
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
         if attempt.has_cycle:
-            how = CycleOutcome.ABORTED if attempt.aborted else CycleOutcome.UNSCHEDULABLE
+            how = CycleEnd.ABORTED if attempt.aborted else CycleEnd.UNSCHEDULABLE
             attempt.framework.end_cycle(attempt.cycle, how)
         diagnosis = attempt.diagnosis
         said: dict[str, Any] = {

@@ -35,7 +35,7 @@ from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.scheduler.algorithm import Algorithm, Feasible, ScheduleResult, SearchStart
 from berth_host.scheduler.attempt import CUT_OFF, HOST_STOPS, Attempt, Failed, record_scores, unexpected
 from berth_host.scheduler.binding_cycle import BindingCycle
@@ -180,7 +180,7 @@ class Scheduler:
                 result = await self._choose(attempt, profile, restarted=False)
             except CycleRestartError as restart:
                 log.info("cycle.restarted", pod=attempt.pod.key, plugin=restart.plugin, reason=restart.reason)
-                attempt.framework.end_cycle(attempt.cycle, Outcome.ABORTED)
+                attempt.framework.end_cycle(attempt.cycle, CycleEnd.ABORTED)
                 result = await self._choose(attempt, profile, restarted=True)
             finally:
                 self.nominations.release()

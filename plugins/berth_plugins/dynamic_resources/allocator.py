@@ -17,7 +17,7 @@ from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins.dynamic_resources.attempt import Attempt, Outcome
+from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices
 from berth_plugins.dynamic_resources.binding import is_overdue, readiness
 from berth_plugins.dynamic_resources.claims import CLAIMS
 from berth_plugins.dynamic_resources.device_classes import CLASSES, DeviceClasses
@@ -39,7 +39,7 @@ UNAVAILABLE: Final = Status.unresolvable("resourceclaim not available on the nod
 STALE_CLAIM: Final = Status.unresolvable("cannot schedule extended resource claim")
 CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
 _MAX_WISHES: Final = 16
-Answer = Outcome | Status
+Answer = FoundDevices | Status
 Found = dict[tuple[str, bytes], tuple[int, Answer]]
 """By key of a `NodeGroup`: the stamp of that time, and the result."""
 
@@ -164,7 +164,7 @@ class Allocator:
             return Status.error(str(err))
         answer: Answer = CANNOT_ALLOCATE
         if chosen is not None:
-            answer = Outcome(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
+            answer = FoundDevices(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
         kept[group.key] = group.stamp, answer
         return answer
 

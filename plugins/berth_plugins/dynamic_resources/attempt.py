@@ -55,7 +55,7 @@ class ExtendedDemand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class FoundDevices:
     """The search result for one kind of node: the devices of each claim, of the extended resources last;
     `mappings`: which container uses which of these requests.
     """
@@ -84,7 +84,7 @@ class Attempt:
     claims: tuple[PodClaim, ...] = ()
     extended: ExtendedDemand | None = None
     unavailable: set[int] = field(default_factory=set)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, FoundDevices] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

@@ -17,7 +17,7 @@ from berth_sdk.status import SUCCESS, Status
 
 from berth_plugins.dynamic_resources.allocation import allocation_for
 from berth_plugins.dynamic_resources.allocator import Allocator
-from berth_plugins.dynamic_resources.attempt import Attempt, Outcome
+from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices
 from berth_plugins.dynamic_resources.binding import (
     Binding,
     BindingError,
@@ -155,7 +155,7 @@ class Reservations:
                 return PreBindResult(SUCCESS, ask_again_after_s=_POLL_S)
         return SUCCESS
 
-    def _promised(self, attempt: Attempt, found: Outcome, node_name: str) -> list[Reserved]:
+    def _promised(self, attempt: Attempt, found: FoundDevices, node_name: str) -> list[Reserved]:
         """Raises AllocationError."""
         classes = self._allocator.classes.get
         waiting = attempt.unallocated

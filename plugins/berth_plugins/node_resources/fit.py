@@ -43,7 +43,8 @@ _SCORED: Final = "score requests"
 _TABLE_BITS: Final = 10
 _MAX_BITS: Final = 60
 _BITS: Final = 2 << np.arange(_MAX_BITS, dtype=np.int64)
-_FEW: Final = 32
+_MOST_LISTED: Final = 32
+"""Rows that are grouped without numpy, which would need four passes over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Demand:
         pattern = _BITS[:count].dot(lacking)
         pattern += full
         pattern += never * (2 << count)
-        if len(pattern) <= _FEW:
+        if len(pattern) <= _MOST_LISTED:
             patterns = pattern.tolist()
             found = sorted({0, *patterns})
             code_of = {value: code for code, value in enumerate(found)}

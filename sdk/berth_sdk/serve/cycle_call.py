@@ -29,7 +29,8 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.requests import decode_call_pod
-from berth_sdk.wire.results import encode_published, encode_status
+from berth_sdk.wire.results import encode_published
+from berth_sdk.wire.status import encode_status
 
 R = TypeVar("R")
 Method: TypeAlias = Callable[[Any, Any, grpc.ServicerContext], R]

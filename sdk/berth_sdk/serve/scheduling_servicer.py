@@ -42,10 +42,10 @@ from berth_sdk.wire.results import (
     encode_duration,
     encode_eligible,
     encode_patch,
-    encode_status,
     encode_verdicts,
 )
 from berth_sdk.wire.scores import Scored, encode_aligned
+from berth_sdk.wire.status import encode_status
 
 M = TypeVar("M")
 _LOG: Final = logging.getLogger("berth_sdk.plugin")

@@ -25,7 +25,7 @@ from berth_sdk.serve.reservations import Reservations, whole_list
 from berth_sdk.serve.served import ServedPlugin
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.requests import decode_event, decode_queued_pod
-from berth_sdk.wire.results import encode_status
+from berth_sdk.wire.status import encode_status
 
 M = TypeVar("M", state_pb2.SyncStateRequest, state_pb2.ReconcileRequest)
 _Ask: TypeAlias = Callable[[ServedPlugin, QueuedPod], Any]

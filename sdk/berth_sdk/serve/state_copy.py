@@ -25,7 +25,7 @@ from berth_sdk.wire import records as wire
 _MODULUS: Final = 2**53
 
 
-class Outcome(Enum):
+class Taken(Enum):
     """The outcome of a delta."""
 
     APPLIED = "applied"
@@ -80,18 +80,18 @@ class StateCopy:
             return True
         return self.version == wire.decode_version(context.version)
 
-    def apply(self, delta: pb.StateDelta) -> Outcome:
+    def apply(self, delta: pb.StateDelta) -> Taken:
         """One delta, by the rule of three cases; without a base it is everything there is. The summaries of
         pods in it are taken to pieces.
         """
         target = wire.decode_version(delta.target)
         if self.version == target:
-            return Outcome.HELD
+            return Taken.HELD
         if not delta.HasField("base"):
             return self._switch(_Held(self._shape), [delta], target)
         base = delta.base
         if self.version != (base.epoch, base.generation):
-            return Outcome.NEED_STATE
+            return Taken.NEED_STATE
         return self._switch(self._held, [delta], target)
 
     # --- from SyncState ------------------------------------------------------------------------
@@ -100,27 +100,27 @@ class StateCopy:
         """A stream of chunks begins."""
         return SyncStream(self)
 
-    def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Outcome:
+    def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Taken:
         target = wire.decode_version(chunks[-1].target)
         if full:
             return self._switch(_Held(self._shape), chunks, target)
         if self.version == target:
-            return Outcome.HELD
+            return Taken.HELD
         if self.version is None or self.version != wire.decode_version(chunks[0].base):
-            return Outcome.NEED_STATE
+            return Taken.NEED_STATE
         return self._switch(self._held, chunks, target)
 
-    def _switch(self, held: _Held, chunks: builtins.list[pb.StateDelta], target: StateVersion) -> Outcome:
+    def _switch(self, held: _Held, chunks: builtins.list[pb.StateDelta], target: StateVersion) -> Taken:
         try:
             held.apply(chunks)
         except _DriftError:
             # The state is half changed, so only a full copy can heal it.
             if held is self._held:
                 self.version = None
-            return Outcome.NEED_STATE
+            return Taken.NEED_STATE
         self._held = held
         self.version = target
-        return Outcome.APPLIED
+        return Taken.APPLIED
 
 
 class SyncStream:
@@ -130,7 +130,7 @@ class SyncStream:
         self._copy = copy
         self._chunks: list[pb.StateDelta] = []
         self._full = False
-        self._outcome: Outcome | None = None
+        self._outcome: Taken | None = None
 
     def add(self, request: state_pb2.SyncStateRequest) -> None:
         """One chunk; the last one switches the copy to the target. Raises SequenceError."""
@@ -153,7 +153,7 @@ class SyncStream:
 
     def response(self) -> state_pb2.SyncStateResponse:
         """The copy's version now. A stream that ended without a last chunk changed nothing."""
-        response = state_pb2.SyncStateResponse(need_full=self._outcome is Outcome.NEED_STATE)
+        response = state_pb2.SyncStateResponse(need_full=self._outcome is Taken.NEED_STATE)
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))
         return response

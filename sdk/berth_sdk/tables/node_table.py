@@ -7,7 +7,7 @@ read-only, has one entry per row, and belongs to one version of the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from berth_sdk.node import Node, Taint
 from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.few import FEW
 from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, changed_usage
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_counts import PodCounts
@@ -24,8 +25,6 @@ from berth_sdk.tables.read_only import read_only
 if TYPE_CHECKING:
     from berth_sdk.tables.pod_changes import PodChanges
     from berth_sdk.tables.pod_table import PodTable
-
-_FEW: Final = 8
 
 
 class NodeTable:
@@ -327,7 +326,7 @@ class NodeTable:
         """Some rows: positions (intp[m]) or a mask (bool[n])."""
         chosen = np.asarray(positions, dtype=None if len(positions) else np.intp)
         if self._changes is None:
-            if len(chosen) <= _FEW and chosen.dtype != np.bool_:
+            if len(chosen) <= FEW and chosen.dtype != np.bool_:
                 return self._few(chosen)
             return NodeTable(self._columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen

@@ -24,16 +24,8 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import decode_aligned
+from berth_sdk.wire.status import CODES
 
-_CODES: Final[Mapping[int, Code]] = {
-    pb.Status.CODE_SUCCESS: Code.SUCCESS,
-    pb.Status.CODE_ERROR: Code.ERROR,
-    pb.Status.CODE_UNSCHEDULABLE: Code.UNSCHEDULABLE,
-    pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-    pb.Status.CODE_WAIT: Code.WAIT,
-    pb.Status.CODE_SKIP: Code.SKIP,
-    pb.Status.CODE_PENDING: Code.PENDING,
-}
 _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
     scheduling_pb2.PatchResult.OUTCOME_APPLIED: PatchOutcome.APPLIED,
     scheduling_pb2.PatchResult.OUTCOME_CONFLICT: PatchOutcome.CONFLICT,
@@ -45,7 +37,7 @@ _OUTCOMES: Final[Mapping[int, PatchOutcome]] = {
 
 def decode_status(message: pb.Status, unset: Code, plugin: str = "") -> Status:
     """Message -> Status; an unset code reads as `unset`, an unknown one as ERROR."""
-    code = unset if message.code == pb.Status.CODE_UNSPECIFIED else _CODES.get(message.code, Code.ERROR)
+    code = unset if message.code == pb.Status.CODE_UNSPECIFIED else CODES.get(message.code, Code.ERROR)
     return Status(code, tuple(message.reasons), plugin)
 
 

@@ -7,7 +7,6 @@ reasons. Source: the contract's common.proto, identity.proto and scheduling.prot
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -22,19 +21,11 @@ from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from berth_sdk.pod_fields import PodField
 from berth_sdk.results import ObjectPatch, PatchAction
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.status import encode_status
 
-_CODES: Final[Mapping[Code, pb.Status.Code.ValueType]] = {
-    Code.SUCCESS: pb.Status.CODE_SUCCESS,
-    Code.ERROR: pb.Status.CODE_ERROR,
-    Code.UNSCHEDULABLE: pb.Status.CODE_UNSCHEDULABLE,
-    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE,
-    Code.WAIT: pb.Status.CODE_WAIT,
-    Code.SKIP: pb.Status.CODE_SKIP,
-    Code.PENDING: pb.Status.CODE_PENDING,
-}
 _HINTS: Final = {
     Hint.QUEUE: identity_pb2.EventInterest.HINT_QUEUE,
     Hint.ASK_PLUGIN: identity_pb2.EventInterest.HINT_ASK_PLUGIN,
@@ -44,12 +35,6 @@ _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _BITMAP_FROM: Final = 32
 """From so many names on a bitmap is shorter."""
-
-
-def encode_status(status: Status) -> pb.Status:
-    """Status -> message; the call tells the plugin that signed it."""
-    code, reasons = _CODES[status.code], status.reasons
-    return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
 
 
 def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> scheduling_pb2.NodeVerdicts:

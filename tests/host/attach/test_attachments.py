@@ -12,7 +12,7 @@ from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
 from berth_host.attach.attachment import State
 from berth_host.attach.wanted import Place
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
@@ -349,7 +349,7 @@ async def test_unreserve_that_found_nobody_reaches_the_next_instance(tmp_path: P
             cycle = host.cycle()
             await host.client.reserve(cycle, "n0")
         await host.client.unreserve(cycle, "n0", "the bind failed")
-        host.client.end_cycle(cycle, Outcome.ABORTED)
+        host.client.end_cycle(cycle, CycleEnd.ABORTED)
         async with second.serving(path):
             await until(lambda: bool(second.requests("Unreserve")))
             (request,) = second.requests("Unreserve")

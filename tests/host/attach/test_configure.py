@@ -7,7 +7,7 @@ from dataclasses import replace
 from berth_host.attach.configure import accept, refuse
 from berth_host.attach.handshake import Introduction, read_handshake
 from berth_host.attach.wanted import Place, WantedPlugin
-from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.call_rules import PointPolicy
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp

@@ -19,7 +19,7 @@ import pytest
 from berth_host.attach import keeper
 from berth_host.attach.attachment import State
 from berth_host.errors.plugins import CycleRestartError
-from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.results import NodeRejections

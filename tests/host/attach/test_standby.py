@@ -13,6 +13,7 @@ from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
 from berth_host.attach.attachment import State
 from berth_host.errors.plugins import PluginError
+from berth_host.rpc.calls import FILTER
 from berth_sdk.testing.builders import make_pod
 from support.attached import AttachedHost, at_socket, until
 from support.plugin_processes import plugin_process
@@ -126,5 +127,5 @@ async def asked(host: AttachedHost) -> bool:
     (route,) = host.attachments.plugins["Echo"].routes.values()
     if route.transport is None:
         raise PluginError("Echo", "Filter", "lost its instance")
-    result = await route.transport.filter(host.cycle(make_pod("p", uid="p")), host.nodes, 30.0)
+    result = await route.transport.ask(FILTER, host.cycle(make_pod("p", uid="p")), (host.nodes,), 30.0)
     return len(result.verdicts) == len(host.nodes)

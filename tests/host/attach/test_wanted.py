@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from berth_host.attach.wanted import Place, wanted_places
 from berth_host.config.loading import load_configuration
-from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.call_rules import PointPolicy, Policy
 
 HEAD = """
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -1,9 +1,11 @@
-"""The table of calls, and how an operator's and a plugin's wishes change it."""
+"""The table of calls: what every row has, and which rows are repeated, budgeted and told."""
 
 from __future__ import annotations
 
 import pytest
-from berth_host.rpc.calls import CALLS, Call, PointPolicy, Policy, call_rules
+from berth_host.errors.state import InvariantError
+from berth_host.rpc.call import AnyCall, Lane
+from berth_host.rpc.calls import CALLS
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 
 BY_RPC = {call.rpc: call for call in CALLS}
@@ -23,65 +25,29 @@ def test_only_pure_calls_are_repeated() -> None:
     assert {call.rpc for call in CALLS if call.pure} == PURE
 
 
-@pytest.mark.parametrize(
-    ("rpc", "deadline_s", "policy"),
-    [
-        ("PreEnqueue", 0.25, Policy.IGNORE),
-        ("PreFilter", 0.25, Policy.FAIL),
-        ("Filter", 0.25, Policy.FAIL),
-        ("SimulateFilter", 0.5, Policy.FAIL),
-        ("PostFilter", 1.0, Policy.IGNORE),
-        ("PreScore", 0.25, Policy.NEUTRAL),
-        ("Score", 0.25, Policy.NEUTRAL),
-        ("NormalizeScore", 0.25, Policy.NEUTRAL),
-        ("Reserve", 1.0, Policy.FAIL),
-        ("Permit", 1.0, Policy.FAIL),
-        ("PreBind", 60.0, Policy.FAIL),
-        ("Bind", 10.0, Policy.FAIL),
-        ("PostBind", 5.0, Policy.IGNORE),
-        ("Unreserve", 1.0, Policy.IGNORE),
-    ],
-)
-def test_without_wishes_the_defaults_hold(rpc: str, deadline_s: float, policy: Policy) -> None:
-    rule = call_rules({}, {}, required=False)[rpc]
-    assert (rule.deadline_s, rule.policy) == (deadline_s, policy)
+def test_only_steps_of_the_scheduling_cycle_count_against_its_budget() -> None:
+    assert {call.rpc for call in CALLS if call.budgeted} == {
+        call.rpc for call in CALLS if call.lane is Lane.CYCLE
+    }
 
 
-def test_operator_chooses_deadline_and_policy_per_point() -> None:
-    rules = call_rules(
-        {"filter": PointPolicy(0.1, Policy.IGNORE), "score": PointPolicy(policy=Policy.FAIL)},
-        {},
-        required=False,
-    )
-    assert (rules["Filter"].deadline_s, rules["Filter"].policy) == (0.1, Policy.IGNORE)
-    assert (rules["SimulateFilter"].deadline_s, rules["SimulateFilter"].policy) == (0.2, Policy.IGNORE)
-    assert (rules["Score"].deadline_s, rules["Score"].policy) == (0.25, Policy.FAIL)
-    assert rules["PreFilter"].policy is Policy.FAIL
-
-
-def test_plugin_may_wish_for_less_than_the_operator_allows() -> None:
-    rules = call_rules({"bind": PointPolicy(20.0)}, {"bind": 3.0}, required=False)
-    assert rules["Bind"].deadline_s == 3.0
-
-
-def test_wish_is_clamped_by_the_operator() -> None:
-    rules = call_rules({"bind": PointPolicy(20.0)}, {"bind": 50.0}, required=False)
-    assert rules["Bind"].deadline_s == 20.0
-
-
-def test_wish_without_an_operator_is_clamped_by_the_maximum() -> None:
-    assert call_rules({}, {"preBind": 9999.0}, required=False)["PreBind"].deadline_s == 600.0
+def test_what_is_told_has_no_answer_to_read() -> None:
+    told = [call for call in CALLS if call.lane is Lane.OUTBOX]
+    assert {call.rpc for call in told} == {"Unreserve", "PostBind", "EndCycles"}
+    for call in told:
+        with pytest.raises(InvariantError, match="through the outbox"):
+            call.decode(None, None)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.rpc)
-def test_absent_required_plugin_fails_and_absent_optional_one_counts_for_nothing(call: Call) -> None:
-    required = call_rules({}, {}, required=True)[call.rpc]
-    optional = call_rules({}, {}, required=False)[call.rpc]
-    assert required.absent is Policy.FAIL
-    assert optional.absent is not Policy.FAIL
+def test_every_row_goes_to_its_own_method_of_the_contract(call: AnyCall) -> None:
+    assert call.method.path.rpartition("/")[2] == call.rpc
+    assert (call.lane is Lane.QUEUE) == ("QueueService" in call.method.path)
 
 
-def test_operator_may_have_an_absent_optional_plugin_fail_a_point() -> None:
-    rules = call_rules({"filter": PointPolicy(policy=Policy.FAIL)}, {}, required=False)
-    assert rules["Filter"].absent is Policy.FAIL
-    assert rules["PreFilter"].absent is Policy.IGNORE
+def test_the_method_of_a_class_is_named_as_the_call() -> None:
+    assert {call.method_name for call in CALLS if call.lane is Lane.BINDING} == {
+        "pre_bind_pre_flight",
+        "pre_bind",
+        "bind",
+    }

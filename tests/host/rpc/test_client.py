@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_sdk.cycle_state import CycleState

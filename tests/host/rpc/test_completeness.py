@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from berth_host.handle.service import HandleService
+from berth_host.rpc.call import Lane
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.requests import RequestWriter
 from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.transport import Transport
 from berth_sdk.extension_points import METHODS, ExtensionPoint
@@ -35,9 +37,8 @@ from berth_sdk.serve.stream_servicer import StreamServicer
 SCHEDULING = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"]
 QUEUE = queue_pb2.DESCRIPTOR.services_by_name["QueueService"]
 ASKED = [method.name for service in (SCHEDULING, QUEUE) for method in service.methods]
-# Where the client's or the transport's word differs from the RPC's.
+# Where the client's word differs from the RPC's.
 CLIENT_NAMES = {"SimulateFilter": "filter_scenarios", "NormalizeScore": "score", "EndCycles": "end_cycle"}
-TRANSPORT_NAMES = {"EndCycles": "end_cycle"}
 # These go out in batches, from the outbox.
 SENT_LATER = {"Unreserve": "send_unreserve", "PostBind": "send_post_bind", "EndCycles": "send_end_cycles"}
 SERVICERS: list[tuple[Any, type, type]] = [
@@ -73,9 +74,14 @@ def snake(rpc: str) -> str:
 @pytest.mark.parametrize("rpc", ASKED)
 def test_every_call_has_a_client_method_a_row_and_both_transports(rpc: str) -> None:
     assert callable(getattr(PluginClient, CLIENT_NAMES.get(rpc, snake(rpc))))
-    assert [call.rpc for call in CALLS].count(rpc) == 1
-    for way in (Transport, InProcessTransport, GrpcTransport):
-        assert callable(vars(way).get(TRANSPORT_NAMES.get(rpc, snake(rpc))))
+    (call,) = [call for call in CALLS if call.rpc == rpc]
+    told = rpc in SENT_LATER
+    assert (call.lane is Lane.OUTBOX) == told
+    for way in (InProcessTransport, GrpcTransport):
+        assert callable(vars(way)["ask"]) and callable(vars(way)["end_cycle"])
+    assert callable(call.local) and callable(call.check)
+    assert rpc == "EndCycles" or call.encode is vars(RequestWriter)[snake(rpc)]
+    assert call.method.path.endswith(f"/{rpc}")
     if rpc in SENT_LATER:
         assert callable(vars(LinkSender).get(SENT_LATER[rpc]))
 

@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.client import ClientSettings, PluginClient
-from berth_host.rpc.relay import OWN_WORKLOAD_LABEL
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
+from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
 from berth_sdk.results import (

@@ -20,7 +20,7 @@ from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import HostPort, Pod
-from berth_sdk.serve.state_copy import Outcome, StateCopy
+from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.tables.generation_log import GenerationLog
 from hypothesis import settings
@@ -78,7 +78,7 @@ class Link:
         assert found is not None
         return found
 
-    def send(self, base: StateVersion | None, chunked: bool) -> Outcome:
+    def send(self, base: StateVersion | None, chunked: bool) -> Taken:
         changes = self.changes(base)
         if not chunked:
             return self.copy.apply(pb.StateDelta.FromString(self.encoder.delta(changes).SerializeToString()))
@@ -89,17 +89,17 @@ class Link:
             stream.add(state_pb2.SyncStateRequest.FromString(data))
         response = stream.response()
         if response.need_full:
-            return Outcome.NEED_STATE
+            return Taken.NEED_STATE
         assert response.have.generation == self.log.version.generation
-        return Outcome.APPLIED
+        return Taken.APPLIED
 
     def bring_up_to_date(self, chunked: bool) -> None:
         """What the relay does: the delta, and at most one repair, which a right belief never needs."""
         right = self.believed in (None, self.copy.version)
-        if self.send(self.believed, chunked) is Outcome.NEED_STATE:
+        if self.send(self.believed, chunked) is Taken.NEED_STATE:
             assert not right
             self.believed = self.copy.version
-            assert self.send(self.believed, chunked) is not Outcome.NEED_STATE
+            assert self.send(self.believed, chunked) is not Taken.NEED_STATE
         self.believed = self.copy.version
         assert self.believed == self.log.version
 
@@ -215,7 +215,7 @@ class DeltaMachine(RuleBasedStateMachine):
         base = link.believed
         link.bring_up_to_date(chunked)
         if twice and base is not None:
-            assert link.send(base, chunked) in (Outcome.HELD, Outcome.APPLIED)
+            assert link.send(base, chunked) in (Taken.HELD, Taken.APPLIED)
         if link.needs is EVERYTHING:
             self._check_against_host(link.copy)
         fresh = Link(link.log, link.needs)

@@ -54,7 +54,7 @@ def int64(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def test_good_verdicts_pass_as_they_are() -> None:
     result = FilterResult(Verdicts.reject_where(np.asarray([True, False]), Status.unschedulable("no")))
-    assert checker().filter(result, 2) is result
+    assert checker().filter(calls.FILTER, result, 2) is result
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_good_verdicts_pass_as_they_are() -> None:
 )
 def test_bad_filter_answers_are_violations(result: FilterResult, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
-        checker().filter(result, 2)
+        checker().filter(calls.FILTER, result, 2)
 
 
 def test_eager_scores_that_depend_on_the_candidates_are_a_violation() -> None:
     result = FilterResult(Verdicts.feasible(2), int64(1, 2))
     with pytest.raises(PluginProtocolError, match="eager scores with normalization PLUGIN"):
-        checker(ScoreNormalization.PLUGIN).filter(result, 2)
+        checker(ScoreNormalization.PLUGIN).filter(calls.FILTER, result, 2)
 
 
 @pytest.mark.parametrize(
@@ -108,34 +108,36 @@ def test_eager_scores_that_depend_on_the_candidates_are_a_violation() -> None:
 )
 def test_bad_scores_that_come_with_pre_filter_are_violations(result: PreFilterResult, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
-        checker().pre_filter(result, 2)
+        checker().pre_filter(calls.PRE_FILTER, result, 2)
     with pytest.raises(PluginProtocolError, match="eager scores with normalization RPC"):
-        checker(ScoreNormalization.RPC).pre_filter(PreFilterResult(eager_scores=int64(1, 2)), 2)
+        checker(ScoreNormalization.RPC).pre_filter(
+            calls.PRE_FILTER, PreFilterResult(eager_scores=int64(1, 2)), 2
+        )
 
 
 @pytest.mark.parametrize("code", [Code.WAIT, Code.SKIP])
 def test_code_without_meaning_at_filter_becomes_an_error_with_its_reasons(code: Code) -> None:
     verdicts = Verdicts.all(2, Status(code, ("why",)))
-    got = checker().filter(FilterResult(verdicts), 2).verdicts.to_list()
+    got = checker().filter(calls.FILTER, FilterResult(verdicts), 2).verdicts.to_list()
     assert got == [Status(Code.ERROR, ("why",))] * 2
 
 
 def test_code_without_meaning_and_without_reasons_says_what_is_wrong() -> None:
-    got = checker().pre_filter(PreFilterResult(Status(Code.PENDING)), 2)
+    got = checker().pre_filter(calls.PRE_FILTER, PreFilterResult(Status(Code.PENDING)), 2)
     assert got.status == Status.error("Pending has no meaning at PreFilter")
 
 
 def test_unknown_code_is_a_violation() -> None:
     status: Any = Status(99)  # type: ignore[arg-type]  # what a broken plugin may build
     with pytest.raises(PluginProtocolError, match="unknown code 99"):
-        checker().pre_score(status)
+        checker().pre_score(calls.PRE_SCORE, status, range(2))
 
 
 @pytest.mark.parametrize("scores", [int64(0, 101), int64(-1, 5)])
 def test_final_score_out_of_range_is_refused_in_kube_schedulers_words(scores: Any) -> None:
     wrong = 101 if 101 in scores else -1
     with pytest.raises(ScoreRangeError) as caught:
-        checker().final_scores(scores)
+        checker().final_scores(calls.SCORE, scores)
     assert caught.value.text == (
         f'plugin "Demo" returns an invalid score {wrong}, it should in the range of [0, 100]'
         " after normalizing"
@@ -159,7 +161,7 @@ def victim(name: str, uid: str) -> ObjectRef:
 
 def test_nomination_with_victims_of_lower_priority_passes() -> None:
     result = PostFilterResult(SUCCESS, "n1", victims=(victim("low", "uid-low"),))
-    assert checker().post_filter(result, POD) is result
+    assert checker().post_filter(calls.POST_FILTER, result, POD) is result
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_nomination_with_victims_of_lower_priority_passes() -> None:
 )
 def test_bad_post_filter_answers_are_violations(result: PostFilterResult, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
-        checker().post_filter(result, POD)
+        checker().post_filter(calls.POST_FILTER, result, POD)
 
 
 # --- decisions -----------------------------------------------------------------------------------------
@@ -198,10 +200,10 @@ def test_bad_post_filter_answers_are_violations(result: PostFilterResult, words:
 def test_no_decision_is_a_violation_where_one_is_due() -> None:
     check = checker()
     for ask in (
-        lambda: check.reserve(Reserved(None)),
-        lambda: check.permit(None),
-        lambda: check.pre_bind(None, POD),
-        lambda: check.bind(None),
+        lambda: check.reserve(calls.RESERVE, Reserved(None)),
+        lambda: check.permit(calls.PERMIT, None),
+        lambda: check.pre_bind(calls.PRE_BIND, None, POD),
+        lambda: check.bind(calls.BIND, None),
     ):
         with pytest.raises(PluginProtocolError, match="did not decide"):
             ask()
@@ -209,30 +211,32 @@ def test_no_decision_is_a_violation_where_one_is_due() -> None:
 
 @pytest.mark.parametrize(("wished_s", "want_s"), [(None, 900.0), (5.0, 5.0), (9999.0, 900.0), (-1.0, 0.0)])
 def test_permit_wait_is_clamped_to_a_quarter_of_an_hour(wished_s: float | None, want_s: float) -> None:
-    assert checker().permit(PermitResult.wait(wished_s)).wait_timeout_s == want_s
+    assert checker().permit(calls.PERMIT, PermitResult.wait(wished_s)).wait_timeout_s == want_s
 
 
 def test_wait_is_legal_at_permit_alone_and_skip_at_bind_alone() -> None:
     check = checker()
-    assert check.reserve(Reserved(Status(Code.WAIT))).code is Code.ERROR
-    assert check.permit(PermitResult(Status(Code.SKIP))).status.code is Code.ERROR
-    assert check.pre_bind(PreBindResult(Status(Code.SKIP)), POD).status.code is Code.ERROR
-    assert check.bind(BindResult(Status(Code.SKIP))).status.code is Code.SKIP
+    reserved = check.reserve(calls.RESERVE, Reserved(Status(Code.WAIT))).status
+    assert reserved is not None and reserved.code is Code.ERROR
+    assert check.permit(calls.PERMIT, PermitResult(Status(Code.SKIP))).status.code is Code.ERROR
+    assert check.pre_bind(calls.PRE_BIND, PreBindResult(Status(Code.SKIP)), POD).status.code is Code.ERROR
+    assert check.bind(calls.BIND, BindResult(Status(Code.SKIP))).status.code is Code.SKIP
 
 
 def test_only_who_has_pre_bind_may_answer_it_early() -> None:
     early = Reserved(SUCCESS, pre_bind=lambda: None)
     with pytest.raises(PluginProtocolError, match="answered PreBind early, in which it does not take part"):
-        checker().reserve(early)
+        checker().reserve(calls.RESERVE, early)
     check = checker()
     points = (ExtensionPoint.RESERVE, ExtensionPoint.PRE_BIND)
     # What it answered is not read before it is due.
-    assert replace(check, descriptor=replace(check.descriptor, points=points)).reserve(early) is SUCCESS
+    check = replace(check, descriptor=replace(check.descriptor, points=points))
+    assert check.reserve(calls.RESERVE, early) is early
 
 
 def test_pre_flight_keeps_codes_that_the_framework_has_words_for() -> None:
     result = PreFlightResult(Status.unschedulable("x"))
-    assert checker().pre_bind_pre_flight(result) is result
+    assert checker().pre_bind_pre_flight(calls.PRE_BIND_PRE_FLIGHT, result) is result
 
 
 # --- patches ---------------------------------------------------------------------------------------------
@@ -249,7 +253,7 @@ def patch(resource: str = "example.com/widgets", body: Any = None, **ref: str) -
 def test_patch_on_a_declared_kind_and_on_the_own_pod_pass() -> None:
     own = patch("pods", {"metadata": {"annotations": {"a": "b"}}}, name="web", uid="uid-web")
     result = PreBindResult(SUCCESS, (patch(), own))
-    assert checker().pre_bind(result, POD) is result
+    assert checker().pre_bind(calls.PRE_BIND, result, POD) is result
 
 
 @pytest.mark.parametrize(
@@ -271,24 +275,26 @@ def test_patch_on_a_declared_kind_and_on_the_own_pod_pass() -> None:
 )
 def test_bad_patches_are_violations(bad: ObjectPatch, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
-        checker().pre_bind(PreBindResult(SUCCESS, (bad,)), POD)
+        checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (bad,)), POD)
 
 
 @pytest.mark.parametrize("action", [PatchAction.CREATE, PatchAction.DELETE], ids=lambda action: action.name)
 def test_the_own_pod_is_only_patched(action: PatchAction) -> None:
     bad = replace(patch("pods", {}, name="web", uid="uid-web"), action=action)
     with pytest.raises(PluginProtocolError, match=f"would {action.name.lower()} pods default/web"):
-        checker().pre_bind(PreBindResult(SUCCESS, (bad,)), POD)
+        checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (bad,)), POD)
     declared = replace(patch(), action=action)
-    assert checker().pre_bind(PreBindResult(SUCCESS, (declared,)), POD).patches == (declared,)
+    assert checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (declared,)), POD).patches == (declared,)
 
 
 def test_patches_of_post_filter_are_checked_alike() -> None:
     no_help = Status.unschedulable("not yet")
     good = PostFilterResult(no_help, patches=(patch(),))
-    assert checker().post_filter(good, POD) is good
+    assert checker().post_filter(calls.POST_FILTER, good, POD) is good
     with pytest.raises(PluginProtocolError, match="did not declare at PostFilter"):
-        checker().post_filter(PostFilterResult(no_help, patches=(patch("persistentvolumes"),)), POD)
+        checker().post_filter(
+            calls.POST_FILTER, PostFilterResult(no_help, patches=(patch("persistentvolumes"),)), POD
+        )
 
 
 def test_patch_of_an_unknown_subresource_is_a_violation() -> None:
@@ -299,12 +305,12 @@ def test_patch_of_an_unknown_subresource_is_a_violation() -> None:
         subresource="scale",
     )
     with pytest.raises(PluginProtocolError, match="subresource 'scale'"):
-        checker().pre_bind(PreBindResult(SUCCESS, (bad,)), POD)
+        checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (bad,)), POD)
 
 
 def test_more_than_64_patches_are_a_violation() -> None:
     with pytest.raises(PluginProtocolError, match="65 patches"):
-        checker().pre_bind(PreBindResult(SUCCESS, (patch(),) * 65), POD)
+        checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (patch(),) * 65), POD)
 
 
 # --- the queue ---------------------------------------------------------------------------------------------
@@ -313,8 +319,8 @@ def test_more_than_64_patches_are_a_violation() -> None:
 def test_lists_of_the_wrong_length_are_violations() -> None:
     check = checker()
     for ask in (
-        lambda: check.pre_enqueue([SUCCESS], 2),
-        lambda: check.sort_keys([b"a"], 2),
+        lambda: check.pre_enqueue(calls.PRE_ENQUEUE, [SUCCESS], 2),
+        lambda: check.sort_keys(calls.SORT_KEYS, [b"a"], 2),
         lambda: check.queueing_hints(calls.QUEUEING_HINTS, [True], 2),
     ):
         with pytest.raises(PluginProtocolError, match="for 2"):
@@ -322,9 +328,9 @@ def test_lists_of_the_wrong_length_are_violations() -> None:
 
 
 def test_sort_key_over_256_bytes_is_a_violation() -> None:
-    assert checker().sort_keys([b"x" * 256], 1) == [b"x" * 256]
+    assert checker().sort_keys(calls.SORT_KEYS, [b"x" * 256], 1) == [b"x" * 256]
     with pytest.raises(PluginProtocolError, match="257 bytes"):
-        checker().sort_keys([b"x" * 257], 1)
+        checker().sort_keys(calls.SORT_KEYS, [b"x" * 257], 1)
 
 
 def test_token_over_4_kib_is_a_violation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from berth_sdk.node import Node
 from berth_sdk.recall import known_slots
 from berth_sdk.recall.known_slots import KnownSlots
@@ -25,9 +26,9 @@ def columns() -> NodeColumns:
 
 @given(steps=STEPS, few=st.sampled_from([0, 1, 3, 64]))
 def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[int]]], few: int) -> None:
-    before = known_slots._FEW
-    known_slots._FEW = few  # type: ignore[misc]  # how many are listed must not matter
-    try:
+    # How many are listed must not matter.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_slots, "FEW", few)
         whole = NodeTable(columns())
         known = KnownSlots()
         known.grow(whole.slot_count)
@@ -45,8 +46,6 @@ def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[
             asked = whole.take(slots) if what == "ask" else whole
             expected = [at for at, slot in enumerate(asked.slots.tolist()) if slot not in plain]
             assert known.missing(asked).tolist() == expected
-    finally:
-        known_slots._FEW = before  # type: ignore[misc]
 
 
 def test_slots_that_came_later_are_not_known() -> None:

@@ -7,7 +7,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
-from berth_sdk.serve.state_copy import Outcome, SequenceError, StateCopy
+from berth_sdk.serve.state_copy import SequenceError, StateCopy, Taken
 from berth_sdk.tables import StateVersion
 
 EPOCH = 7
@@ -39,7 +39,7 @@ FULL = delta(None, 5, node(0, 2, "n0", summary=summary()), node(1, 5, "n1"), nod
 @pytest.fixture
 def copy() -> StateCopy:
     made = StateCopy([Need.nodes(), Need.pods()])
-    assert made.apply(FULL) is Outcome.APPLIED
+    assert made.apply(FULL) is Taken.APPLIED
     return made
 
 
@@ -53,7 +53,7 @@ STEP = delta(5, 6, node(0, 6, usage=usage(300)), node_count=2, generation_sum=11
 def test_fresh_copy_holds_nothing_and_needs_state_for_a_delta() -> None:
     copy = StateCopy()
     assert copy.version is None
-    assert copy.apply(STEP) is Outcome.NEED_STATE
+    assert copy.apply(STEP) is Taken.NEED_STATE
     assert len(copy.nodes) == 0
 
 
@@ -65,16 +65,16 @@ def test_full_state_is_taken_over(copy: StateCopy) -> None:
 
 
 def test_delta_on_the_held_base_is_applied_once(copy: StateCopy) -> None:
-    assert copy.apply(STEP) is Outcome.APPLIED
+    assert copy.apply(STEP) is Taken.APPLIED
     assert copy.nodes.requested("cpu").tolist() == [300, 0]
     assert copy.nodes.allocatable("cpu").tolist() == [4000, 0]
-    assert copy.apply(STEP) is Outcome.HELD
+    assert copy.apply(STEP) is Taken.HELD
     assert copy.version == StateVersion(EPOCH, 6)
 
 
 def test_delta_on_another_base_changes_nothing(copy: StateCopy) -> None:
     foreign = delta(4, 6, node(0, 6, usage=usage(300)), node_count=2, generation_sum=11)
-    assert copy.apply(foreign) is Outcome.NEED_STATE
+    assert copy.apply(foreign) is Taken.NEED_STATE
     assert copy.version == StateVersion(EPOCH, 5)
     assert copy.nodes.requested("cpu").tolist() == [0, 0]
 
@@ -86,7 +86,7 @@ def test_same_generation_of_another_epoch_is_another_version(copy: StateCopy) ->
         node_count=2,
         generation_sum=7,
     )
-    assert copy.apply(other) is Outcome.NEED_STATE
+    assert copy.apply(other) is Taken.NEED_STATE
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,16 @@ def test_same_generation_of_another_epoch_is_another_version(copy: StateCopy) ->
 def test_copy_that_drifted_trusts_nothing_until_full_state_comes(
     copy: StateCopy, broken: pb.StateDelta
 ) -> None:
-    assert copy.apply(broken) is Outcome.NEED_STATE
+    assert copy.apply(broken) is Taken.NEED_STATE
     assert copy.version is None
-    assert copy.apply(STEP) is Outcome.NEED_STATE
-    assert copy.apply(FULL) is Outcome.APPLIED
+    assert copy.apply(STEP) is Taken.NEED_STATE
+    assert copy.apply(FULL) is Taken.APPLIED
     assert copy.nodes.names == ["n0", "n1"]
 
 
 def test_full_state_with_wrong_digests_leaves_what_is_held(copy: StateCopy) -> None:
     broken = delta(None, 9, node(0, 9, "x"), node_count=2, generation_sum=9)
-    assert copy.apply(broken) is Outcome.NEED_STATE
+    assert copy.apply(broken) is Taken.NEED_STATE
     assert copy.version == StateVersion(EPOCH, 5)
     assert copy.nodes.names == ["n0", "n1"]
 
@@ -131,7 +131,7 @@ def test_full_state_with_wrong_digests_leaves_what_is_held(copy: StateCopy) -> N
 def test_removed_index_may_carry_a_new_node_in_the_same_delta(copy: StateCopy) -> None:
     made = delta(5, 8, node(0, 8, "n2"), node_count=2, generation_sum=13)
     made.removed.extend([0, 77])
-    assert copy.apply(made) is Outcome.APPLIED
+    assert copy.apply(made) is Taken.APPLIED
     assert copy.nodes.names == ["n2", "n1"]
     assert copy.nodes.allocatable("cpu").tolist() == [0, 0]
 
@@ -141,7 +141,7 @@ def test_generation_sum_is_modulo_2_to_the_53() -> None:
     half = 2**52 - 1
     full = delta(None, half, *(node(i, half, f"n{i}") for i in range(3)), node_count=3)
     full.generation_sum = 3 * half % 2**53
-    assert copy.apply(full) is Outcome.APPLIED
+    assert copy.apply(full) is Taken.APPLIED
 
 
 # --- calls ---------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def put_pods(copy: StateCopy, generation: int, *pods: pb.PodState, removed: tupl
     assert copy.version is not None
     state = node(0, generation, pods=pods, removed_pod_uids=removed)
     made = delta(copy.version.generation, generation, state, node_count=2, generation_sum=5 + generation)
-    assert copy.apply(made) is Outcome.APPLIED
+    assert copy.apply(made) is Taken.APPLIED
 
 
 def test_pods_come_change_and_leave(copy: StateCopy) -> None:
@@ -200,13 +200,13 @@ def test_pods_that_are_not_sent_keep_their_places_and_the_others_fill_the_gaps(c
 def test_complete_pods_replace_those_held(copy: StateCopy) -> None:
     put_pods(copy, 6, pod("a"), pod("b"))
     state = node(0, 7, pods=[pod("b")], pods_complete=True)
-    assert copy.apply(delta(6, 7, state, node_count=2, generation_sum=12)) is Outcome.APPLIED
+    assert copy.apply(delta(6, 7, state, node_count=2, generation_sum=12)) is Taken.APPLIED
     assert [p.uid for p in copy.nodes.pods.on_node(0)] == ["b"]
 
 
 def test_copy_without_pod_needs_has_no_pod_table() -> None:
     copy = StateCopy([Need.nodes()])
-    assert copy.apply(FULL) is Outcome.APPLIED
+    assert copy.apply(FULL) is Taken.APPLIED
     with pytest.raises(ValueError, match="declare KIND_POD_SUMMARY"):
         _ = copy.nodes.pods
 
@@ -233,7 +233,7 @@ def test_objects_are_read_as_of_the_version_held_also_after_full_state() -> None
     copy = StateCopy([Need.objects(CLAIMS)])
     reader = copy.objects(CLAIMS)
     made = with_objects(delta(None, 3, generation_sum=5, object_count=2), claim("b", 3), claim("a", 2))
-    assert copy.apply(made) is Outcome.APPLIED
+    assert copy.apply(made) is Taken.APPLIED
     assert len(reader.list()) == len(reader.list("default")) == 2
     assert reader.list("elsewhere") == []
     changed = with_objects(
@@ -241,12 +241,12 @@ def test_objects_are_read_as_of_the_version_held_also_after_full_state() -> None
         claim("b", 4, raw=b'{"x":1}'),
         claim("a", 5, removed=True),
     )
-    assert copy.apply(changed) is Outcome.APPLIED
+    assert copy.apply(changed) is Taken.APPLIED
     found = reader.get("b", "default")
     assert found is not None
     assert found.get("x") == 1
     assert reader.get("a", "default") is None
-    assert copy.apply(delta(None, 6)) is Outcome.APPLIED
+    assert copy.apply(delta(None, 6)) is Taken.APPLIED
     assert reader.list() == []
 
 
@@ -260,7 +260,7 @@ def test_object_in_an_unknown_encoding_counts_but_is_missing() -> None:
     item = claim("a", 2)
     item.object.encoding = pb.KubeObject.Encoding.ValueType(9)
     made = with_objects(delta(None, 3, generation_sum=2, object_count=1), item)
-    assert copy.apply(made) is Outcome.APPLIED
+    assert copy.apply(made) is Taken.APPLIED
     assert copy.objects(CLAIMS).get("a", "default") is None
     assert copy.objects(CLAIMS).list() == []
 
@@ -275,7 +275,7 @@ def test_node_objects_alone_give_whole_records() -> None:
     }
     item = KubeObject.of(raw)
     state = node(0, 1, "n0", object=pb.KubeObject(api_version="v1", kind="Node", raw=item.raw))
-    assert copy.apply(delta(None, 1, state, node_count=1, generation_sum=1)) is Outcome.APPLIED
+    assert copy.apply(delta(None, 1, state, node_count=1, generation_sum=1)) is Taken.APPLIED
     assert copy.nodes.has_label("zone", "a").tolist() == [True]
     assert copy.nodes.allocatable("cpu").tolist() == [2000]
     assert copy.nodes.node(0).object is not None
@@ -285,14 +285,12 @@ def test_summary_and_object_are_kept_when_only_the_other_changes() -> None:
     copy = StateCopy([Need.nodes(), Need.node_objects()])
     first = pb.KubeObject(api_version="v1", kind="Node", raw=b'{"v":1}')
     state = node(0, 1, "n0", summary=summary(), object=first)
-    assert copy.apply(delta(None, 1, state, node_count=1, generation_sum=1)) is Outcome.APPLIED
+    assert copy.apply(delta(None, 1, state, node_count=1, generation_sum=1)) is Taken.APPLIED
     second = pb.KubeObject(api_version="v1", kind="Node", raw=b'{"v":2}')
-    assert (
-        copy.apply(delta(1, 2, node(0, 2, object=second), node_count=1, generation_sum=2)) is Outcome.APPLIED
-    )
+    assert copy.apply(delta(1, 2, node(0, 2, object=second), node_count=1, generation_sum=2)) is Taken.APPLIED
     assert copy.nodes.allocatable("cpu").tolist() == [4000]
     step = delta(2, 3, node(0, 3, summary=summary(1000)), node_count=1, generation_sum=3)
-    assert copy.apply(step) is Outcome.APPLIED
+    assert copy.apply(step) is Taken.APPLIED
     view = copy.nodes.node(0)
     assert copy.nodes.allocatable("cpu").tolist() == [1000]
     assert view.object is not None

@@ -26,9 +26,9 @@ from berth_sdk.wire.results import (
     encode_descriptor,
     encode_duration,
     encode_eligible,
-    encode_status,
     encode_verdicts,
 )
+from berth_sdk.wire.status import encode_status
 
 NODES = make_table([make_node(f"n{i}") for i in range(40)])
 ODD = NODES.take(list(range(1, 40, 2)))

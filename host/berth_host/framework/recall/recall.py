@@ -36,7 +36,8 @@ from berth_host.framework.score_roles import ScoreRoles
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ask_scores, note_pre_score, pre_score_answers, put_together
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.rpc.client import PluginClient, ScoreOutcome
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.score_outcome import ScoreOutcome
 
 Clients: TypeAlias = tuple[PluginClient, ...]
 MOST_SEEN: Final = 4096

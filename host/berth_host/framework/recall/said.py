@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.recall.signing import Signer
-from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
+from berth_host.rpc.score_outcome import ScoreOutcome
 from berth_host.rpc.validate import in_range
 
 MAX_SIGNATURES: Final = 1024

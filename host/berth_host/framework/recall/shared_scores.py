@@ -13,6 +13,7 @@ import numpy as np
 from berth_sdk.extension_points import DependsOn, ScoreNormalization
 from berth_sdk.recall.known_slots import KnownSlots
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
@@ -20,12 +21,11 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.recall.leaders import Leaders, Rows
 from berth_host.framework.recall.shared_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
-from berth_host.rpc.client import ScoreOutcome
 from berth_host.rpc.normalize import normalize
+from berth_host.rpc.score_outcome import ScoreOutcome
 from berth_host.rpc.validate import in_range
 
 _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
-_FEW: Final = 8
 
 
 class _Column:
@@ -143,7 +143,7 @@ class SharedScores:
         """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
-        if 0 < len(missing) <= _FEW:
+        if 0 < len(missing) <= FEW:
             await self._learn(cycle, nodes, missing)
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
@@ -172,7 +172,7 @@ class SharedScores:
         if not (by_node and sound):
             self._node_known[slots] = sound
         self._not_summed.append((slots, columns))
-        if len(self._not_summed) > _FEW:  # all is summed up anew; the last question may be long ago
+        if len(self._not_summed) > FEW:  # all is summed up anew; the last question may be long ago
             self._rows = None
             self._not_summed.clear()
         return None
@@ -195,14 +195,14 @@ class SharedScores:
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
         learnt_count = sum(len(slots) for slots, _ in learnt)
-        if not same or learnt_count > max(_FEW, len(rows) >> 2):
+        if not same or learnt_count > max(FEW, len(rows) >> 2):
             self._total = np.zeros(len(rows), dtype=np.int64)
             for column in self._columns:
                 column.read(nodes)
                 self._total += column.by_row.normalized * column.weight
             self._leaders.forget()
             return
-        if learnt_count > _FEW:
+        if learnt_count > FEW:
             for slots, columns in learnt:
                 positions, here = nodes.known_positions(slots)
                 if len(here):

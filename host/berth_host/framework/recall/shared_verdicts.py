@@ -27,12 +27,13 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 
 _MAX_STATUSES: Final = 4096
-_FEW: Final = 64
+_MOST_MISSING: Final = 64
+"""Nodes that nobody has asked about, beyond which a question about all comes first."""
 _QUICK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Outcome:
+class _Together:
     """The verdicts on all nodes, in the slots `rows`, as they were put together last."""
 
     rows: NDArray[np.intp]
@@ -53,7 +54,7 @@ class SharedVerdicts:
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._seen = StatusCodes()
-        self._outcome: _Outcome | None = None
+        self._outcome: _Together | None = None
         self._took_s = 0.0
         """The last question, however many rows it was about."""
 
@@ -109,7 +110,7 @@ class SharedVerdicts:
         if self._took_s > _QUICK_S:
             return None
         missing = self._known.missing(nodes)
-        if len(missing) > _FEW:
+        if len(missing) > _MOST_MISSING:
             return None
         passed = all_rows(nodes) if len(self._seen) == 1 else self._put_together(nodes).passed
         if not len(missing):
@@ -156,14 +157,14 @@ class SharedVerdicts:
             await self._ask(self._about_pods, cycle, nodes.take(missing[light]))
         self._took_s = time.perf_counter() - started_s
 
-    def _put_together(self, nodes: NodeTable) -> _Outcome:
+    def _put_together(self, nodes: NodeTable) -> _Together:
         """The verdicts on all rows, built anew only if a verdict changed."""
         outcome = self._outcome
         if outcome is None or outcome.rows is not nodes.slots:
             groups = read_only(nodes.take_of(self._codes).copy())
             passed = np.flatnonzero(groups == 0)
             passed.flags.writeable = False
-            outcome = self._outcome = _Outcome(nodes.slots, groups, passed)
+            outcome = self._outcome = _Together(nodes.slots, groups, passed)
         return outcome
 
     async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:

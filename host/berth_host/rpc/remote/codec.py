@@ -20,9 +20,8 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import encode_aligned
+from berth_sdk.wire.status import encode_status
 from numpy.typing import NDArray
-
-from berth_host.rpc.remote.statuses import encode_status
 
 IndexOf = Callable[[str], int | None]
 """The slot of a node in the cycle's snapshot, None for an unknown name."""

@@ -16,8 +16,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
-from berth_host.rpc.calls import Call
-from berth_host.rpc.cycle import CycleContext, Outcome
+from berth_host.rpc.call import AnyCall
+from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 
@@ -25,9 +25,9 @@ MAX_SHARED_KEY_BYTES: Final = 256
 MAX_SHARED_VALUE_BYTES: Final = 64 * 1024
 _REPAIRABLE: Final = frozenset({pb.NEED_STATE, pb.NEED_POD})
 _OUTCOMES: Final = {
-    Outcome.BOUND: pb.CycleEnd.OUTCOME_BOUND,
-    Outcome.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
-    Outcome.ABORTED: pb.CycleEnd.OUTCOME_ABORTED,
+    CycleEnd.BOUND: pb.CycleEnd.OUTCOME_BOUND,
+    CycleEnd.UNSCHEDULABLE: pb.CycleEnd.OUTCOME_UNSCHEDULABLE,
+    CycleEnd.ABORTED: pb.CycleEnd.OUTCOME_ABORTED,
 }
 
 
@@ -48,7 +48,7 @@ class Envelope:
     told: _Told
     shared: dict[str, bytes]
     version_sent: bool
-    ended: list[tuple[str, Outcome]]
+    ended: list[tuple[str, CycleEnd]]
 
 
 class ContextWriter:
@@ -66,9 +66,9 @@ class ContextWriter:
         self,
         message: pb.CallContext,
         cycle: CycleContext,
-        call: Call,
+        call: AnyCall,
         ends_s: float,
-        ended: list[tuple[str, Outcome]],
+        ended: list[tuple[str, CycleEnd]],
         *,
         repaired: bool,
     ) -> Envelope:
@@ -147,7 +147,7 @@ class ContextWriter:
         if envelope.version_sent:
             self._link.confirm(wire.decode_version(message.version))
 
-    def read(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+    def read(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Take over the token and what is published. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
             token = reply.plugin_token
@@ -161,7 +161,7 @@ class ContextWriter:
         for entry in reply.publish:
             self._publish(cycle, call, entry)
 
-    def _publish(self, cycle: CycleContext, call: Call, entry: pb.CycleStateEntry) -> None:
+    def _publish(self, cycle: CycleContext, call: AnyCall, entry: pb.CycleStateEntry) -> None:
         if not entry.key.startswith(f"{self._plugin}/"):
             raise PluginProtocolError(
                 self._plugin, call.rpc, f"published the key {entry.key[:64]!r}, which is not its own"
@@ -175,7 +175,7 @@ class ContextWriter:
         else:
             cycle.shared.values[entry.key] = entry.value
 
-    def repair(self, cycle: CycleContext, call: Call, reply: pb.ReplyContext) -> None:
+    def repair(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
         """Nothing was executed: remember what the instance lacks, so that the repeat carries it.
 
         Raises CycleRestartError when nothing but a new cycle helps and one is still possible.
@@ -192,6 +192,6 @@ class ContextWriter:
             self._link.told(have)
 
 
-def encode_ended(ended: Sequence[tuple[str, Outcome]]) -> list[pb.CycleEnd]:
+def encode_ended(ended: Sequence[tuple[str, CycleEnd]]) -> list[pb.CycleEnd]:
     """Cycles that are over."""
     return [pb.CycleEnd(cycle_id=cycle_id, outcome=_OUTCOMES[outcome]) for cycle_id, outcome in ended]

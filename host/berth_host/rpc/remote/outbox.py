@@ -23,7 +23,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.cycle import CycleEnd
 
 _LOG = get_logger()
 _BATCH: Final = 256
@@ -64,7 +64,7 @@ class Sender(Protocol):
         """The pods are bound."""
         ...
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         """The cycles are over."""
         ...
 
@@ -81,8 +81,8 @@ class Outbox:
         self._sender: Sender | None = None
         self._unreserves: dict[str, Parcel] = {}
         self._post_binds: dict[str, Parcel] = {}
-        self._ended: dict[str, Outcome] = {}
-        self._held_ends: dict[str, Outcome] = {}
+        self._ended: dict[str, CycleEnd] = {}
+        self._held_ends: dict[str, CycleEnd] = {}
         self._bound: dict[str, Parcel] = {}
         self._settled: dict[str, list[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -201,7 +201,7 @@ class Outbox:
         self._post_binds[parcel.cycle_id] = parcel
         self._wake()
 
-    def end_cycle(self, cycle_id: str, outcome: Outcome, bound: Parcel | None = None) -> None:
+    def end_cycle(self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None) -> None:
         """Tell it with the next call; after what the cycle itself still has to send.
 
         `bound`: the reservation of a pod that was bound.
@@ -219,7 +219,7 @@ class Outbox:
         if self._end_timer is None:
             self._set_end_timer()
 
-    def take_ended(self) -> list[tuple[str, Outcome]]:
+    def take_ended(self) -> list[tuple[str, CycleEnd]]:
         """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
         if not self._ended:
             return []
@@ -228,13 +228,13 @@ class Outbox:
             del self._ended[cycle_id]
         return taken
 
-    def ended_told(self, taken: Sequence[tuple[str, Outcome]]) -> None:
+    def ended_told(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
         """The call that carried these was answered."""
         self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 
-    def return_ended(self, taken: Sequence[tuple[str, Outcome]]) -> None:
+    def return_ended(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
         """The call that carried these failed."""
         for cycle_id, outcome in taken:
             self._ended.setdefault(cycle_id, outcome)

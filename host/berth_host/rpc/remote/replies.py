@@ -1,4 +1,4 @@
-"""The contract's replies -> what the plugin said. Called by `GrpcTransport`, checked after in `validate`.
+"""The contract's replies -> what the plugin said: the column `decode` of `rpc.calls`.
 
 A reply that cannot be read at all is a PluginProtocolError: node sets that are no subset, scores of the
 wrong length, strings that name no node.
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -35,22 +35,24 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.calls import PRE_BIND, Call
 from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.remote.statuses import decode_status
 
 
 @dataclass(slots=True, eq=False)
 class ReplyReader:
-    """Reads one reply of one call. `nodes`: the candidates of the request, where it had some; `last`: for
-    scores like those of the reply before.
+    """Reads one reply of the call `rpc`. `nodes`: the candidates of the request by ascending slot, where it
+    had some; `back`: the way from there to the order that they were given in, None: the same; `count`: of
+    the scenarios; `last`: for scores like those of the reply before.
     """
 
     plugin: str
-    call: Call
+    rpc: str
     mode: NodeMode
     nodes: NodeTable | None = None
     last: RepeatedScores = field(default_factory=RepeatedScores)
+    back: NDArray[np.intp] | None = None
+    count: int = 0
 
     # --- what every reply has ------------------------------------------------------------------------
 
@@ -67,6 +69,20 @@ class ReplyReader:
     def statuses(self, messages: Sequence[pb.Status]) -> list[Status]:
         """Aligned statuses; no code: SUCCESS."""
         return [decode_status(message, self.plugin, Code.SUCCESS) for message in messages]
+
+    # --- the queue ---------------------------------------------------------------------------------------
+
+    def pre_enqueue(self, reply: queue_pb2.PreEnqueueResponse) -> list[Status]:
+        """One status per pod."""
+        return self.statuses(reply.statuses)
+
+    def sort_keys(self, reply: queue_pb2.SortKeysResponse) -> list[bytes]:
+        """One key per pod."""
+        return list(reply.keys)
+
+    def queueing_hints(self, reply: queue_pb2.QueueingHintsResponse) -> list[bool]:
+        """One hint per pod."""
+        return list(reply.queue)
 
     # --- the scheduling cycle --------------------------------------------------------------------------
 
@@ -108,7 +124,8 @@ class ReplyReader:
             statuses.append(status)
         if groups is None:
             return Verdicts.feasible(len(self._candidates))
-        return Verdicts(groups, tuple(statuses))
+        verdicts = Verdicts(groups, tuple(statuses))
+        return verdicts if self.back is None else verdicts.take(self.back)
 
     def pre_score(self, scored: Scored[scheduling_pb2.PreScoreResponse]) -> PreScored:
         """The status, and with SUCCESS the scores that came along."""
@@ -116,9 +133,16 @@ class ReplyReader:
         early = scored.scores if status.is_success else None
         return PreScored(status, None if early is None else self.scores(early))
 
-    def simulate_filter(self, reply: scheduling_pb2.SimulateFilterResponse, count: int) -> Verdicts:
+    def score(
+        self, scored: Scored[scheduling_pb2.ScoreResponse] | Scored[scheduling_pb2.NormalizeScoreResponse]
+    ) -> NDArray[np.int64] | Status:
+        """One score per candidate; a Status is an error that the plugin itself reports."""
+        status = self.status(scored.message.ctx)
+        return self.scores(scored.scores or b"") if status.is_success else status
+
+    def simulate_filter(self, reply: scheduling_pb2.SimulateFilterResponse) -> Verdicts:
         """One verdict per scenario."""
-        status = self.status(reply.ctx)
+        status, count = self.status(reply.ctx), self.count
         if not status.is_success:
             return Verdicts.all(count, status)
         if len(reply.statuses) != count:
@@ -136,7 +160,13 @@ class ReplyReader:
         )
 
     def scores(self, raw: bytes) -> NDArray[np.int64]:
-        """`raw`: a `Scores` message. int64[n] in the order of the candidates."""
+        """`raw`: a `Scores` message. int64[n] in the order that the candidates were given in; scores of the
+        wrong length are left for `validate` to refuse.
+        """
+        scores, back = self._ascending_scores(raw), self.back
+        return scores if back is None or len(scores) != len(back) else scores[back]
+
+    def _ascending_scores(self, raw: bytes) -> NDArray[np.int64]:
         try:
             return self.last.decode(raw)
         except ValueError:
@@ -172,7 +202,7 @@ class ReplyReader:
         return Reserved(
             self.decision(reply.ctx),
             self.pre_flight(reply.eager_pre_flight) if reply.HasField("eager_pre_flight") else None,
-            None if early is None else lambda: replace(self, call=PRE_BIND).pre_bind(early),
+            None if early is None else lambda: replace(self, rpc="PreBind").pre_bind(early),
         )
 
     def permit(self, reply: scheduling_pb2.PermitResponse) -> PermitResult | None:
@@ -293,4 +323,4 @@ class ReplyReader:
             self._violation(f"answered a patch with the unknown action {number}")
 
     def _violation(self, detail: str) -> NoReturn:
-        raise PluginProtocolError(self.plugin, self.call.rpc, detail)
+        raise PluginProtocolError(self.plugin, self.rpc, detail)

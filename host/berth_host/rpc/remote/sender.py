@@ -9,8 +9,7 @@ from berth_sdk.wire import records as wire
 
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
-from berth_host.rpc.cycle import Outcome
-from berth_host.rpc.remote import methods
+from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.remote.contexts import encode_ended
 from berth_host.rpc.remote.link import InstanceLink
 from berth_host.rpc.remote.outbox import Parcel
@@ -41,7 +40,7 @@ class LinkSender:
             attachment_id=self._link.identity.attachment_id,
         )
         reply = await self._link.ask(
-            methods.UNRESERVE,
+            calls.UNRESERVE.method,
             request,
             (self._plugin, calls.UNRESERVE.rpc),
             calls.UNRESERVE.default_deadline_s,
@@ -64,13 +63,13 @@ class LinkSender:
             attachment_id=self._link.identity.attachment_id,
         )
         await self._link.ask(
-            methods.POST_BIND,
+            calls.POST_BIND.method,
             request,
             (self._plugin, calls.POST_BIND.rpc),
             calls.POST_BIND.default_deadline_s,
         )
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         """The cycles are over; an instance that does not offer the call is not asked again."""
         if not self._offers_end_cycles or not ended:
             return
@@ -81,7 +80,7 @@ class LinkSender:
         )
         try:
             await self._link.ask(
-                methods.END_CYCLES,
+                calls.END_CYCLES.method,
                 request,
                 (self._plugin, calls.END_CYCLES.rpc),
                 calls.END_CYCLES.default_deadline_s,

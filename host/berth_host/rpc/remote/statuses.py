@@ -1,4 +1,4 @@
-"""`Status` and the contract's `Status` message, both ways.
+"""The contract's `Status` message -> `Status`, as the host reads it.
 
 An unset code reads as its place says (`unset`), an unknown one as ERROR; reasons are cut to what the
 contract allows. Called by the codec and by the handle's service.
@@ -11,25 +11,10 @@ from typing import Final
 
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.wire.status import CODES
 
 MAX_REASONS: Final = 32
 MAX_REASON_BYTES: Final = 4096
-
-_TO_WIRE: Final = {
-    Code.SUCCESS: pb.Status.CODE_SUCCESS,
-    Code.ERROR: pb.Status.CODE_ERROR,
-    Code.UNSCHEDULABLE: pb.Status.CODE_UNSCHEDULABLE,
-    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE,
-    Code.WAIT: pb.Status.CODE_WAIT,
-    Code.SKIP: pb.Status.CODE_SKIP,
-    Code.PENDING: pb.Status.CODE_PENDING,
-}
-_FROM_WIRE: Final[dict[int, Code]] = {wire: code for code, wire in _TO_WIRE.items()}
-
-
-def encode_status(status: Status) -> pb.Status:
-    """Status -> message; the plugin that signed it does not travel."""
-    return pb.Status(code=_TO_WIRE[status.code], reasons=status.reasons)
 
 
 def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
@@ -37,7 +22,7 @@ def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
     if message.code == pb.Status.CODE_UNSPECIFIED:
         code = unset
     else:
-        known = _FROM_WIRE.get(message.code)
+        known = CODES.get(message.code)
         if known is None:
             reason = f'plugin "{plugin}" answered the unknown status code {message.code}'
             return Status(Code.ERROR, (reason, *cut_reasons(message.reasons))[:MAX_REASONS], plugin)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable, PodTable
+from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
 
 from berth_host.scheduler.preemption.budgets import Budget, violating
-
-_FEW: Final = 8
-"""Nodes whose pods are looked up one node after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +45,7 @@ def potential_victims(
 ) -> PotentialVictims:
     """Pods of lower priority than `pod` on the nodes in `candidates` (ascending rows of the snapshot)."""
     pods, slots = nodes.pods, nodes.slots[candidates]
-    if len(slots) <= _FEW:
+    if len(slots) <= FEW:
         # Rows ascend, as they do where all pods are looked at: it decides between equally important ones.
         on_node = [np.sort(pods.rows_on_node(slot)) for slot in slots.tolist()]
         rows = np.concatenate(on_node) if on_node else np.zeros(0, dtype=np.intp)

@@ -14,8 +14,8 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.recall import shared_verdicts
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.client import ClientSettings
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.plugin.v1 import common_pb2 as pb

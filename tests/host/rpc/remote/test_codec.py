@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc import calls
 from berth_host.rpc.remote import codec
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk.events import ClusterEvent
@@ -42,7 +41,7 @@ def index_of(name: str) -> int | None:
 
 
 def reader(mode: NodeMode, nodes: NodeTable = NODES) -> ReplyReader:
-    return ReplyReader("Demo", calls.FILTER, mode, nodes)
+    return ReplyReader("Demo", "Filter", mode, nodes)
 
 
 @MODES

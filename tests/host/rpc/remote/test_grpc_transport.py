@@ -13,8 +13,8 @@ import grpc
 import numpy as np
 import pytest
 from berth_host.errors.plugins import CycleRestartError
-from berth_host.rpc.calls import PointPolicy, Policy
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
 from berth_sdk.results import NodeRejections, QueuedPod
@@ -258,7 +258,7 @@ async def test_every_call_names_its_attachment(tmp_path: Path) -> None:
         await host.client.reserve(cycle, "n0")
         await host.client.unreserve(cycle, "n0", "test")
         await host.client.pre_enqueue([QueuedPod(pod=cycle.pod)])
-        host.client.end_cycle(cycle, Outcome.ABORTED)
+        host.client.end_cycle(cycle, CycleEnd.ABORTED)
         await until(lambda: bool(plugin.requests("EndCycles")))
         seen = set()
         for rpc, request in plugin.asked:
@@ -297,7 +297,7 @@ async def test_ends_of_cycles_ride_on_the_next_call(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         ended = host.cycle()
         await host.client.filter(ended, host.nodes)
-        host.client.end_cycle(ended, Outcome.UNSCHEDULABLE)
+        host.client.end_cycle(ended, CycleEnd.UNSCHEDULABLE)
         await host.client.filter(host.cycle(), host.nodes)
         await host.client.filter(host.cycle(), host.nodes)
         carried = [
@@ -311,7 +311,7 @@ async def test_ends_that_no_call_carries_go_by_themselves_after_a_second(tmp_pat
     async with attached(tmp_path) as (host, plugin):
         cycle = host.cycle()
         await host.client.filter(cycle, host.nodes)
-        host.client.end_cycle(cycle, Outcome.BOUND)
+        host.client.end_cycle(cycle, CycleEnd.BOUND)
         await until(lambda: bool(plugin.requests("EndCycles")))
         (request,) = plugin.requests("EndCycles")
         assert [end.cycle_id for end in request.ended] == [cycle.cycle_id]

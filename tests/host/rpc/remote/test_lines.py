@@ -14,7 +14,7 @@ from typing import Any, cast
 import grpc
 import pytest
 from berth_host.config.berth.configuration import Transport
-from berth_host.rpc.calls import PointPolicy, Policy
+from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.remote.lines import LARGEST_BYTES
 from berth_sdk.plugin.v1 import identity_pb2, stream_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb

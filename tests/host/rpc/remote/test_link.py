@@ -15,7 +15,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
-from berth_host.rpc.remote import methods
+from berth_host.rpc import calls
 from berth_host.rpc.remote.call_stream import CallStreams
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, StateFeed
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
@@ -68,7 +68,7 @@ async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
     channel, sent = Answering(reply), list[tuple[str, str, int, int]]()
     request = spb.FilterRequest()
     request.candidates.complement = True
-    scored = await link_to(channel, sent).ask(methods.FILTER, request, ASKED, 1.0)
+    scored = await link_to(channel, sent).ask(calls.FILTER.method, request, ASKED, 1.0)
     assert channel.received == [request.SerializeToString()]
     assert sent == [("Demo", "Filter", len(channel.received[0]), len(reply))]
     assert scored.scores == spb.Scores(dense=[1, 2, 100]).SerializeToString()
@@ -77,7 +77,9 @@ async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
 
 async def test_scores_in_two_parts_are_put_together_as_protobuf_does() -> None:
     part = spb.FilterResponse(eager_scores=spb.Scores(dense=[1, 2])).SerializeToString()
-    scored = await link_to(Answering(part + part), []).ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+    scored = await link_to(Answering(part + part), []).ask(
+        calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0
+    )
     assert scored.scores == spb.Scores(dense=[1, 2, 1, 2]).SerializeToString()
 
 
@@ -85,7 +87,7 @@ async def test_scores_in_two_parts_are_put_together_as_protobuf_does() -> None:
 async def test_reply_that_cannot_be_read_is_a_violation(answer: bytes) -> None:
     sent: list[tuple[str, str, int, int]] = []
     with pytest.raises(PluginProtocolError, match="no reply to it"):
-        await link_to(Answering(answer), sent).ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+        await link_to(Answering(answer), sent).ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
     assert sent == [("Demo", "Filter", 0, len(answer))]
 
 
@@ -94,7 +96,7 @@ async def test_request_over_the_limit_is_not_sent() -> None:
     request = spb.FilterRequest()
     request.ctx.plugin_token = b"x" * 1000
     with pytest.raises(HostFaultError, match="over the agreed limit"):
-        await link_to(channel, []).ask(methods.FILTER, request, ASKED, 1.0)
+        await link_to(channel, []).ask(calls.FILTER.method, request, ASKED, 1.0)
     assert not channel.received
 
 
@@ -110,7 +112,7 @@ class CutOff(Answering):
 
 async def test_call_that_is_ended_under_its_caller_is_unavailable_and_cancels_nobody() -> None:
     with pytest.raises(PluginUnavailableError, match="was cut off"):
-        await link_to(CutOff(b""), []).ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+        await link_to(CutOff(b""), []).ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
 
 
 class SlowSync(Answering):
@@ -207,5 +209,5 @@ async def test_a_call_whose_stream_ends_with_the_attachment_is_not_made_again() 
         grpc_channel, identity, None, lambda: None, lines=CallStreams(grpc_channel)
     )
     with pytest.raises(PluginUnavailableError, match="lost its instance"):
-        await link.ask(methods.FILTER, spb.FilterRequest(), ASKED, 1.0)
+        await link.ask(calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0)
     assert not channel.received

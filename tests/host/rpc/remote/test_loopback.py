@@ -12,11 +12,12 @@ from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import read_handshake
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
-from berth_host.rpc.client import ClientSettings, LocalRoute, PluginClient
+from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.outbox import Outbox
+from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.handle import Handle

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
-from berth_host.rpc.calls import FILTER, PRE_FILTER
 from berth_host.rpc.remote.codec import encode_candidates, encode_names
 from berth_host.rpc.remote.replies import ReplyReader
 from berth_sdk.extension_points import NodeMode
@@ -54,7 +53,7 @@ def dirty_memory() -> None:
 
 
 def reader(candidates: set[int], mode: NodeMode) -> ReplyReader:
-    return ReplyReader("P", FILTER, mode, table(candidates))
+    return ReplyReader("P", "Filter", mode, table(candidates))
 
 
 def rejected(candidates: set[int], nodes: pb.NodeSet, mode: NodeMode) -> set[int]:
@@ -105,7 +104,7 @@ def test_host_reads_what_pre_filter_leaves(
     names = [NAMES[slot] for slot in listed]
     form = {"names": names} if by_name else {"bitmap": bitmap_of(listed, spare)}
     message = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(complement=complement, **form))
-    read = ReplyReader("P", PRE_FILTER, mode, table(candidates))
+    read = ReplyReader("P", "PreFilter", mode, table(candidates))
     dirty_memory()
     if not by_name and not listed <= candidates:
         with pytest.raises(PluginProtocolError, match="not among the candidates"):

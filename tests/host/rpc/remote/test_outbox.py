@@ -14,7 +14,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.model.clock import ManualClock
-from berth_host.rpc.cycle import Outcome
+from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.remote.outbox import Outbox, Parcel
 from berth_sdk.kube_object import ObjectRef
 
@@ -40,7 +40,7 @@ class Receiver:
         await self._pass()
         self.post_bound.append([item.cycle_id for item in items])
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, Outcome]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         await self._pass()
         self.ended.append([cycle_id for cycle_id, _ in ended])
 
@@ -224,18 +224,18 @@ async def test_end_of_a_cycle_comes_after_its_post_bind(clock: ManualClock) -> N
     receiver.gate = asyncio.Event()
     box.attach(receiver)
     box.post_bind(parcel("a"))
-    box.end_cycle("a", Outcome.BOUND)
+    box.end_cycle("a", CycleEnd.BOUND)
     assert box.take_ended() == []
     receiver.gate.set()
     await turns()
     assert receiver.post_bound == [["a"]]
-    assert box.take_ended() == [("a", Outcome.BOUND)]
+    assert box.take_ended() == [("a", CycleEnd.BOUND)]
 
 
 async def test_ends_go_by_themselves_after_an_idle_second(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
-    box.end_cycle("a", Outcome.UNSCHEDULABLE)
+    box.end_cycle("a", CycleEnd.UNSCHEDULABLE)
     await turns()
     assert receiver.ended == []
     clock.advance(1.0)
@@ -247,9 +247,9 @@ async def test_ends_wait_for_the_next_call_as_long_as_there_are_calls(clock: Man
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
     for second in range(3):
-        box.end_cycle(f"taken-{second}", Outcome.BOUND)
+        box.end_cycle(f"taken-{second}", CycleEnd.BOUND)
         box.ended_told(box.take_ended())
-        box.end_cycle(f"late-{second}", Outcome.BOUND)
+        box.end_cycle(f"late-{second}", CycleEnd.BOUND)
         clock.advance(1.0)
         await turns()
         assert receiver.ended == []
@@ -263,7 +263,7 @@ async def test_ends_do_not_wait_for_calls_that_fail(clock: ManualClock) -> None:
     box.attach(receiver)
     for number in range(20):
         box.return_ended(box.take_ended())
-        box.end_cycle(f"c{number}", Outcome.UNSCHEDULABLE)
+        box.end_cycle(f"c{number}", CycleEnd.UNSCHEDULABLE)
         clock.advance(0.5)
         await turns()
     assert sum(map(len, receiver.ended)) > 15
@@ -271,7 +271,7 @@ async def test_ends_do_not_wait_for_calls_that_fail(clock: ManualClock) -> None:
 
 async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualClock) -> None:
     box = outbox(clock)
-    box.end_cycle("a", Outcome.BOUND)
+    box.end_cycle("a", CycleEnd.BOUND)
     taken = box.take_ended()
     assert box.take_ended() == []
     box.return_ended(taken)
@@ -281,19 +281,19 @@ async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualCl
 async def test_ends_are_bounded_while_nobody_is_there(clock: ManualClock) -> None:
     box = outbox(clock)
     for i in range(10_050):
-        box.end_cycle(str(i), Outcome.BOUND)
+        box.end_cycle(str(i), CycleEnd.BOUND)
     taken = []
     while batch := box.take_ended():
         taken += batch
     assert len(taken) == 10_000
-    assert taken[-1] == ("10049", Outcome.BOUND)
+    assert taken[-1] == ("10049", CycleEnd.BOUND)
 
 
 async def test_draining_sends_everything_that_is_left(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
     box.post_bind(parcel("a"))
-    box.end_cycle("a", Outcome.BOUND)
+    box.end_cycle("a", CycleEnd.BOUND)
     assert await box.drained(60.0)
     assert (receiver.post_bound, receiver.ended) == ([["a"]], [["a"]])
 
@@ -343,8 +343,8 @@ async def test_what_an_instance_that_is_gone_did_not_take_is_kept_for_the_next_o
 
 async def test_a_bound_pod_is_alive_to_its_plugin_until_it_was_told(clock: ManualClock) -> None:
     box = outbox(clock)
-    box.end_cycle("a", Outcome.BOUND, parcel("a"))
-    box.end_cycle("b", Outcome.UNSCHEDULABLE)
+    box.end_cycle("a", CycleEnd.BOUND, parcel("a"))
+    box.end_cycle("b", CycleEnd.UNSCHEDULABLE)
     assert [item.cycle_id for item in box.bound_untold()] == ["a"]
     taken = box.take_ended()
     box.return_ended(taken)
@@ -358,7 +358,7 @@ async def test_a_bound_pod_whose_end_nobody_fetches_is_told_when_the_line_is_idl
 ) -> None:
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
-    box.end_cycle("a", Outcome.BOUND, parcel("a"))
+    box.end_cycle("a", CycleEnd.BOUND, parcel("a"))
     clock.advance(2.0)
     await turns()
     assert receiver.ended == [["a"]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.rpc.remote.statuses import cut, decode_status, encode_status
+from berth_host.rpc.remote.statuses import cut, decode_status
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import Code, Status
+from berth_sdk.wire.status import encode_status
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from berth_host.rpc.calls import PointPolicy
+from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.remote.link import InstanceLink, StateFeed
 from berth_host.rpc.state_chunks import CHUNK_BYTES
 from berth_sdk.cycle_state import CycleState

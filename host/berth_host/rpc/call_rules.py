@@ -1,0 +1,68 @@
+"""The deadline and the policies of every call, for one plugin: what operator and plugin wish, and the limits.
+
+Called by the relay, and by `attach`, which tells an instance its deadlines. Defaults and limits stand in
+one place, BerthConfiguration's table of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from berth_sdk.extension_points import ExtensionPoint
+
+from berth_host.config.berth.points import FailurePolicy
+from berth_host.config.berth.points import PointPolicy as PointPolicy
+from berth_host.rpc.calls import CALLS, END_CYCLES, SIMULATE_FILTER
+
+Policy = FailurePolicy
+
+_SCORING: Final = frozenset({ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE, ExtensionPoint.NORMALIZE_SCORE})
+
+
+@dataclass(frozen=True, slots=True)
+class CallRule:
+    """A call as it applies to one plugin. `absent`: the policy while no instance is attached."""
+
+    deadline_s: float
+    policy: Policy
+    absent: Policy
+
+
+def call_rules(
+    overrides: Mapping[str, PointPolicy], wishes_s: Mapping[str, float], *, required: bool
+) -> dict[str, CallRule]:
+    """The rule of every RPC for one plugin, by the RPC's name.
+
+    `overrides` (the operator's) and `wishes_s` (the plugin's) are keyed by point (`preBind`). A wish
+    is clamped by the operator's deadline, or else by the call's maximum.
+
+    While an optional plugin is absent its points count for nothing, unless the operator chose Fail for
+    the point by name; a required one fails the pods in its scope.
+    """
+    rules: dict[str, CallRule] = {}
+    for call in CALLS:
+        key = next((key for key in call.keys if key in overrides), "")
+        chosen = overrides.get(key, PointPolicy())
+        # SimulateFilter gets twice the time that an operator gives Filter, as it has by default.
+        factor = 2.0 if call is SIMULATE_FILTER and key == "filter" else 1.0
+        default_s, max_s = call.default_deadline_s, call.rules.max_deadline_ms / 1000
+        own_s = default_s if chosen.deadline_s is None else factor * chosen.deadline_s
+        limit_s = max_s if chosen.deadline_s is None else own_s
+        nothing = Policy.NEUTRAL if call.point in _SCORING else Policy.IGNORE
+        rules[call.rpc] = CallRule(
+            deadline_s=min(wishes_s.get(call.keys[0], own_s), limit_s, max_s),
+            policy=chosen.policy or call.rules.policy,
+            absent=Policy.FAIL if required else (chosen.policy or nothing),
+        )
+    return rules
+
+
+def deadlines_by_point(rules: Mapping[str, CallRule]) -> dict[str, float]:
+    """The deadline of each point's own call, by the point's name (`preBind`), in seconds."""
+    return {
+        call.point.config_name: rules[call.rpc].deadline_s
+        for call in CALLS
+        if call.keys[0] == call.point.config_name and call is not END_CYCLES
+    }

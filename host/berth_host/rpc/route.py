@@ -1,0 +1,65 @@
+"""`Route`: where a client finds its plugin; `ClientSettings`: how the plugin is to be treated there.
+
+`LocalRoute` is the way into the host itself; `attach.routes` has the one to a plugin elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from berth_sdk.pod import Pod
+from berth_sdk.runtime.descriptor import Descriptor
+
+from berth_host.config.berth.points import PointPolicy
+from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.transport import Transport
+
+
+class Route(Protocol):
+    """Where a client finds its plugin right now."""
+
+    @property
+    def transport(self) -> Transport | None:
+        """The way to the active instance; None while there is none."""
+        ...
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """As the instance declared it; of an instance never seen, what the configuration tells."""
+        ...
+
+    @property
+    def absence(self) -> str:
+        """While there is no transport: why, as the end of a sentence (`is not attached: ...`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRoute:
+    """A plugin inside the host."""
+
+    transport: InProcessTransport
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The class's own."""
+        return self.transport.runtime.descriptor
+
+    @property
+    def absence(self) -> str:
+        """Never absent."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How one plugin is to be treated. `points`: the operator's choices by point (`preBind`).
+
+    `scope`: whether a pod concerns the plugin at all; None: every pod.
+    """
+
+    points: Mapping[str, PointPolicy] = field(default_factory=dict)
+    required: bool = False
+    scope: Callable[[Pod], bool] | None = None

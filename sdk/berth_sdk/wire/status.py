@@ -1,0 +1,31 @@
+"""Codes of a `Status` as the contract numbers them: the one table, for both ends of the wire.
+
+Each end has its own reading of what is unset, unknown or too long: `requests` the plugin's, the host's
+`rpc.remote.statuses` the host's. Source: the contract's common.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.status import Code, Status
+
+WIRE_CODES: Final[Mapping[Code, pb.Status.Code.ValueType]] = {
+    Code.SUCCESS: pb.Status.CODE_SUCCESS,
+    Code.ERROR: pb.Status.CODE_ERROR,
+    Code.UNSCHEDULABLE: pb.Status.CODE_UNSCHEDULABLE,
+    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: pb.Status.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE,
+    Code.WAIT: pb.Status.CODE_WAIT,
+    Code.SKIP: pb.Status.CODE_SKIP,
+    Code.PENDING: pb.Status.CODE_PENDING,
+}
+CODES: Final[Mapping[int, Code]] = {number: code for code, number in WIRE_CODES.items()}
+"""By the contract's number; an unset code and an unknown one are missing."""
+
+
+def encode_status(status: Status) -> pb.Status:
+    """Status -> message; the plugin that signed it is known from the call, and does not travel."""
+    code, reasons = WIRE_CODES[status.code], status.reasons
+    return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
