@@ -11,7 +11,7 @@ from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import BindResult
-from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
+from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
 from berth_sdk.status import SUCCESS
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import Ask, Plug, filter_now
@@ -66,7 +66,7 @@ def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])
 def test_all_up_to_score_may_come_in_one_round_trip(name: str) -> None:
-    assert DESCRIPTORS[name].normalization in EAGER
+    assert DESCRIPTORS[name].normalization in EARLY
 
 
 async def test_the_host_posts_the_binding(ask: Ask) -> None:

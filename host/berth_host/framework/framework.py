@@ -147,13 +147,13 @@ class Framework:
         Scores that came with verdicts do not count: of a rejected node they say nothing.
         """
         context = cycle.context
-        before = cycle.skip_score, cycle.pre_scored_s, context.eager
-        cycle.skip_score, context.eager = set(), {}
+        before = cycle.skip_score, cycle.pre_scored_s, context.early
+        cycle.skip_score, context.early = set(), {}
         try:
             pre_score, score = self._scoring(cycle)
             return await score_nodes(pre_score, score, cycle, nodes)
         finally:
-            cycle.skip_score, cycle.pre_scored_s, context.eager = before
+            cycle.skip_score, cycle.pre_scored_s, context.early = before
 
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
         """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""

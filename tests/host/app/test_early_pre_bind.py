@@ -178,8 +178,8 @@ def early(request: Any, *, version: str = "", done: bool = True) -> scheduling_p
     ctx.plugin_token = b"gpu 3"
     return scheduling_pb2.ReserveResponse(
         ctx=ctx,
-        eager_pre_flight=scheduling_pb2.PreBindPreFlightResponse(ctx=decided()),
-        eager_pre_bind=scheduling_pb2.PreBindResponse(
+        early_pre_flight=scheduling_pb2.PreBindPreFlightResponse(ctx=decided()),
+        early_pre_bind=scheduling_pb2.PreBindResponse(
             ctx=decided(), patches=[change], done_when_applied=done
         ),
     )
@@ -342,8 +342,8 @@ async def test_nonsense_is_a_fault_of_pre_bind(
     plugin = scripted(
         lambda _: scheduling_pb2.ReserveResponse(
             ctx=decided(),
-            eager_pre_flight=scheduling_pb2.PreBindPreFlightResponse(ctx=decided()),
-            eager_pre_bind=answer,
+            early_pre_flight=scheduling_pb2.PreBindPreFlightResponse(ctx=decided()),
+            early_pre_bind=answer,
         )
     )
     text = configuration(f"endpoint: unix://{tmp_path / 'p.sock'}")

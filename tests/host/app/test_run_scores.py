@@ -150,7 +150,7 @@ async def test_scores_of_pods_whose_answers_are_recalled_are_those_of_their_cycl
 async def test_post_filter_nominates_the_best_of_the_nodes_that_are_closed(
     configured: Configured, tmp_path: Path
 ) -> None:
-    # What the plugin answered ahead of Score says 0 for a closed node: it is asked anew.
+    # What the plugin answered early of Score says 0 for a closed node: it is asked anew.
     nodes = [node(name, cpu="4", labels={CLOSED: ""}) for name in NODES]
     async with World([*nodes, pod("web", cpu="1")], configuration=configured("AsksForScores")) as world:
         await world.settle()

@@ -151,7 +151,7 @@ async def test_answers_come_back_in_the_order_of_the_rows_that_were_asked_about(
             group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
             return scheduling_pb2.FilterResponse(
                 verdicts=scheduling_pb2.NodeVerdicts(rejected=[group]),
-                eager_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
+                early_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
             )
 
         plugin.on("Filter", answer)
@@ -175,8 +175,8 @@ async def test_what_comes_with_pre_filter_is_in_that_order_too(tmp_path: Path) -
         lowest = int(host.nodes.slots.min())
         group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
         early = scheduling_pb2.PreFilterResponse(
-            eager_filter=scheduling_pb2.NodeVerdicts(rejected=[group]),
-            eager_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
+            early_filter=scheduling_pb2.NodeVerdicts(rejected=[group]),
+            early_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
         )
         plugin.on("PreFilter", lambda _request: early)
         cycle = host.cycle()
@@ -190,7 +190,7 @@ async def test_what_comes_with_pre_filter_is_in_that_order_too(tmp_path: Path) -
 
 async def test_scores_that_come_with_pre_score_are_of_use_for_its_candidates_alone(tmp_path: Path) -> None:
     async with attached(tmp_path, descriptor("Demo", "PRE_SCORE", "SCORE")) as (host, plugin):
-        early = scheduling_pb2.PreScoreResponse(eager_scores=scheduling_pb2.Scores(small=bytes([1, 2, 3])))
+        early = scheduling_pb2.PreScoreResponse(early_scores=scheduling_pb2.Scores(small=bytes([1, 2, 3])))
         plugin.on("PreScore", lambda _request: early)
         plugin.on("Score", lambda _: scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[9, 9])))
         cycle = host.cycle()

@@ -39,9 +39,9 @@ THIRD = Status.unschedulable("every third node")
 
 
 class Base(Plugin):
-    """Machines may be busy: here nothing is too slow to be answered ahead."""
+    """Machines may be busy: here nothing is too slow to be answered early."""
 
-    answers_ahead = True
+    answers_early = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
 
@@ -89,7 +89,7 @@ class FilterScore(Judges, Scores, Base):
 class Simple(Plugin):
     """The same for each node, declaring nothing."""
 
-    answers_ahead = True
+    answers_early = True
 
     def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
         return THIRD if node.name in ("n0", "n3") else None
@@ -163,9 +163,9 @@ class TwoSteps(Prepares, Judges, PreScores, Scores, Base):
 
 
 class Asked(All):
-    """It does not want to answer ahead."""
+    """It does not want to early answer."""
 
-    answers_ahead = False
+    answers_early = False
 
 
 class Here(Plugin):
@@ -289,7 +289,7 @@ async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_st
         framework = framework_of([host.client], answers=AskEveryone())
         cycle = Cycle(host.cycle(), host.nodes)
         before = await decided(framework, cycle)
-        # n0 and n3 were rejected: what came ahead says nothing of them.
+        # n0 and n3 were rejected: what came early says nothing of them.
         apart = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
         assert isinstance(apart, ScoreTable)
         assert apart.plugins[0].raw.tolist() == [5, 6, 8]

@@ -22,7 +22,7 @@ from berth_host.rpc.client import PluginClient
 Clients = Sequence[PluginClient]
 
 
-async def filter_meanwhile(
+async def judge_early(
     judges: Clients,
     clients: Clients,
     pre_score: tuple[PluginClient, ...],

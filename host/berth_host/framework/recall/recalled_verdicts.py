@@ -41,7 +41,7 @@ class _Together:
     passed: Rows
 
 
-class SharedVerdicts:
+class RecalledVerdicts:
     """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: slots whose Node passed, as it
     is."""
 
