@@ -137,9 +137,10 @@ class Early:
         if result.early_scores is not None or result.skip_score or not self._begins():
             return result
         began_s = self._clock()
-        scores, skip_score = yield from self._scored(state, pod, nodes, result.verdicts)
+        # Filter may be about a few of the nodes: that PreScore skips for these says nothing of the others.
+        scores, _ = yield from self._scored(state, pod, nodes, result.verdicts)
         self._took(self._clock() - began_s)
-        return FilterResult(result.verdicts, scores, skip_score)
+        return FilterResult(result.verdicts, scores)
 
     def _pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[PreScored]:
         status: Status = yield self._runtime.pre_score(state, pod, nodes)

@@ -153,9 +153,11 @@ async def test_scores_come_with_filter_where_pre_filter_is_not_asked() -> None:
     assert (got.early_scores.tolist(), plugin.asked) == ([0, 11, 0, 13], [("filter", 4), ("score", 2)])
 
 
-async def test_pre_score_runs_before_scores_that_come_with_filter() -> None:
-    got = await result(ahead(made()).filter(state(), QUIET, NODES))
-    assert (got.early_scores, got.skip_score) == (None, True)
+async def test_pre_score_that_skips_beside_filter_is_asked_again_about_the_candidates() -> None:
+    plugin = made()
+    got = await result(ahead(plugin).filter(state(), QUIET, NODES))
+    assert (got.early_scores, got.skip_score) == (None, False)
+    assert plugin.asked == [("filter", 4), ("pre_score", 2)]
 
 
 async def test_what_the_profile_does_not_enable_is_not_answered() -> None:

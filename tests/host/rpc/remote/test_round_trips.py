@@ -298,3 +298,50 @@ async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_st
         assert again.total.tolist() == before[3]
         calls = [call for _, call, _, _ in host.sent if call in UP_TO_SCORE]
         assert calls == ["PreFilter", "PreScore"]
+
+
+class ByImage(Base):
+    """Some nodes have what the pod wants: its PreScore skips where none of the candidates does."""
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        return Verdicts.reject_where(nodes.slots == 0, THIRD)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | None:
+        return None if (nodes.slots % 3 == 0).any() else Status.skip()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return np.where(nodes.slots % 3 == 0, nodes.slots, 0).astype(np.int64)
+
+
+async def test_what_pre_score_skips_for_one_node_is_asked_for_the_others(tmp_path: Path) -> None:
+    """As where the pod is promised a node, which another plugin rejects."""
+    found = []
+    async with served(ByImage, tmp_path) as host:
+        for client, cycle in (
+            (host.client, Cycle(host.cycle(), host.nodes)),
+            (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), host.nodes)),
+        ):
+            framework = framework_of([client], answers=AskEveryone())
+            await framework.run_pre_filter(cycle)
+            await framework.run_filter(cycle, NodeStatuses(host.nodes), np.array([1]), NOBODY)
+            found.append(await decided(framework, cycle))
+    there, here = found
+    assert there == here
+    assert here[-2][0][1] == [0, 0, 3, 0, 0, 6, 0, 0]
+
+
+async def test_a_skip_that_came_early_does_not_count_for_scores_that_are_run_apart(tmp_path: Path) -> None:
+    found = []
+    async with served(ByImage, tmp_path) as host:
+        nodes = host.nodes.take([0, 1, 2])
+        for client, cycle in (
+            (host.client, Cycle(host.cycle(), nodes)),
+            (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), nodes)),
+        ):
+            framework = framework_of([client], answers=AskEveryone())
+            await decided(framework, cycle)
+            closed = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
+            assert isinstance(closed, ScoreTable)
+            found.append([(one.plugin, one.raw.tolist()) for one in closed.plugins])
+    there, here = found
+    assert there == here == [("ByImage", [0, 0, 3])]
