@@ -53,7 +53,6 @@ class NodeAffinity(Plugin):
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_SELECTOR, PodField.AFFINITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

@@ -57,7 +57,6 @@ class NodeDeclaredFeatures(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:

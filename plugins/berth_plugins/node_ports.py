@@ -37,7 +37,7 @@ class NodePorts(Plugin):
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("add", "update.taints")),
+        EventInterest("Node", ("add",)),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:

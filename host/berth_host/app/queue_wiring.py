@@ -16,7 +16,6 @@ from berth_host.model.clock import Clock
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,
-    default_registrations,
     registrations_of,
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -109,13 +108,15 @@ def queue_config(configuration: KubeSchedulerConfiguration, max_in_pool_s: float
 def _registrations(
     profile: ResolvedProfile, clients: Mapping[str, PluginClient]
 ) -> dict[str, tuple[Registration, ...]]:
-    """The events of every plugin that can reject a pod, also of default plugins not in this build."""
+    """The events of every plugin that can reject a pod, as the plugin itself says them.
+
+    A default plugin that this build does not have says nothing; the table knows what it would.
+    """
     result: dict[str, tuple[Registration, ...]] = {}
     rejecting = {enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)}
-    defaults = default_registrations(rejecting & DEFAULT_PLUGINS_BY_NAME.keys())
     for name in sorted(rejecting):
-        if name in defaults:
-            result[name] = tuple(defaults[name])
-        elif name in clients:
+        if name in clients:
             result[name] = registrations_of(clients[name].descriptor.events)
+        elif name in DEFAULT_PLUGINS_BY_NAME:
+            result[name] = registrations_of(DEFAULT_PLUGINS_BY_NAME[name].events)
     return result

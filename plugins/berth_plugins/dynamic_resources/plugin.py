@@ -69,7 +69,7 @@ class DynamicResources(Plugin):
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Node", ("add", "update.labels", "update.allocatable", "update.taints")),
+        EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest(CLAIM_KIND, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update")),

@@ -59,7 +59,6 @@ class InterPodAffinity(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

@@ -143,7 +143,6 @@ class NodeResourcesFit(Plugin):
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

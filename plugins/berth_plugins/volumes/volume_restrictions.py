@@ -115,7 +115,6 @@ class VolumeRestrictions(Plugin):
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

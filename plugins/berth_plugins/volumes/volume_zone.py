@@ -63,7 +63,6 @@ class VolumeZone(Plugin):
         EventInterest("Node", ("add", "update.labels")),
         EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

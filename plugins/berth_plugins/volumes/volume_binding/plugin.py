@@ -87,7 +87,6 @@ class VolumeBinding(Plugin):
         EventInterest(CSI_NODE_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update",), Hint.ASK_PLUGIN),
         EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
