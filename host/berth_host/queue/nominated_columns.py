@@ -1,7 +1,7 @@
 """Nominated pods as columns, kept up to date by the nominator: a cycle must not walk over all of them.
 
-Read by the scheduler at the start of a cycle, which holds them until it has chosen a node: what changes
-meanwhile goes to a copy.
+Read by the scheduler at the start of a cycle, which holds them until it has chosen a node: later changes go
+to a copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 class NominatedColumns:
-    """`pods.node_index` is a code: `names[code]` is the node. A code is free again when nobody is nominated
+    """`pods.node_index` is a code: `names[code]` is the node. A code is free again when no pod is nominated
     to its node; `take_renamed` says which codes have got a name since it was called last. `versions[code]`
     moves whenever the node's pods do, and no two changes, of whichever node, have the same.
     """
@@ -37,7 +37,7 @@ class NominatedColumns:
         return self.pods
 
     def release(self) -> None:
-        """Nobody reads the table that `hold` gave any more."""
+        """The table that `hold` gave is not read any more."""
         self._held = False
 
     def take_renamed(self) -> set[int]:
