@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import default_configuration
+from berth_host.queue.registrations import REJECTING_POINTS
 from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
 from berth_sdk.extension_points import ExtensionPoint
@@ -62,6 +63,20 @@ def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
     # A configuration has no point of that name: it comes with score.
     points = set(descriptor.points) - {ExtensionPoint.NORMALIZE_SCORE}
     assert {point.config_name for point in points} == want
+
+
+@each_plugin
+def test_an_action_is_declared_once(descriptor: Descriptor) -> None:
+    pairs = [(interest.resource, word) for interest in descriptor.events or () for word in interest.actions]
+    assert len(pairs) == len(set(pairs))
+
+
+def test_only_plugins_that_reject_nothing_are_helped_by_nothing() -> None:
+    rejecting = REJECTING_POINTS | {"postFilter"}
+    for descriptor in DESCRIPTORS.values():
+        assert descriptor.events is not None, descriptor.name
+        rejects = bool(rejecting & {point.config_name for point in descriptor.points})
+        assert bool(descriptor.events) == rejects, descriptor.name
 
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])

@@ -1,0 +1,63 @@
+"""What a class says in `events` is what the queue goes by, of a default plugin as of any other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_sdk.kube_object import ObjectRef
+from support.hosts import World, node, pod
+from support.plugin_processes import plugin_process
+
+EDITED = "support.edited_events:TaintToleration"
+TAINTED = {"taints": [{"key": "level", "value": "7", "effect": "NoSchedule"}]}
+PLAIN = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def configuration(where: str) -> str:
+    """The default profile, with TaintToleration from elsewhere."""
+    return (
+        f"{PLAIN}---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"cycleBudget: 30s\nplugins:\n- name: TaintToleration\n  {where}\n  required: true\n"
+        "  points: {filter: {deadline: 10s}, preScore: {deadline: 10s}, score: {deadline: 10s}}\n"
+    )
+
+
+@pytest.fixture(params=["in process", "served"])
+async def edited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The configuration whose TaintToleration has other events."""
+    if request.param == "in process":
+        yield configuration(f"inProcess: {EDITED}")
+        return
+    socket_path = tmp_path / "p.sock"
+    async with plugin_process(socket_path, EDITED) as process:
+        yield configuration(f"endpoint: {process.endpoint}")
+
+
+async def rejected(world: World) -> None:
+    """A pod that the one node's taint keeps out."""
+    world.server.create(pod("web"))
+    await world.settle()
+    assert "untolerated taint" in world.message_of("web")
+
+
+async def changed(world: World, change: dict[str, Any]) -> str:
+    """The node of the pod, after the one node changed."""
+    await world.cluster.patch("nodes", ObjectRef(name="n0"), change)
+    await world.settle()
+    return world.node_of("web")
+
+
+async def test_the_class_says_which_events_help_its_pods(edited: str) -> None:
+    async with World([node("n0", **TAINTED)], configuration=edited) as world:
+        await rejected(world)
+        assert await changed(world, {"spec": {"taints": None}}) == ""
+        assert await changed(world, {"metadata": {"labels": {"disk": "ssd"}}}) == "n0"
+
+
+async def test_the_default_plugin_says_that_a_lost_taint_helps() -> None:
+    async with World([node("n0", **TAINTED)], configuration=PLAIN) as world:
+        await rejected(world)
+        assert await changed(world, {"spec": {"taints": None}}) == "n0"
