@@ -137,7 +137,7 @@ class RecalledScores:
         self._add_up(nodes)
         return None
 
-    async def ask_ahead(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
+    async def ask_early(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
         """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
         sum up. A row that fails here is asked about again there, if it is a candidate.
         """

@@ -132,7 +132,7 @@ async def test_what_was_asked_early_changes_no_score(steps: list[tuple[str, obje
         nodes = table.take(np.asarray(where, dtype=np.intp))
         cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
         if what == "ahead":
-            await shared.ask_ahead(plugins, cycle, nodes)
+            await shared.ask_early(plugins, cycle, nodes)
             continue
         anew = RecalledScores()
         assert await shared.ask(plugins, cycle, nodes) is None
@@ -154,7 +154,7 @@ async def test_what_is_asked_early_and_never_summed_up_is_not_kept() -> None:
     for count in range(100):
         columns.set_usage(slot, NodeUsage(pod_count=count))
         shared.forget({slot}, set())
-        await shared.ask_ahead(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
+        await shared.ask_early(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
         assert len(shared._not_summed) < 10
     assert await shared.ask(plugins, cycle_of(Pod(name="p", uid="p"), table), table) is None
     assert shared.read()[1].tolist() == [99]
