@@ -15,7 +15,11 @@ from docs.workspace import Workspace
 
 PAGES = all_pages()
 RUN_ELSEWHERE = {
-    "README.md": ["make demo\n", "make test\n"],
+    "README.md": [
+        "make demo\n",
+        "make test\n",
+        ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
+    ],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
         "make scheduler-perf-data\n"

@@ -431,14 +431,14 @@ class Early(Everything):
         return Status.skip() if pod.labels.get("quiet") else Status.success()
 
 
-def test_scores_come_with_the_verdicts_or_are_skipped(serve: Serve) -> None:
+def test_scores_come_with_the_verdicts_and_a_skip_waits_for_pre_score(serve: Serve) -> None:
     host = serve(Early).host
     host.attach()
     host.give_nodes(*NODES)
     reply = host.filter("Early", POD)
     assert (list(reply.early_scores.dense), reply.skip_score) == ([-5, 0, -4, 0], False)
     quiet = host.filter("Early", Pod(name="q", uid="u2", labels={"quiet": "1"}), "c2")
-    assert (quiet.HasField("early_scores"), quiet.skip_score) == (False, True)
+    assert (quiet.HasField("early_scores"), quiet.skip_score) == (False, False)
 
 
 def test_without_the_score_point_no_scores_are_sent(serve: Serve) -> None:
