@@ -341,8 +341,9 @@ async def test_profile_is_of_the_measured_part(case: ReadCase, tmp_path: Path) -
 
 
 async def ran_until(op: str, workload: Workload, tmp_path: Path) -> tuple[Result, float]:
-    """The result of a workload that its limit ended in `op`, and that limit in seconds: the first that is long
-    enough for the ops before it, as fast as the machine is now.
+    """The result of a workload that its limit ended in `op`, and that limit in seconds.
+
+    The limit is the shortest one that leaves this machine the time for the ops before.
     """
     for limit_s in (0.5, 2.0, 8.0, 32.0):
         result, _ = await ran(workload, tmp_path, limit_s=limit_s)
