@@ -255,9 +255,9 @@ async def test_one_cancelled_call_is_enough_to_be_asked_point_by_point(at: str) 
         started.set()
         await asyncio.Event().wait()
 
-    plugin = made(answers_early=None, **{at: hangs})
-    asked = ahead(plugin)
-    call = asyncio.ensure_future(asked.pre_filter(state(), POD, NODES))
+    methods: dict[str, Any] = {"answers_early": None, at: hangs}
+    asked = ahead(made(**methods))
+    call = asyncio.ensure_future(result(asked.pre_filter(state(), POD, NODES)))
     await started.wait()
     call.cancel()  # as where its deadline is over
     with pytest.raises(asyncio.CancelledError):
