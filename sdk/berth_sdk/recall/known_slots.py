@@ -17,7 +17,7 @@ from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended
 
 Rows = NDArray[np.intp]
-_MOST: Final = 512
+MOST: Final = 512
 """Slots that are listed; beyond it the mask is looked through."""
 _NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
@@ -59,7 +59,7 @@ class KnownSlots:
                     self._mask[slot] = False
         if self._unknown is not None:
             self._unknown.update(slots)
-            if len(self._unknown) > _MOST:
+            if len(self._unknown) > MOST:
                 self._unknown = None
 
     def hold(self, slots: Rows) -> NDArray[np.bool_]:
@@ -70,8 +70,8 @@ class KnownSlots:
         """Positions in `nodes` of the rows that are not known, ascending."""
         if self._unknown is None:
             unknown = np.flatnonzero(~self._mask.take(nodes.slots))
-            if not len(unknown) and len(nodes) == nodes.snapshot_size:
-                self._unknown = set()
+            if len(unknown) <= MOST and len(nodes) == nodes.snapshot_size:
+                self._unknown = set(nodes.slots[unknown].tolist())
             return unknown
         if not self._unknown:
             return _NO_ROWS

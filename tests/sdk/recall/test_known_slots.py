@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 NODES = 9
 SLOTS = st.lists(st.integers(0, NODES - 1), max_size=NODES, unique=True)
-STEPS = st.lists(st.tuples(st.sampled_from(["learn", "forget", "clear", "ask"]), SLOTS), max_size=20)
+STEPS = st.lists(st.tuples(st.sampled_from(["learn", "forget", "clear", "grow", "ask"]), SLOTS), max_size=20)
 
 
 def columns() -> NodeColumns:
@@ -24,11 +24,14 @@ def columns() -> NodeColumns:
     return made
 
 
-@given(steps=STEPS, few=st.sampled_from([0, 1, 3, 64]))
-def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[int]]], few: int) -> None:
+@given(steps=STEPS, few=st.sampled_from([0, 1, 3, 64]), most=st.sampled_from([0, 2, 64]))
+def test_missing_rows_are_those_that_were_not_learned(
+    steps: list[tuple[str, list[int]]], few: int, most: int
+) -> None:
     # How many are listed must not matter.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_slots, "FEW", few)
+        patch.setattr(known_slots, "MOST", most)
         whole = NodeTable(columns())
         known = KnownSlots()
         known.grow(whole.slot_count)
@@ -43,6 +46,8 @@ def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[
             elif what == "clear":
                 known.clear()
                 plain.clear()
+            elif what == "grow":
+                known.grow(len(known) + 1)
             asked = whole.take(slots) if what == "ask" else whole
             expected = [at for at, slot in enumerate(asked.slots.tolist()) if slot not in plain]
             assert known.missing(asked).tolist() == expected
