@@ -87,8 +87,8 @@ class VolumeZone(Plugin):
         return wishes(pod) if has_any else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Unresolvable where a label of a volume has no counterpart, or another value, on a node that has
-        any such label at all.
+        """Unresolvable where a label of a volume has no counterpart, or another value, on a node with any
+        zone or region label.
         """
         found = state.get(_TOPOLOGIES)
         if found is None:
