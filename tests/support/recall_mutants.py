@@ -1,6 +1,7 @@
 """Mutants of what recalls: each breaks one thing by which what is kept ceases to hold, and is shown.
 
-Used by `tests/host/framework/test_recall.py`. A new invalidation comes with a mutant here; one in a signature
+Mutants patch what is private, of the host as of the SDK: an invalidation has no public switch. Used by
+`tests/host/framework/recall/test_recall.py`. A new invalidation comes with a mutant here; one in a signature
 or in what a plugin keeps with one in `recall_sign_mutants`.
 """
 

@@ -1,8 +1,8 @@
 """Two equal clusters, the default plugins in both: in one they are asked about everything, in the other what
 they said is recalled.
 
-The state machine of `tests/host/framework/test_recall.py`: after any sequence of events the two say the same
-of every pod: verdicts, reasons, scores, who skips, the best nodes, and why no node fits.
+The state machine of `tests/host/framework/recall/test_recall.py`: after any sequence of events the two say
+the same of every pod: verdicts, reasons, scores, who skips, the best nodes, and why no node fits.
 """
 
 from __future__ import annotations

@@ -228,27 +228,6 @@ async def test_call_that_raises_something_unheard_of_fails_the_attempt_alone(cal
         assert world.everything_is_accounted_for()
 
 
-async def test_cycle_that_raises_something_unheard_of_fails_its_attempt_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World([node("n0"), pod("web"), pod("other")])
-    real = world.host.snapshot.update
-    raised: list[int] = []
-
-    def update(cache: Any) -> None:
-        if world.host.scheduler.in_cycle is not None and not raised:
-            raised.append(1)
-            raise KeyError("nobody foresaw this")
-        real(cache)
-
-    monkeypatch.setattr(world.host.snapshot, "update", update)
-    async with world:
-        await world.settle()
-        assert raised
-        assert (world.node_of("web"), world.node_of("other")) == ("n0", "n0")
-        assert world.everything_is_accounted_for()
-
-
 class FreesService(Plugin):
     """No node will do until the service was changed."""
 

@@ -9,12 +9,10 @@ from typing import ClassVar
 import pytest
 from berth_host.errors.plugins import PluginTimeoutError
 from berth_host.rpc.remote.link import InstanceLink
-from berth_host.scheduler.attempt import POD_DELETED
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
@@ -115,25 +113,6 @@ async def test_plugin_that_names_nodes_learns_of_pods_that_are_bound_and_deleted
             await world.cluster.delete("pods", ObjectRef(namespace="default", name=placed[0]))
             await world.settle()
             assert world.node_of(left)
-
-
-class Quitter(Plugin):
-    """Aborts the attempt that asks it."""
-
-    world: ClassVar[World]
-
-    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        attempt = self.world.host.scheduler.in_cycle
-        if attempt is not None and pod.name == "web":
-            attempt.abort(POD_DELETED)
-        return Status.success()
-
-
-async def test_attempt_that_is_aborted_from_inside_leaves_the_loop_alone() -> None:
-    Quitter.world = World([node("n0"), pod("web"), pod("next")], [Quitter])
-    async with Quitter.world as world:
-        await world.settle()
-        assert world.node_of("next") == "n0"
 
 
 class Diary(Plugin):

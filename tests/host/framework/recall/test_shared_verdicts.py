@@ -1,4 +1,4 @@
-"""Plugins in the host that judge node by node: a node for which the table grows is asked about too."""
+"""Verdicts that equal pods share: which rows are asked about, and which of them are expected to pass."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NOBODY
+from berth_host.framework.recall.shared_verdicts import SharedVerdicts
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_sdk.cycle_state import CycleState
@@ -14,10 +15,13 @@ from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import NodeColumns, NodeTable
+from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
-from support.frameworks import cycle_of, framework_of
+from support.by_pods import ByPods, Empty
+from support.frameworks import cycle_of, framework_of, local_client
 
 
 class EvenOnly(Plugin):
@@ -57,3 +61,39 @@ async def test_nodes_that_make_the_table_longer_are_judged_and_scored() -> None:
             found = await scores_by_node(framework, columns, f"{number}-{attempt}")
             assert found == {str(even): even for even in range(0, number + 1, 2)}
     assert len(capacities) > 1
+
+
+NODES = 12
+
+
+ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)
+
+
+@given(rounds=st.lists(st.tuples(ROWS, st.booleans()), max_size=8))
+async def test_rows_that_are_expected_to_pass_are_those_known_to_and_those_that_moved(
+    rounds: list[tuple[list[tuple[int, bool]], bool]],
+) -> None:
+    columns = NodeColumns()
+    slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
+    table = NodeTable(columns)
+    clients = (local_client(Empty({}, NO_HANDLE)),)
+    shared = SharedVerdicts()
+    passing: set[int] = set()
+    moved = set(range(NODES))
+    for number, (changes, asks) in enumerate(rounds):
+        for row, full in changes:
+            columns.set_usage(slots[row], NodeUsage(pod_count=int(full)))
+            shared.forget({slots[row]}, set())
+            moved.add(row)
+        before = len(ByPods.asked)
+        expected = shared.expected(clients, table)
+        assert len(ByPods.asked) == before
+        if passing - moved:
+            assert expected is not None
+            assert expected.tolist() == sorted(passing | moved)
+        else:
+            assert expected is None
+        if asks:
+            cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
+            passed = await shared.ask(clients, cycle, NodeStatuses(table), all_rows(table))
+            passing, moved = set(passed.tolist()), set()

@@ -13,31 +13,25 @@ import pytest
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.recall import shared_verdicts
-from berth_host.framework.recall.shared_scores import SharedScores
-from berth_host.framework.recall.shared_verdicts import SharedVerdicts
-from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
-from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage
+from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
 from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host
-from support.frameworks import cycle_of, framework_of, local_client
+from support.by_pods import ByPods, Empty
+from support.frameworks import framework_of
 from support.scripted_plugin import ScriptedPlugin, descriptor
 
-NODES = 12
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 
 
@@ -45,84 +39,6 @@ POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine every judge may seem slow."""
     monkeypatch.setattr(shared_verdicts, "_QUICK_S", PATIENCE_S)
-
-
-class ByPods(Plugin):
-    """A point per pod on the node; notes which rows it was asked about."""
-
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    asked: ClassVar[list[list[str]]] = []
-
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All pods are the same to it."""
-        return ()
-
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """One for each pod."""
-        self.asked.append(list(nodes.names))
-        return nodes.pod_count.astype(np.int64)
-
-
-class Fullest(ByPods):
-    """The fullest node is worth 100."""
-
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-
-
-class ByName(ByPods):
-    """By the Node alone."""
-
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Its number."""
-        return np.asarray([int(name[1:]) for name in nodes.names], dtype=np.int64)
-
-
-SOME_NODES = st.sets(st.integers(0, NODES - 1), min_size=1).map(sorted)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("move"), st.integers(0, NODES - 1), st.integers(0, 100)),
-        st.tuples(st.just("ahead"), SOME_NODES, st.just(0)),
-        st.tuples(st.just("ask"), SOME_NODES, st.just(0)),
-        st.tuples(st.just("ask"), st.just(list(range(NODES))), st.just(0)),
-    ),
-    max_size=20,
-)
-
-
-@given(steps=STEPS)
-async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
-    columns = NodeColumns()
-    slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
-    table = NodeTable(columns)
-    plugins = tuple(
-        WeightedPlugin(local_client(cls({}, NO_HANDLE)), weight)
-        for cls, weight in ((ByPods, 3), (Fullest, 2), (ByName, 1))
-    )
-    shared = SharedScores()
-    for number, (what, where, count) in enumerate(steps):
-        if what == "move":
-            assert isinstance(where, int)
-            columns.set_usage(slots[where], NodeUsage(pod_count=count))
-            shared.forget({slots[where]}, set())
-            continue
-        assert isinstance(where, list)
-        nodes = table.take(np.asarray(where, dtype=np.intp))
-        cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
-        if what == "ahead":
-            await shared.ask_ahead(plugins, cycle, nodes)
-            continue
-        anew = SharedScores()
-        assert await shared.ask(plugins, cycle, nodes) is None
-        assert await anew.ask(plugins, cycle, nodes) is None
-        (by_plugin, total, leaders), (other, other_total, other_leaders) = shared.read(), anew.read()
-        assert total.tolist() == other_total.tolist()
-        assert sorted(leaders.tolist()) == sorted(other_leaders.tolist())
-        for one, two in zip(by_plugin, other, strict=True):
-            assert one.raw.tolist() == two.raw.tolist()
-            assert one.normalized.tolist() == two.normalized.tolist()
 
 
 class Refuses(ByPods):
@@ -133,21 +49,6 @@ class Refuses(ByPods):
         if nodes.pod_count.any():
             raise ValueError("no score")
         return super().score_nodes(state, pod, nodes)
-
-
-async def test_what_is_asked_ahead_and_never_summed_up_is_not_kept() -> None:
-    columns = NodeColumns()
-    slot = columns.add(Node(name="n0"))
-    table = NodeTable(columns)
-    plugins = (WeightedPlugin(local_client(ByPods({}, NO_HANDLE))),)
-    shared = SharedScores()
-    for count in range(100):
-        columns.set_usage(slot, NodeUsage(pod_count=count))
-        shared.forget({slot}, set())
-        await shared.ask_ahead(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
-        assert len(shared._not_summed) < 10
-    assert await shared.ask(plugins, cycle_of(Pod(name="p", uid="p"), table), table) is None
-    assert shared.read()[1].tolist() == [99]
 
 
 @asynccontextmanager
@@ -299,21 +200,6 @@ async def test_nothing_goes_on_when_the_filter_is_cancelled(tmp_path: Path) -> N
         assert await attempt(framework, host) == [0, 1, 0]
 
 
-class Empty(Plugin):
-    """Only nodes without a pod; notes which rows it was asked about."""
-
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-
-    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All pods are the same to it."""
-        return ()
-
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Full with one pod."""
-        ByPods.asked.append(list(nodes.names))
-        return Verdicts.reject_where(nodes.pod_count > 0, Status.unschedulable("full"))
-
-
 def rejecting(
     bitmap: bytes, code: pb.Status.Code.ValueType = pb.Status.CODE_UNSCHEDULABLE
 ) -> spb.FilterResponse:
@@ -408,36 +294,3 @@ async def test_judge_that_takes_its_time_is_asked_before(
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
     everything = ["n0", "n1", "n2"]
     assert asked == [[everything], [everything, ["n1"]]]
-
-
-ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)
-
-
-@given(rounds=st.lists(st.tuples(ROWS, st.booleans()), max_size=8))
-async def test_rows_that_are_expected_to_pass_are_those_known_to_and_those_that_moved(
-    rounds: list[tuple[list[tuple[int, bool]], bool]],
-) -> None:
-    columns = NodeColumns()
-    slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
-    table = NodeTable(columns)
-    clients = (local_client(Empty({}, NO_HANDLE)),)
-    shared = SharedVerdicts()
-    passing: set[int] = set()
-    moved = set(range(NODES))
-    for number, (changes, asks) in enumerate(rounds):
-        for row, full in changes:
-            columns.set_usage(slots[row], NodeUsage(pod_count=int(full)))
-            shared.forget({slots[row]}, set())
-            moved.add(row)
-        before = len(ByPods.asked)
-        expected = shared.expected(clients, table)
-        assert len(ByPods.asked) == before
-        if passing - moved:
-            assert expected is not None
-            assert expected.tolist() == sorted(passing | moved)
-        else:
-            assert expected is None
-        if asks:
-            cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
-            passed = await shared.ask(clients, cycle, NodeStatuses(table), all_rows(table))
-            passing, moved = set(passed.tolist()), set()

@@ -1,0 +1,202 @@
+"""What holds for every call, whichever it is: policy, deadline, threads, counting, and who is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
+from berth_host.rpc.route import ClientSettings
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.pod import Pod
+from berth_sdk.results import (
+    BindResult,
+    PreBindResult,
+)
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable
+from berth_sdk.testing.builders import make_pod
+from support.relays import PROFILE, Facts, local_client, make_cycle, some_nodes
+
+
+class Breaks:
+    """Raises as long as `broken`."""
+
+    broken = True
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        if self.broken:
+            raise ValueError("boom")
+        return SUCCESS
+
+
+class Slow:
+    """Plain methods that wait for the test, async ones that never end."""
+
+    def __init__(self, *_made_with: object) -> None:
+        self.threads: list[str] = []
+        self.both = threading.Barrier(2, timeout=60)
+
+    async def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        await asyncio.Event().wait()
+        return SUCCESS
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        self.threads.append(threading.current_thread().name)
+        return Verdicts.feasible(len(nodes))
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.threads.append(threading.current_thread().name)
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
+        self.both.wait()
+        self.threads.append(threading.current_thread().name)
+        return PreBindResult(SUCCESS)
+
+    async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
+        self.threads.append(threading.current_thread().name)
+        return BindResult(SUCCESS, host_binds=True)
+
+
+async def test_async_method_is_cut_off_at_its_deadline() -> None:
+    client = local_client(Slow(), points={"preFilter": PointPolicy(0.02)})
+    got = (await client.pre_filter(make_cycle(), some_nodes())).status
+    assert got == Status(Code.ERROR, ('plugin "Slow" did not answer within 20 ms at PreFilter',), "Slow")
+
+
+async def test_plain_method_that_overruns_counts_and_is_named_once_it_returned() -> None:
+    client = local_client(Slow(), points={"filter": PointPolicy(0.0)})
+    cycle = make_cycle()
+    assert (await client.filter(cycle, some_nodes())).all_passed
+    assert client.stats.of("Filter").overruns == 1
+    assert 'plugin "Slow" took' in cycle.notes[0]
+
+
+async def test_plain_binding_calls_run_beside_each_other_in_threads() -> None:
+    plugin = Slow()
+    client = local_client(plugin)
+    await asyncio.gather(client.pre_bind(make_cycle(), "n0"), client.pre_bind(make_cycle(), "n0"))
+    assert all(name.startswith("berth-Slow") for name in plugin.threads)
+
+
+async def test_scheduling_calls_and_async_binding_calls_stay_on_the_loop() -> None:
+    plugin = Slow()
+    client, cycle = local_client(plugin), make_cycle()
+    await client.filter(cycle, some_nodes())
+    await client.bind(cycle, "n0")
+    await client.unreserve(cycle, "n0", "permit was denied")
+    assert plugin.threads == ["MainThread"] * 3
+
+
+async def test_unreserve_of_a_binding_cycle_runs_in_a_thread() -> None:
+    plugin, cycle = Slow(), make_cycle()
+    cycle.binding = True
+    await local_client(plugin).unreserve(cycle, "n0", "bind failed")
+    assert plugin.threads[0].startswith("berth-Slow")
+
+
+class Rounds:
+    """Is never satisfied."""
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> PreBindResult:
+        return PreBindResult(SUCCESS, ask_again_after_s=0.0)
+
+
+async def test_one_deadline_covers_all_rounds_of_pre_bind() -> None:
+    client = local_client(Rounds(), points={"preBind": PointPolicy(1.0)})
+    cycle, rounds = make_cycle(), 0
+    while (await client.pre_bind(cycle, "n0")).status.is_success:
+        rounds += 1
+        await asyncio.sleep(0)
+    assert rounds > 1
+    assert cycle.rounds["Rounds"][0] > rounds
+
+
+def test_scope_decides_which_pods_concern_the_plugin() -> None:
+    client = local_client(Breaks(), scope=lambda pod: "gpu" in pod.labels)
+    assert client.in_scope(make_pod("a", labels={"gpu": "1"}))
+    assert not client.in_scope(make_pod("b"))
+
+
+def test_a_local_plugin_is_available_and_reachable_without_the_relay() -> None:
+    client = local_client(Breaks())
+    assert client.available
+    assert not client.is_remote
+    assert client.local is not None
+    assert client.local.descriptor is client.descriptor
+
+
+async def test_calls_are_timed_per_plugin_and_cycle() -> None:
+    client, cycle = local_client(Slow()), make_cycle()
+    await client.filter(cycle, some_nodes())
+    await client.filter(cycle, some_nodes())
+    assert cycle.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").total_s)
+    assert client.stats.of("Filter").calls == 2
+
+
+@pytest.mark.parametrize(("policy", "want"), [(Policy.FAIL, Code.ERROR), (Policy.IGNORE, Code.SUCCESS)])
+async def test_the_policy_that_stood_in_is_counted_and_noted_where_it_hides_the_fault(
+    policy: Policy, want: Code
+) -> None:
+    client = local_client(Breaks(), points={"reserve": PointPolicy(policy=policy)})
+    cycle = make_cycle()
+    assert (await client.reserve(cycle, "n0")).code is want
+    counted = client.stats.of("Reserve")
+    assert (counted.failures, counted.policies) == ({"raised": 1}, {policy.value: 1})
+    assert len(cycle.notes) == (policy is Policy.IGNORE)
+
+
+async def test_a_plugin_fails_until_the_call_that_failed_succeeds() -> None:
+    plugin = Breaks()
+    client = local_client(plugin)
+    assert not client.is_failing
+    await client.reserve(make_cycle(), "n0")
+    assert client.is_failing
+    plugin.broken = False
+    await client.reserve(make_cycle(), "n0")
+    assert not client.is_failing
+
+
+class Away:
+    """The route to a plugin in another process that is not there."""
+
+    transport = None
+    absence = "is not attached"
+
+    def __init__(self) -> None:
+        self.descriptor = local_client(Breaks()).descriptor
+
+
+def away(*, required: bool = False) -> PluginClient:
+    return PluginClient("Breaks", PROFILE, Away(), Facts(), settings=ClientSettings(required=required))
+
+
+@pytest.mark.parametrize(("required", "want"), [(True, Code.ERROR), (False, Code.SUCCESS)])
+async def test_only_a_required_plugin_that_is_away_stops_the_pod(required: bool, want: Code) -> None:
+    client = away(required=required)
+    assert (client.available, client.is_remote) == (False, True)
+    assert (await client.reserve(make_cycle(), "n0")).code is want
+    assert "is not attached" in client.absence.message
+
+
+async def test_a_plugin_elsewhere_is_not_asked_about_its_own_workload() -> None:
+    own = make_pod("a", labels={OWN_WORKLOAD_LABEL: "Breaks"})
+    assert not away().in_scope(own)
+    assert away().in_scope(make_pod("b", labels={OWN_WORKLOAD_LABEL: "Other"}))
+    assert local_client(Breaks()).in_scope(own)
+
+
+async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:
+    class Route(Away):
+        transport: Any = object()  # nothing on it may be called
+
+    client = PluginClient("Breaks", PROFILE, Route(), Facts())
+    status = await client.reserve(make_cycle(budget_s=0.0), "n0")
+    assert status.code is Code.ERROR
+    assert client.stats.of("Reserve").failures == {"timeout": 1}
