@@ -33,7 +33,7 @@ test: $(STAMP)
 	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 recall-mutants: $(STAMP)
-	$(BIN)/pytest -v -m recall_mutants tests/host/framework/recall/test_recall.py tests/host/rpc/test_shared_columns.py
+	$(BIN)/pytest -v -m recall_mutants tests/host/framework/recall/test_recall.py tests/host/rpc/test_recalled_answers.py
 
 soak: $(STAMP)
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \

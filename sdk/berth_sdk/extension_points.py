@@ -189,7 +189,7 @@ class Plugin:
     """None: RPC for a class with `normalize`, NONE for one whose `score` is asked about one node after the
     other and that has no `pre_score`, else PLUGIN.
     """
-    answers_ahead: ClassVar[bool | None] = None
+    answers_early: ClassVar[bool | None] = None
     """In a process of its own: answer Filter with PreFilter, and Score with PreScore, and with PreFilter and
     Filter too where the normalization is NONE or HOST_*. So a pod costs one round trip up to Score.
 

@@ -24,34 +24,34 @@ from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
 class PreFilterResult:
     """`eligible`: the only nodes worth asking about, by name (None: all; they need not exist).
 
-    `eager_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
-    `eager_scores`, `skip_score`: as in FilterResult. Values for nodes that are not `eligible` are ignored.
+    `early_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
+    `early_scores`, `skip_score`: as in FilterResult. Values for nodes that are not `eligible` are ignored.
     A class that has the methods of Filter and Score need not answer any of the three: in a
-    process of its own the SDK asks these at once (`answers_ahead`).
+    process of its own the SDK asks these at once (`answers_early`).
     """
 
     status: Status = SUCCESS
     eligible: frozenset[str] | None = None
-    eager_filter: Verdicts | None = None
-    eager_scores: NDArray[np.int64] | None = None
+    early_filter: Verdicts | None = None
+    early_scores: NDArray[np.int64] | None = None
     skip_score: bool = False
 
     @property
-    def answers_ahead(self) -> bool:
+    def answers_early(self) -> bool:
         """Whether the answer covers Filter or Score too."""
-        return self.eager_filter is not None or self.eager_scores is not None or self.skip_score
+        return self.early_filter is not None or self.early_scores is not None or self.skip_score
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Verdicts, and with `eager_scores` (int64[n], rejected rows ignored) the scores as well.
+    """Verdicts, and with `early_scores` (int64[n], rejected rows ignored) the scores as well.
 
-    Eager scores are allowed where a node's score does not depend on the other candidates:
+    Early scores are allowed where a node's score does not depend on the other candidates:
     normalisation NONE or HOST_*. `skip_score`: this plugin adds nothing for this pod.
     """
 
     verdicts: Verdicts
-    eager_scores: NDArray[np.int64] | None = None
+    early_scores: NDArray[np.int64] | None = None
     skip_score: bool = False
 
 

@@ -116,7 +116,7 @@ async def test_nomination_outlives_the_scheduler(api: ApiClient, phoenix: Phoeni
     await phoenix.process.kill()
     await phoenix.rise()
     await api.create(pod("small", "500m", priorityClassName="low"))
-    await api.create(pod("eager", "600m", priorityClassName="low"))
+    await api.create(pod("early", "600m", priorityClassName="low"))
     await asyncio.sleep(1.0)  # time enough to take the place that is promised to another
     assert await nominated()
     await api.delete("Pod", "victim", grace_period_s=0)

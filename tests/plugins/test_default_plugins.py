@@ -7,11 +7,12 @@ from importlib.metadata import entry_points
 import pytest
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import default_configuration
+from berth_host.queue.registrations import REJECTING_POINTS
 from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import BindResult
-from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
+from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
 from berth_sdk.status import SUCCESS
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import Ask, Plug, filter_now
@@ -64,9 +65,22 @@ def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
     assert {point.config_name for point in points} == want
 
 
+@each_plugin
+def test_an_action_is_declared_once(descriptor: Descriptor) -> None:
+    pairs = [(interest.resource, word) for interest in descriptor.events or () for word in interest.actions]
+    assert len(pairs) == len(set(pairs))
+
+
+def test_only_plugins_that_reject_nothing_are_helped_by_nothing() -> None:
+    rejecting = REJECTING_POINTS | {"postFilter"}
+    for descriptor in DESCRIPTORS.values():
+        rejects = bool(rejecting & {point.config_name for point in descriptor.points})
+        assert bool(descriptor.events) == rejects, descriptor.name
+
+
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])
 def test_all_up_to_score_may_come_in_one_round_trip(name: str) -> None:
-    assert DESCRIPTORS[name].normalization in EAGER
+    assert DESCRIPTORS[name].normalization in EARLY
 
 
 async def test_the_host_posts_the_binding(ask: Ask) -> None:

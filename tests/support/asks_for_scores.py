@@ -26,7 +26,7 @@ CLOSED = "closed"
 
 class AsksForScores(Plugin):
     """Nominates the best of the closed nodes where no other is left. Its own score is the last digit of the
-    node's name; what it answers ahead says nothing of closed nodes. `args`: `folder`, `nodes` to ask about.
+    node's name; what it answers early says nothing of closed nodes. `args`: `folder`, `nodes` to ask about.
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE

@@ -60,7 +60,7 @@ class Faulty(Plugin):
     """An honest plugin: its pods' labels say what it does. The faults are the process's."""
 
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
-    answers_ahead: ClassVar[bool | None] = False  # each call of the contract is to be made, and to go wrong
+    answers_early: ClassVar[bool | None] = False  # each call of the contract is to be made, and to go wrong
     normalization = ScoreNormalization.RPC
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),

@@ -37,7 +37,7 @@ class NoFacts:
 
 def local_client(plugin: object, *, settings: ClientSettings | None = None, name: str = "") -> PluginClient:
     """A client of a plugin instance in this process."""
-    runtime = PluginRuntime(plugin, name=name, shares_rows=False)
+    runtime = PluginRuntime(plugin, name=name, recalls_rows=False)
     return PluginClient(
         runtime.descriptor.name,
         "default-scheduler",

@@ -15,14 +15,14 @@ import pytest
 from berth_host.framework import score_roles
 from berth_host.framework.recall import (
     known_pods,
+    recalled_nominated,
+    recalled_scores,
+    recalled_verdicts,
     said,
-    shared_nominated,
-    shared_scores,
-    shared_verdicts,
 )
 from berth_host.framework.recall.leaders import Leaders
 from berth_sdk.pod import Pod
-from berth_sdk.recall.recalled_columns import RowColumn
+from berth_sdk.recall.recalled_answers import RowColumn
 from berth_sdk.tables import SlotFollower
 from support.recall_objects import GPU
 from support.recall_steps import (
@@ -61,58 +61,58 @@ def a_log_that_forgot_says_nothing_moved(patch: pytest.MonkeyPatch, world: Recal
 
 def verdicts_outlive_their_rows(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A merged verdict is kept although its row moved."""
-    patch.setattr(shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: None)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "forget", lambda self, moved, node_moved: None)
 
 
 def verdicts_outlive_the_node(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """Plugins that judge the Node alone are not asked again although it changed."""
-    forget = shared_verdicts.SharedVerdicts.forget
+    forget = recalled_verdicts.RecalledVerdicts.forget
     patch.setattr(
-        shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+        recalled_verdicts.RecalledVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
     )
 
 
 def verdicts_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A plugin that judges by all nodes is not asked again although one of them changed."""
-    patch.setattr(shared_verdicts.SharedVerdicts, "forget_about_all_nodes", lambda self: None)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "forget_about_all_nodes", lambda self: None)
 
 
 def verdicts_outlive_their_plugins(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """PreFilter left other plugins in than the last time."""
-    prepare = shared_verdicts.SharedVerdicts._prepare
+    prepare = recalled_verdicts.RecalledVerdicts._prepare
 
     def same(self: Any, clients: Any, capacity: int) -> None:
         prepare(self, self._clients or clients, capacity)
 
-    patch.setattr(shared_verdicts.SharedVerdicts, "_prepare", same)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "_prepare", same)
 
 
 def verdicts_are_put_together_once(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """The verdicts on all nodes stay what they were although one of them is another one by now."""
-    put_together = shared_verdicts.SharedVerdicts._put_together
+    put_together = recalled_verdicts.RecalledVerdicts._put_together
     kept: dict[Any, Any] = {}
 
     def once_for_all(self: Any, nodes: Any) -> Any:
         return kept.setdefault((id(self), len(nodes)), put_together(self, nodes))
 
-    patch.setattr(shared_verdicts.SharedVerdicts, "_put_together", once_for_all)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "_put_together", once_for_all)
 
 
 def errors_are_verdicts(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """What is said while a plugin fails is kept."""
-    keep = shared_verdicts.SharedVerdicts._keep
+    keep = recalled_verdicts.RecalledVerdicts._keep
 
     def sound(self: Any, clients: Any, slots: Any, found: Any, asked: Any) -> bool:
         keep(self, clients, slots, found, asked)
         self._known.learn(slots, in_use=found.table.snapshot_size)
         return True
 
-    patch.setattr(shared_verdicts.SharedVerdicts, "_keep", sound)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "_keep", sound)
 
 
 def nominations_are_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A verdict with other nominated pods is taken over."""
-    first_pass = shared_nominated.SharedNominated.first_pass
+    first_pass = recalled_nominated.RecalledNominated.first_pass
 
     async def same(
         self: Any, clients: Any, cycle: Any, statuses: Any, rows: Any, nominated: Any, second: Any
@@ -120,7 +120,7 @@ def nominations_are_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMachi
         nominated.marks[nominated.marks != 0] = 1
         return await first_pass(self, clients, cycle, statuses, rows, nominated, second)
 
-    patch.setattr(shared_nominated.SharedNominated, "first_pass", same)
+    patch.setattr(recalled_nominated.RecalledNominated, "first_pass", same)
 
 
 def own_nomination_is_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
@@ -140,51 +140,51 @@ def own_nomination_is_not_told_apart(patch: pytest.MonkeyPatch, world: RecallMac
 
 def scores_outlive_their_rows(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A score in the sum is kept although its row moved."""
-    patch.setattr(shared_scores.SharedScores, "forget", lambda self, moved, node_moved: None)
+    patch.setattr(recalled_scores.RecalledScores, "forget", lambda self, moved, node_moved: None)
 
 
 def scores_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A plugin that scores by all nodes is not asked again although one of them changed."""
-    patch.setattr(shared_scores.SharedScores, "forget_about_all_nodes", lambda self: None)
+    patch.setattr(recalled_scores.RecalledScores, "forget_about_all_nodes", lambda self: None)
 
 
 def scores_outlive_their_plugins(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """PreScore left other plugins in than the last time."""
-    prepare = shared_scores.SharedScores._prepare
+    prepare = recalled_scores.RecalledScores._prepare
 
     def same(self: Any, plugins: Any, capacity: int) -> None:
         prepare(self, self._plugins or plugins, capacity)
 
-    patch.setattr(shared_scores.SharedScores, "_prepare", same)
+    patch.setattr(recalled_scores.RecalledScores, "_prepare", same)
 
 
 def failures_are_scores(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """What a policy put in the place of an answer is kept."""
-    learn = shared_scores.SharedScores._learn
+    learn = recalled_scores.RecalledScores._learn
 
     async def sound(self: Any, cycle: Any, nodes: Any, missing: Any) -> Any:
         failed = await learn(self, cycle, nodes, missing)
         self._known.learn(nodes.slots.take(missing), in_use=nodes.snapshot_size)
         return failed
 
-    patch.setattr(shared_scores.SharedScores, "_learn", sound)
+    patch.setattr(recalled_scores.RecalledScores, "_learn", sound)
 
 
 def sums_are_not_put_right(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """A row was scored anew, the total stays."""
-    patch.setattr(shared_scores._Column, "change", lambda self, rows, total: False)
+    patch.setattr(recalled_scores._Column, "change", lambda self, rows, total: False)
 
 
 def sums_are_of_other_candidates(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
     """As many rows, but not the same, have passed."""
-    add_up = shared_scores.SharedScores._add_up
+    add_up = recalled_scores.RecalledScores._add_up
 
     def same(self: Any, nodes: Any) -> None:
         if self._rows is not None and len(self._rows) == len(nodes.slots):
             self._rows = nodes.slots
         add_up(self, nodes)
 
-    patch.setattr(shared_scores.SharedScores, "_add_up", same)
+    patch.setattr(recalled_scores.RecalledScores, "_add_up", same)
 
 
 def the_best_stay_the_best(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from berth_host.app.registry import ClassRegistry
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.queue.registrations import default_registrations
+from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueConfig, QueueProfile, QueueSeams
 from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
+from berth_sdk.runtime.descriptor import describe
 from berth_sdk.testing.builders import NodeFields, PodFields, node_object, pod_object
 from support.queue_parts import START_S, Notes
 
 REJECTING = ("NodeResourcesFit", "NodeAffinity", "TaintToleration", "InterPodAffinity", "VolumeBinding")
+
+
+def registrations() -> dict[str, tuple[Registration, ...]]:
+    """The events of the default plugins in REJECTING, by name."""
+    classes = ClassRegistry()
+    found = {name: classes.find(name) for name in REJECTING}
+    return {name: registrations_of(describe(cls).events) for name, cls in found.items() if cls is not None}
 
 
 class Attempts:
@@ -56,7 +65,7 @@ class WatchedHost:
         self.notes = Notes()
         self.attempts = Attempts()
         self.written = Written()
-        profile = QueueProfile(registrations=default_registrations(REJECTING))
+        profile = QueueProfile(registrations=registrations())
         seams = QueueSeams(pods=self.stores, profiles={DEFAULT_SCHEDULER_NAME: profile}, observer=self.notes)
         self.queue = SchedulingQueue(QueueConfig(), self.clock, seams)
         self.reports: list[EventRecord] = []

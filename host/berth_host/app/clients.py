@@ -140,7 +140,7 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         handle = seams.handle(name)
         plugin = make_plugin(cls, args or {}, handle)
         # Equal pods share by row in the framework, across plugins.
-        return PluginRuntime(plugin, name=name, handle=handle, shares_rows=False)
+        return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
     except (PluginArgsError, PluginDefinitionError, TypeError) as err:
         raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
     except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything

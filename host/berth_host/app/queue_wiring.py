@@ -16,7 +16,6 @@ from berth_host.model.clock import Clock
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,
-    default_registrations,
     registrations_of,
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -109,11 +108,15 @@ def queue_config(configuration: KubeSchedulerConfiguration, max_in_pool_s: float
 def _registrations(
     profile: ResolvedProfile, clients: Mapping[str, PluginClient]
 ) -> dict[str, tuple[Registration, ...]]:
-    """The events of every plugin that can reject a pod: what its class or its descriptor says, and of default
-    plugins that are not installed what kube-scheduler's do.
+    """The events of every plugin that can reject a pod, as the plugin itself says them.
+
+    A default plugin that this build does not have says nothing; the table knows what it would.
     """
+    result: dict[str, tuple[Registration, ...]] = {}
     rejecting = {enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)}
-    result = {name: registrations_of(clients[name].descriptor.events) for name in rejecting & clients.keys()}
-    missing = rejecting & DEFAULT_PLUGINS_BY_NAME.keys() - clients.keys()
-    result.update((name, tuple(items)) for name, items in default_registrations(missing).items())
-    return dict(sorted(result.items()))
+    for name in sorted(rejecting):
+        if name in clients:
+            result[name] = registrations_of(clients[name].descriptor.events)
+        elif name in DEFAULT_PLUGINS_BY_NAME:
+            result[name] = registrations_of(DEFAULT_PLUGINS_BY_NAME[name].events)
+    return result

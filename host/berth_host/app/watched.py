@@ -16,13 +16,11 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_host.app.clients import Clients
 from berth_host.cache.resources import KIND_OF_RESOURCE
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.queue.events import WILDCARD
 from berth_host.queue.registrations import (
     ANY_RESOURCE,
     REJECTING_POINTS,
     Registration,
-    default_registrations,
     registrations_of,
 )
 
@@ -40,16 +38,11 @@ def watched_resources(configuration: LoadedConfiguration, clients: Clients) -> f
     for profile in configuration.profiles:
         if profile.plugins_at("postFilter"):
             found.add(BUDGETS)
-        theirs = clients.by_profile[profile.scheduler_name]
-        for name, client in theirs.items():
+        for name, client in clients.by_profile[profile.scheduler_name].items():
             found |= resources_of(client.descriptor)
             settings = configuration.berth.plugin(name)
             if settings is not None and settings.scope.namespace_selector is not None:
                 found.add(NAMESPACES)
-        for registrations in default_registrations(
-            profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys() - theirs.keys()
-        ).values():
-            found |= _of_events(registrations)
     return frozenset(found)
 
 

@@ -10,7 +10,7 @@ as one ConfigurationError with file, line and field path.
     checks/           validation, with kube-scheduler's error types and field paths
     profiles/         default plugins merged in, multiPoint expanded, profiles built
     berth/            BerthConfiguration: endpoints, scopes, deadlines, failure policies
-    default_plugins   the one table of default plugins and the events they register
+    default_plugins   the one table of default plugins
     configuration     the result;  rendering: its JSON;  errors: all that can go wrong
 
 Source: kube-scheduler v1.36 `pkg/scheduler/apis/config`.

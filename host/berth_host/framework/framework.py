@@ -144,16 +144,18 @@ class Framework:
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """The same for a plugin that wants to know: every plugin is asked, and the cycle goes on as it was.
 
-        Scores that came with verdicts do not count: of a rejected node they say nothing.
+        Scores that came with verdicts do not count: of a rejected node they say nothing. Nor does it count
+        that a plugin with PreScore skipped: it says so again of these nodes.
         """
         context = cycle.context
-        before = cycle.skip_score, cycle.pre_scored_s, context.eager
-        cycle.skip_score, context.eager = set(), {}
+        before = cycle.skip_score, cycle.pre_scored_s, context.early, context.skip_score
+        cycle.skip_score, context.early = set(), {}
+        context.skip_score = context.skip_score - self._pre_scoring
         try:
             pre_score, score = self._scoring(cycle)
             return await score_nodes(pre_score, score, cycle, nodes)
         finally:
-            cycle.skip_score, cycle.pre_scored_s, context.eager = before
+            cycle.skip_score, cycle.pre_scored_s, context.early, context.skip_score = before
 
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
         """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""

@@ -1,8 +1,8 @@
 """The events that each plugin registered for, and the rule that matches them.
 
-Built once per profile by `app`, from what the plugins declare; read by
-`hints` and `gates`. Source: kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go`
-(buildQueueingHintMap, registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
+Built once per profile by `app`, out of what plugins declare; read by `hints` and `gates`. Source:
+kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go` (buildQueueingHintMap,
+registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final
 from berth_sdk.events import ActionType, EventInterest, Hint
 from berth_sdk.selectors import LabelSelector
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.queue.events import WILDCARD, QueueEvent
 
 REJECTING_POINTS: Final = frozenset({"preEnqueue", "preFilter", "filter", "reserve", "permit"})
@@ -92,29 +91,9 @@ def registrations_of(interests: Iterable[EventInterest] | None) -> tuple[Registr
     )
 
 
-def default_registrations(plugins: Iterable[str]) -> dict[str, Sequence[Registration]]:
-    """The registrations of kube-scheduler's own plugins by name, for plugins that are not installed."""
-    result: dict[str, Sequence[Registration]] = {}
-    for name in plugins:
-        plugin = DEFAULT_PLUGINS_BY_NAME[name]
-        if not plugin.points & REJECTING_POINTS:
-            continue
-        events = [
-            Registration(
-                resource=event.resource,
-                action=int(EventInterest(event.resource, event.actions).action),
-                ask=event.has_hint,
-            )
-            for event in plugin.events
-        ]
-        # The table lists the implied registration too; no default plugin makes this one itself.
-        result[name] = _with_node_taints(event for event in events if event != _PLAIN_NODE_TAINT)
-    return result
-
-
 def _with_node_taints(declared: Iterable[Registration]) -> tuple[Registration, ...]:
     """A node may be added tainted and lose the taint later: a plugin that waits for new nodes waits for that
-    too."""
+    too, always. Default plugins leave it to this, as those of kube-scheduler do."""
     found = tuple(declared)
     nodes = [item for item in found if item.resource == "Node"]
     if not any(item.action & ActionType.ADD for item in nodes):

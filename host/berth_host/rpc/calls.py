@@ -232,7 +232,7 @@ PRE_FILTER: Final[Call[NodeTable, PreFilterResult, PreFilterResult]] = _cycle(
     codes=(VERDICT_CODES | {Code.SKIP}) - {Code.PENDING},
     local=PluginRuntime.pre_filter,
     encode=RequestWriter.pre_filter,
-    method=scored(SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse, "eager_scores"),
+    method=scored(SCHEDULING, "PreFilter", scheduling_pb2.PreFilterResponse, "early_scores"),
     decode=ReplyReader.pre_filter,
     check=lambda checker, call, cycle, answer, nodes: checker.pre_filter(call, answer, len(nodes)),
 )
@@ -245,7 +245,7 @@ FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
     # Scores are asked for when they are due: no round trip is saved in process.
     local=PluginRuntime.filter,
     encode=RequestWriter.filter,
-    method=scored(SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "eager_scores"),
+    method=scored(SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "early_scores"),
     decode=ReplyReader.filter,
     check=lambda checker, call, cycle, answer, nodes: checker.filter(call, answer, len(nodes)),
 )
@@ -282,7 +282,7 @@ PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cyc
     codes=_ALWAYS | {Code.SKIP},
     local=PluginRuntime.pre_score,
     encode=RequestWriter.pre_score,
-    method=scored(SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "eager_scores"),
+    method=scored(SCHEDULING, "PreScore", scheduling_pb2.PreScoreResponse, "early_scores"),
     decode=ReplyReader.pre_score,
     check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, nodes),
 )

@@ -26,7 +26,7 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
-from berth_sdk.runtime.descriptor import EAGER, Descriptor
+from berth_sdk.runtime.descriptor import EARLY, Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
@@ -39,8 +39,8 @@ from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc import calls
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import CycleContext, CycleEnd, EagerScores
-from berth_host.rpc.eager import eager_scores, eager_verdicts, keep_early
+from berth_host.rpc.cycle import CycleContext, CycleEnd, EarlyScores
+from berth_host.rpc.early import early_scores, early_verdicts, keep_early
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
@@ -152,21 +152,21 @@ class PluginClient:
     # --- the scheduling cycle --------------------------------------------------------------------------
 
     async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
-        """PreFilter over all nodes of the snapshot; eager verdicts stay in the cycle."""
+        """PreFilter over all nodes of the snapshot; early verdicts stay in the cycle."""
         result = await self._relay.ask(
             calls.PRE_FILTER,
             cycle,
             (nodes,),
             lambda policy, failure: PreFilterResult(self._stand_in(policy, failure)),
         )
-        if result.answers_ahead:
+        if result.answers_early:
             keep_early(self.name, cycle, nodes, result)
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
-        """One verdict per candidate, without a call where they came with PreFilter; eager scores are kept."""
-        if cycle.eager_filter:
-            known = eager_verdicts(cycle.eager_filter.get(self.name), nodes.slots)
+        """One verdict per candidate, without a call where they came with PreFilter; early scores are kept."""
+        if cycle.early_filter:
+            known = early_verdicts(cycle.early_filter.get(self.name), nodes.slots)
             if known is not None:
                 return known
         result = await self._relay.ask(
@@ -185,14 +185,14 @@ class PluginClient:
             return result
         if result.skip_score:
             cycle.skip_score.add(self.name)
-        elif result.eager_scores is not None:
-            kept = EagerScores(nodes.slots, result.eager_scores)
-            cycle.eager.setdefault(self.name, []).append(kept)
+        elif result.early_scores is not None:
+            kept = EarlyScores(nodes.slots, result.early_scores)
+            cycle.early.setdefault(self.name, []).append(kept)
         return result.verdicts
 
     def filters_elsewhere(self, cycle: CycleContext) -> bool:
         """Whether Filter leaves the process: the plugin is remote and has not answered it with PreFilter."""
-        return self.is_remote and self.name not in cycle.eager_filter
+        return self.is_remote and self.name not in cycle.early_filter
 
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario; without an answer none is feasible, unless the policy is Ignore."""
@@ -221,14 +221,14 @@ class PluginClient:
     def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
         """Whether PreScore and Score leave the process: the plugin is remote and has not answered already."""
         return (
-            self.is_remote and self.name not in cycle.skip_score and self._eager_scores(cycle, nodes) is None
+            self.is_remote and self.name not in cycle.skip_score and self._early_scores(cycle, nodes) is None
         )
 
     async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
         """SKIP: the plugin does not score this pod. No call where scores came already."""
         if self.name in cycle.skip_score:
             return SKIP
-        if self._eager_scores(cycle, nodes) is not None:
+        if self._early_scores(cycle, nodes) is not None:
             return SUCCESS
 
         answer = await self._relay.ask(
@@ -245,7 +245,7 @@ class PluginClient:
         if isinstance(answer, Status):
             return answer
         if answer.scores is not None:
-            cycle.eager.setdefault(self.name, []).append(EagerScores(nodes.slots, answer.scores))
+            cycle.early.setdefault(self.name, []).append(EarlyScores(nodes.slots, answer.scores))
         return answer.status
 
     async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
@@ -257,7 +257,7 @@ class PluginClient:
             return zeros(len(nodes), skipped=True)
         how = self.route.descriptor.normalization
         final = how is not ScoreNormalization.RPC
-        eager = self._eager_scores(cycle, nodes)
+        early = self._early_scores(cycle, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
@@ -269,8 +269,8 @@ class PluginClient:
         def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
             return no_scores(self.name, len(nodes), policy, failure, "Score")
 
-        if eager is not None:
-            outcome = self._relay.came(calls.SCORE, cycle, eager, (nodes,), stand_in, scored)
+        if early is not None:
+            outcome = self._relay.came(calls.SCORE, cycle, early, (nodes,), stand_in, scored)
         else:
             outcome = await self._relay.ask(calls.SCORE, cycle, (nodes,), stand_in, scored)
         if final or raw_only or not outcome.status.is_success or outcome.skipped:
@@ -303,9 +303,9 @@ class PluginClient:
         if status.is_success:
             cycle.reservations[self.name] = node_name
             if answer.pre_flight is not None:
-                cycle.eager_pre_flight[self.name] = answer.pre_flight
+                cycle.early_pre_flight[self.name] = answer.pre_flight
             if answer.pre_bind is not None:
-                cycle.eager_pre_bind[self.name] = answer.pre_bind
+                cycle.early_pre_bind[self.name] = answer.pre_bind
         return status
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
@@ -328,9 +328,9 @@ class PluginClient:
 
     async def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> PreFlightResult:
         """Will PreBind do anything for this pod? No call where Reserve has said it."""
-        eager = cycle.eager_pre_flight.get(self.name)
-        if eager is not None:
-            return eager
+        early = cycle.early_pre_flight.get(self.name)
+        if early is not None:
+            return early
         return await self._relay.ask(
             calls.PRE_BIND_PRE_FLIGHT,
             cycle,
@@ -346,7 +346,7 @@ class PluginClient:
         def stand_in(policy: Policy, failure: PluginError) -> PreBindResult:
             return PreBindResult(self._stand_in(policy, failure))
 
-        read = cycle.eager_pre_bind.pop(self.name, None)
+        read = cycle.early_pre_bind.pop(self.name, None)
         if read is not None:
             return self._relay.came_unread(calls.PRE_BIND, cycle, read, (node_name, patched), stand_in)
         return await self._relay.ask(calls.PRE_BIND, cycle, (node_name, patched), stand_in)
@@ -391,18 +391,18 @@ class PluginClient:
             return Status(Code.ERROR, (failure.text,), self.name)
         return otherwise
 
-    def _eager_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
+    def _early_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
         """What came already, for the rows of `nodes`; kept for the next question about them."""
-        answers = cycle.eager.get(self.name)
+        answers = cycle.early.get(self.name)
         if answers is None:
             return None
         rows = answers[-1].rows
         if rows is nodes.slots:
             return answers[-1].scores
-        if self.route.descriptor.normalization not in EAGER:
+        if self.route.descriptor.normalization not in EARLY:
             # Measured by the candidates that PreScore was asked about, so of use for these alone.
             return answers[-1].scores if np.array_equal(rows, nodes.slots) else None
-        scores = eager_scores(answers, nodes.slots)
+        scores = early_scores(answers, nodes.slots)
         if scores is not None:
-            answers.append(EagerScores(nodes.slots, scores))
+            answers.append(EarlyScores(nodes.slots, scores))
         return scores

@@ -38,7 +38,7 @@ NO_VERSION: Final = StateVersion(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EagerScores:
+class EarlyScores:
     """Scores that came before Score was due: int64[n] for the slots `rows` (intp[n])."""
 
     rows: NDArray[np.intp]
@@ -46,7 +46,7 @@ class EagerScores:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EagerVerdicts:
+class EarlyVerdicts:
     """Filter's verdicts that came with PreFilter, for the slots `rows` (intp[n])."""
 
     rows: NDArray[np.intp]
@@ -82,10 +82,10 @@ class CycleContext:
         "binding",
         "budget_s",
         "cycle_id",
-        "eager",
-        "eager_filter",
-        "eager_pre_bind",
-        "eager_pre_flight",
+        "early",
+        "early_filter",
+        "early_pre_bind",
+        "early_pre_flight",
         "inherited",
         "instances",
         "lost_by",
@@ -131,11 +131,11 @@ class CycleContext:
         self.sampler: CallSampler | None = None
         """Who is told of every call, in some cycles."""
         self.timings_s: dict[tuple[str, str], float] = {}
-        self.eager: dict[str, list[EagerScores]] = {}
-        self.eager_filter: dict[str, EagerVerdicts] = {}
-        self.eager_pre_flight: dict[str, PreFlightResult] = {}
+        self.early: dict[str, list[EarlyScores]] = {}
+        self.early_filter: dict[str, EarlyVerdicts] = {}
+        self.early_pre_flight: dict[str, PreFlightResult] = {}
         """What plugins answered to PreBindPreFlight with Reserve already."""
-        self.eager_pre_bind: dict[str, Callable[[], PreBindResult | None]] = {}
+        self.early_pre_bind: dict[str, Callable[[], PreBindResult | None]] = {}
         """What they answered to the first round of PreBind with Reserve, until that is due."""
         self.skip_score: set[str] = set()
         self.unknown_outcome: set[str] = set()

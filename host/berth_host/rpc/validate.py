@@ -28,7 +28,7 @@ from berth_sdk.results import (
     PreFlightResult,
 )
 from berth_sdk.runtime.convert import INT64
-from berth_sdk.runtime.descriptor import EAGER, Descriptor
+from berth_sdk.runtime.descriptor import EARLY, Descriptor
 from berth_sdk.runtime.early import PreScored
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
 from berth_sdk.tables.few import FEW
@@ -100,33 +100,33 @@ class Checker:
     def pre_filter(self, call: AnyCall, result: PreFilterResult, count: int) -> PreFilterResult:
         """`count`: the nodes that PreFilter was shown."""
         status = self._status(call, result.status)
-        eager = result.eager_filter
-        if eager is not None:
-            eager = self.verdicts(call, eager, count)
-        scores = self._eager_scores(call, result, count)
-        if status is result.status and eager is result.eager_filter and scores is result.eager_scores:
+        early = result.early_filter
+        if early is not None:
+            early = self.verdicts(call, early, count)
+        scores = self._early_scores(call, result, count)
+        if status is result.status and early is result.early_filter and scores is result.early_scores:
             return result
-        return PreFilterResult(status, result.eligible, eager, scores, result.skip_score)
+        return PreFilterResult(status, result.eligible, early, scores, result.skip_score)
 
     def filter(self, call: AnyCall, result: FilterResult, count: int) -> FilterResult:
-        """Verdicts, and eager scores where the normalisation allows them, for `count` candidates."""
+        """Verdicts, and early scores where the normalisation allows them, for `count` candidates."""
         verdicts = self.verdicts(call, result.verdicts, count)
-        scores = self._eager_scores(call, result, count)
-        if verdicts is result.verdicts and scores is result.eager_scores:
+        scores = self._early_scores(call, result, count)
+        if verdicts is result.verdicts and scores is result.early_scores:
             return result
         return FilterResult(verdicts, scores, result.skip_score)
 
-    def _eager_scores(
+    def _early_scores(
         self, call: AnyCall, result: PreFilterResult | FilterResult, count: int
     ) -> NDArray[np.int64] | None:
-        scores = result.eager_scores
+        scores = result.early_scores
         if scores is None:
             return None
         how = self.descriptor.normalization
-        if how not in EAGER:
-            self._violation(call, f"answered eager scores with normalization {how.name}")
+        if how not in EARLY:
+            self._violation(call, f"answered early scores with normalization {how.name}")
         if result.skip_score:
-            self._violation(call, "answered eager scores together with skip_score")
+            self._violation(call, "answered early scores together with skip_score")
         return self.raw_scores(call, scores, count)
 
     def verdicts(self, call: AnyCall, verdicts: Verdicts, count: int) -> Verdicts:

@@ -53,19 +53,19 @@ class Answers:
         """A PreFilterResult for `count` candidates."""
         if not isinstance(answer, PreFilterResult):
             return PreFilterResult(self.status("pre_filter", answer))
-        if answer.eager_filter is not None:
-            self._check_count("pre_filter", len(answer.eager_filter), count)
-        if answer.eager_scores is None:
+        if answer.early_filter is not None:
+            self._check_count("pre_filter", len(answer.early_filter), count)
+        if answer.early_scores is None:
             return answer
-        return replace(answer, eager_scores=self.scores("pre_filter", answer.eager_scores, count))
+        return replace(answer, early_scores=self.scores("pre_filter", answer.early_scores, count))
 
     def filter_nodes(self, answer: Any, count: int) -> FilterResult:
         """A FilterResult for `count` candidates."""
         if isinstance(answer, FilterResult):
             self._check_count("filter_nodes", len(answer.verdicts), count)
-            if answer.eager_scores is None:
+            if answer.early_scores is None:
                 return answer
-            scores = self.scores("filter_nodes", answer.eager_scores, count)
+            scores = self.scores("filter_nodes", answer.early_scores, count)
             return FilterResult(answer.verdicts, scores, answer.skip_score)
         return FilterResult(self.verdicts("filter_nodes", answer, count))
 

@@ -72,7 +72,7 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "pod_sensitivity": ((PodSensitivity, type(None)), "a PodSensitivity or None"),
     "normalization": ((ScoreNormalization, type(None)), "a ScoreNormalization or None"),
     "depends_on": ((DependsOn, type(None)), "a DependsOn or None"),
-    "answers_ahead": ((bool, type(None)), "True, False or None"),
+    "answers_early": ((bool, type(None)), "True, False or None"),
     "max_concurrency": (int, "a number of calls"),
 }
 _LISTS: Final[Mapping[str, tuple[type, str]]] = {
@@ -158,9 +158,9 @@ def check_declarations(title: str, cls: type) -> None:
             raise PluginDefinitionError(
                 f"{title}.reads_shared has {key!r}: write the key as '<plugin that publishes it>/<key>'"
             )
-    if getattr(cls, "answers_ahead", None) and getattr(cls, "reads_shared", ()):
+    if getattr(cls, "answers_early", None) and getattr(cls, "reads_shared", ()):
         raise PluginDefinitionError(
-            f"{title} declares answers_ahead and reads_shared: what others publish meanwhile cannot be in an"
+            f"{title} declares answers_early and reads_shared: what others publish meanwhile cannot be in an"
             " answer that is given before; leave one of the two out"
         )
     for interest in getattr(cls, "events", None) or ():

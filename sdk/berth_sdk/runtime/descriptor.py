@@ -37,7 +37,7 @@ HOST_NORMALIZED: Final = frozenset(
         ScoreNormalization.HOST_MIN_MAX,
     }
 )
-EAGER: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
+EARLY: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
 """With these a node's score does not depend on the other candidates, so it may come before they are known."""
 
 
@@ -45,7 +45,7 @@ EAGER: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
 class Descriptor:
     """One plugin as the host sees it. Readings of unset values are applied already.
 
-    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_ahead`: as the
+    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_early`: as the
     class says, None: as long as it pays. `depends_on`: as declared; its own process shares answers by it.
     `signs_queue`: one answer of its gate and its hint holds for all pods that are signed alike. The host of a
     served plugin is not told of these three. `sign_fields`: pods that are equal in these are the same to it;
@@ -68,7 +68,7 @@ class Descriptor:
     depends_on: DependsOn = DependsOn.OTHER
     signs_queue: bool = False
     sign_fields: tuple[PodField, ...] | None = None
-    answers_ahead: bool | None = None
+    answers_early: bool | None = None
     has_hint: bool = False
     has_pre_flight: bool = False
     has_add_remove: bool = False
@@ -137,7 +137,7 @@ def describe(cls: type, name: str = "") -> Descriptor:
         depends_on=depends_on,
         signs_queue=_has(cls, "sign_queue") or sign_fields is not None,
         sign_fields=sign_fields,
-        answers_ahead=_attribute(cls, "answers_ahead"),
+        answers_early=_attribute(cls, "answers_early"),
         has_hint=_has(cls, "queueing_hint"),
         has_pre_flight=_has(cls, "pre_bind_pre_flight"),
         has_add_remove=_has(cls, "add_pod"),

@@ -6,8 +6,8 @@ Score.
     PreScore    the scores of the very candidates
 
 as far as the profile enables these points. Scores come before the candidates are known only where a node's
-score does not depend on the others (`descriptor.EAGER`), and no answer is given early by a plugin that reads
-values that others publish meanwhile. A class says by `answers_ahead` whether it wants that; left out, it is
+score does not depend on the others (`descriptor.EARLY`), and no answer is given early by a plugin that reads
+values that others publish meanwhile. A class says by `answers_early` whether it wants that; left out, it is
 done as long as it pays (`_worth`). A fault in an early answer fails nothing: the host asks, and meets it in
 its place. Called by `serve.scheduling_servicer`; in process there is no round trip to save.
 """
@@ -28,7 +28,7 @@ from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import FilterResult, PreFilterResult
 from berth_sdk.runtime.answers import Steps, run
-from berth_sdk.runtime.descriptor import EAGER
+from berth_sdk.runtime.descriptor import EARLY
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.worth import Worth
 from berth_sdk.status import Code, Status, Verdicts
@@ -37,7 +37,7 @@ from berth_sdk.tables import NodeTable
 Scores: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.intp]
 LATEST_S: Final = 0.05
-"""No scores are made ahead after so long: the call that came has a deadline, which covers all of it."""
+"""No scores are made early after so long: the call that came has a deadline, which covers all of it."""
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
 _NO_SCORES: Final[tuple[Scores | None, bool]] = (None, False)
 
@@ -50,7 +50,7 @@ class PreScored:
     scores: Scores | None = None
 
 
-class Ahead:
+class Early:
     """One plugin of one profile, asked for as much as is known at each call."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Ahead:
         """`enabled`: the points at which the host asks the plugin in this profile."""
         descriptor = runtime.descriptor
         asked = set(enabled).intersection(descriptor.points)
-        wanted = descriptor.answers_ahead
+        wanted = descriptor.answers_early
         allowed = wanted is not False and not descriptor.reads_shared
         scores = allowed and ExtensionPoint.SCORE in asked
         self._runtime = runtime
@@ -70,7 +70,7 @@ class Ahead:
         self._filters = ExtensionPoint.FILTER in asked
         self._pre_scores = ExtensionPoint.PRE_SCORE in asked
         self._verdicts_early = allowed and self._filters
-        self._scores_early = scores and descriptor.normalization in EAGER
+        self._scores_early = scores and descriptor.normalization in EARLY
         self._scores_of_candidates = scores
         self._worth = Worth() if wanted is None else None
         self._paid = True
@@ -113,7 +113,7 @@ class Ahead:
         """The answer of PreFilter, with Filter and Score of the nodes that it leaves."""
         eligible = None if result.eligible is None else _positions(result.eligible, nodes)
         left = nodes if eligible is None else nodes.take(eligible)
-        whole, scores, skip_score = result.eager_filter, result.eager_scores, result.skip_score
+        whole, scores, skip_score = result.early_filter, result.early_scores, result.skip_score
         verdicts = whole if whole is None or eligible is None else whole.take(eligible)
         scored = scores is not None or skip_score
         if verdicts is None and self._filters and result.status.is_success:
@@ -125,7 +125,7 @@ class Ahead:
             verdicts = filtered.verdicts
             whole = _spread_verdicts(verdicts, eligible, nodes)
             if not scored:
-                scores, skip_score = _spread(filtered.eager_scores, eligible, nodes), filtered.skip_score
+                scores, skip_score = _spread(filtered.early_scores, eligible, nodes), filtered.skip_score
                 scored = scores is not None or skip_score
         if self._scores_early and not scored and self._clock() <= until_s:
             found, skip_score = yield from self._scored(state, pod, left, verdicts)
@@ -134,12 +134,13 @@ class Ahead:
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
         result: FilterResult = yield self._runtime.filter(state, pod, nodes)
-        if result.eager_scores is not None or result.skip_score or not self._begins():
+        if result.early_scores is not None or result.skip_score or not self._begins():
             return result
         began_s = self._clock()
-        scores, skip_score = yield from self._scored(state, pod, nodes, result.verdicts)
+        # Filter may be about a few of the nodes: that PreScore skips for these says nothing of the others.
+        scores, _ = yield from self._scored(state, pod, nodes, result.verdicts)
         self._took(self._clock() - began_s)
-        return FilterResult(result.verdicts, scores, skip_score)
+        return FilterResult(result.verdicts, scores)
 
     def _pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[PreScored]:
         status: Status = yield self._runtime.pre_score(state, pod, nodes)
@@ -186,7 +187,7 @@ class Ahead:
         if worth.pays is not self._paid:
             self._paid = worth.pays
             _LOG.info(
-                "%s: answers ahead took %.2f ms lately: %s (answers_ahead decides it for good)",
+                "%s: early answers took %.2f ms lately: %s (answers_early decides it for good)",
                 self._name,
                 worth.spent_s * 1000,
                 "given again" if worth.pays else "asked point by point for now",

@@ -21,7 +21,7 @@ from berth_sdk.extension_points import Answer
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import ALL_FIELDS, are_of_spec, signing
-from berth_sdk.recall.recalled_columns import RowColumn, RowColumns, SharedAnswers, TableAnswers
+from berth_sdk.recall.recalled_answers import RecalledAnswers, RowColumn, RowColumns, TableAnswers
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -39,7 +39,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
 from berth_sdk.runtime.convert import Answers
 from berth_sdk.runtime.declarations import PARAMETERS
-from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
+from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
 from berth_sdk.runtime.what_if import scenario_verdict
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -52,9 +52,9 @@ class PluginRuntime:
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
     def __init__(
-        self, plugin: object, *, name: str = "", handle: Handle | None = None, shares_rows: bool = True
+        self, plugin: object, *, name: str = "", handle: Handle | None = None, recalls_rows: bool = True
     ) -> None:
-        """`handle`: the plugin's own. `shares_rows` False: the caller keeps answers by row.
+        """`handle`: the plugin's own. `recalls_rows` False: the caller keeps answers by row.
 
         Raises PluginDefinitionError for an instance of a class that cannot be called.
         """
@@ -81,7 +81,9 @@ class PluginRuntime:
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
-        self._shared = SharedAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=shares_rows)
+        self._shared = RecalledAnswers(
+            how.name, how.depends_on, how.needs, handle, self.sign, rows=recalls_rows
+        )
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -278,7 +280,7 @@ class PluginRuntime:
         """Ask about the rows that moved, and remember the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self._own_filter(state, pod, asked)
-        if result.eager_scores is not None or result.skip_score:
+        if result.early_scores is not None or result.skip_score:
             # Values beside the verdicts are about this call: a plugin that gives them is asked in full.
             self._shared.verdicts = None
             return (yield from self._filter(state, pod, nodes))
@@ -310,20 +312,20 @@ class PluginRuntime:
 
     def _read_pre_filter(self, answer: Any, count: int) -> PreFilterResult:
         result = self._read.pre_filter(answer, count)
-        self._check_eager("pre_filter", result)
+        self._check_early("pre_filter", result)
         return result
 
     def _read_filter(self, answer: Any, count: int) -> FilterResult:
         if type(answer) is Verdicts and len(answer.groups) == count:  # nearly always
             return FilterResult(answer)
         result = self._read.filter_nodes(answer, count)
-        self._check_eager("filter_nodes", result)
+        self._check_early("filter_nodes", result)
         return result
 
-    def _check_eager(self, method: str, result: PreFilterResult | FilterResult) -> None:
-        if result.eager_scores is not None and self.descriptor.normalization not in EAGER:
+    def _check_early(self, method: str, result: PreFilterResult | FilterResult) -> None:
+        if result.early_scores is not None and self.descriptor.normalization not in EARLY:
             raise PluginAnswerError(
-                f"{self.descriptor.name}.{method} answered eager scores with normalization"
+                f"{self.descriptor.name}.{method} answered early scores with normalization"
                 f" {self.descriptor.normalization.name}: declare HOST_MAX, HOST_MAX_REVERSED, HOST_MIN_MAX or"
                 " NONE if a score does not depend on the other candidates, else leave them out"
             )

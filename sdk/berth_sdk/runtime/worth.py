@@ -13,7 +13,7 @@ from typing import Final
 SAVED_S: Final = 0.001
 """About the cost, on both sides, of the round trips saved by a pod that is bound in the end."""
 RETRY_EVERY: Final = 64
-"""Calls, after which one is answered ahead all the same: it may have become quick. Twice as many each time
+"""Calls, after which one is answered early all the same: it may have become quick. Twice as many each time
 that it has not.
 """
 _RARELY: Final = 1 << 16
@@ -37,7 +37,7 @@ class Worth:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that the answers ahead of one call took lately."""
+        """Seconds that the early answers of one call took lately."""
         return self._spent_s
 
     @property
@@ -46,7 +46,7 @@ class Worth:
         return self._spent_s <= self._used * SAVED_S
 
     def begins(self) -> bool:
-        """A call that could be answered ahead; whether it is to be."""
+        """A call that could be answered early; whether it is to be."""
         if self.pays:
             return True
         self._declined += 1

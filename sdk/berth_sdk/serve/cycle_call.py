@@ -128,7 +128,7 @@ def cycle_call(
             served = instance.served(ctx.plugin, ctx.profile)
             for ended in ctx.ended:
                 bound = ended.outcome == _BOUND
-                served.ahead.ended(bound=bound)
+                served.early.ended(bound=bound)
                 instance.cycles.end(served.name, ended.cycle_id, bound=bound)
             part, missing = _prepared(instance, served, ctx)
             if part is None:

@@ -64,29 +64,29 @@ class SchedulingServicer:
     def PreFilter(self, request: spb.PreFilterRequest, call: CycleCall) -> Scored[spb.PreFilterResponse]:
         """Over all nodes of the snapshot, with early answers."""
         nodes = call.candidates(request.candidates)
-        result: PreFilterResult = call.ask(lambda: call.served.ahead.pre_filter(call.state, call.pod, nodes))
+        result: PreFilterResult = call.ask(lambda: call.served.early.pre_filter(call.state, call.pod, nodes))
         reply = spb.PreFilterResponse(ctx=call.reply(result.status), skip_score=result.skip_score)
         # Set and empty says something here: no node, all nodes.
         if result.eligible is not None:
             reply.eligible.SetInParent()
             reply.eligible.MergeFrom(encode_eligible(result.eligible, nodes, call.mode))
-        if result.eager_filter is not None:
-            reply.eager_filter.SetInParent()
-            reply.eager_filter.MergeFrom(encode_verdicts(result.eager_filter, nodes, call.mode))
-        scores = None if result.skip_score else result.eager_scores
-        return _with_scores(reply, spb.PreFilterResponse.EAGER_SCORES_FIELD_NUMBER, scores)
+        if result.early_filter is not None:
+            reply.early_filter.SetInParent()
+            reply.early_filter.MergeFrom(encode_verdicts(result.early_filter, nodes, call.mode))
+        scores = None if result.skip_score else result.early_scores
+        return _with_scores(reply, spb.PreFilterResponse.EARLY_SCORES_FIELD_NUMBER, scores)
 
     @cycle_call("filter", spb.FilterResponse)
     def Filter(self, request: spb.FilterRequest, call: CycleCall) -> Scored[spb.FilterResponse]:
         """Over the nodes still alive, with scores where they are of use."""
         nodes = call.candidates(request.candidates)
-        result: FilterResult = call.ask(lambda: call.served.ahead.filter(call.state, call.pod, nodes))
+        result: FilterResult = call.ask(lambda: call.served.early.filter(call.state, call.pod, nodes))
         reply = spb.FilterResponse(skip_score=result.skip_score)
         reply.ctx.SetInParent()  # there, and nothing to say in it
         if not result.verdicts.all_passed:
             reply.verdicts.CopyFrom(encode_verdicts(result.verdicts, nodes, call.mode))
-        scores = None if result.skip_score else result.eager_scores
-        return _with_scores(reply, spb.FilterResponse.EAGER_SCORES_FIELD_NUMBER, scores)
+        scores = None if result.skip_score else result.early_scores
+        return _with_scores(reply, spb.FilterResponse.EARLY_SCORES_FIELD_NUMBER, scores)
 
     @cycle_call("filter_scenarios", spb.SimulateFilterResponse)
     def SimulateFilter(
@@ -128,8 +128,8 @@ class SchedulingServicer:
     def PreScore(self, request: spb.PreScoreRequest, call: CycleCall) -> Scored[spb.PreScoreResponse]:
         """Over the feasible nodes, with their scores."""
         nodes = call.candidates(request.candidates)
-        number = spb.PreScoreResponse.EAGER_SCORES_FIELD_NUMBER
-        result: PreScored = call.ask(lambda: call.served.ahead.pre_score(call.state, call.pod, nodes))
+        number = spb.PreScoreResponse.EARLY_SCORES_FIELD_NUMBER
+        result: PreScored = call.ask(lambda: call.served.early.pre_score(call.state, call.pod, nodes))
         return _with_scores(spb.PreScoreResponse(ctx=call.reply(result.status)), number, result.scores)
 
     @cycle_call("score", spb.ScoreResponse)
@@ -292,11 +292,11 @@ def _encode_pre_bind(call: CycleCall, result: PreBindResult) -> spb.PreBindRespo
 def _answer_early(reply: spb.ReserveResponse, call: CycleCall, result: ReserveResult) -> None:
     """Write Reserve's answers for the binding cycle."""
     if result.pre_flight is not None:
-        reply.eager_pre_flight.CopyFrom(_encode_pre_flight(call, result.pre_flight))
+        reply.early_pre_flight.CopyFrom(_encode_pre_flight(call, result.pre_flight))
     if result.pre_bind is None:
         return
     try:
-        reply.eager_pre_bind.CopyFrom(_encode_pre_bind(call, result.pre_bind))
+        reply.early_pre_bind.CopyFrom(_encode_pre_bind(call, result.pre_bind))
     except (TypeError, ValueError):
         # A fault in PreBind must not fail Reserve: the host calls PreBind and meets it there.
         _LOG.debug("%s: no early answer to PreBind", call.served.name, exc_info=True)

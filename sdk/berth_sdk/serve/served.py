@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.runtime.early import Ahead
+from berth_sdk.runtime.early import Early
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.serve.lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
 
@@ -53,7 +53,7 @@ class ServedPlugin:
         self.name = runtime.descriptor.name
         self.profile = profile
         self.enabled = frozenset(enabled)
-        self.ahead = Ahead(runtime, self.enabled)
+        self.early = Early(runtime, self.enabled)
         self._lanes = lanes
 
     def turn(self, method: str, context: CallContext) -> AbstractContextManager[None]:

@@ -49,7 +49,7 @@ async def test_pre_flight_is_not_asked_where_reserve_has_answered_it(
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PRE_BIND"))
     early = scheduling_pb2.PreBindPreFlightResponse(ctx=decided(code))
-    plugin.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=decided(), eager_pre_flight=early))
+    plugin.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=decided(), early_pre_flight=early))
     found = await asked(tmp_path / "p.sock", plugin)
     assert found == {"Reserve": 1, "PreBindPreFlight": 0, "PreBind": pre_binds}
 

@@ -1,32 +1,63 @@
-"""What the queue listens for follows from the classes of the plugins."""
+"""What a class says in `events` is what the queue goes by, of a default plugin as of any other."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
 import pytest
-from berth_plugins.taint_toleration import TaintToleration
-from berth_sdk.events import EventInterest, Hint
+from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
+from support.plugin_processes import plugin_process
 
-TAINTS = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
-
-
-async def node_after_the_taint_went() -> str:
-    """Where a pod runs that found its node tainted, after the taint was taken away and nothing else came."""
-    async with World([node("n1", taints=TAINTS), pod("web")]) as world:
-        await world.settle()
-        assert world.node_of("web") == ""
-        world.server.update(node("n1"))
-        await world.settle()
-        return world.node_of("web")
+EDITED = "support.edited_events:TaintToleration"
+TAINTS = [{"key": "level", "value": "7", "effect": "NoSchedule"}]
+PLAIN = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
-async def test_a_default_plugin_hears_what_its_class_declares() -> None:
-    assert await node_after_the_taint_went() == "n1"
+def configuration(where: str) -> str:
+    """The default profile, with TaintToleration from elsewhere."""
+    return (
+        f"{PLAIN}---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"cycleBudget: 30s\nplugins:\n- name: TaintToleration\n  {where}\n  required: true\n"
+        "  points: {filter: {deadline: 10s}, preScore: {deadline: 10s}, score: {deadline: 10s}}\n"
+    )
 
 
-async def test_events_that_are_taken_from_a_default_plugins_class_wake_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    of_pods = EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN)
-    monkeypatch.setattr(TaintToleration, "events", (of_pods,))
-    assert await node_after_the_taint_went() == ""
+@pytest.fixture(params=["in process", "served"])
+async def edited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The configuration whose TaintToleration has other events."""
+    if request.param == "in process":
+        yield configuration(f"inProcess: {EDITED}")
+        return
+    socket_path = tmp_path / "p.sock"
+    async with plugin_process(socket_path, EDITED) as process:
+        yield configuration(f"endpoint: {process.endpoint}")
+
+
+async def rejected(world: World) -> None:
+    """A pod that the one node's taint keeps out."""
+    world.server.create(pod("web"))
+    await world.settle()
+    assert "untolerated taint" in world.message_of("web")
+
+
+async def changed(world: World, change: dict[str, Any]) -> str:
+    """The node of the pod, after the one node changed."""
+    await world.cluster.patch("nodes", ObjectRef(name="n0"), change)
+    await world.settle()
+    return world.node_of("web")
+
+
+async def test_the_class_says_which_events_help_its_pods(edited: str) -> None:
+    async with World([node("n0", taints=TAINTS)], configuration=edited) as world:
+        await rejected(world)
+        assert await changed(world, {"spec": {"taints": None}}) == ""
+        assert await changed(world, {"metadata": {"labels": {"disk": "ssd"}}}) == "n0"
+
+
+async def test_the_default_plugin_says_that_a_lost_taint_helps() -> None:
+    async with World([node("n0", taints=TAINTS)], configuration=PLAIN) as world:
+        await rejected(world)
+        assert await changed(world, {"spec": {"taints": None}}) == "n0"

@@ -153,13 +153,13 @@ async def test_pre_score_error_names_its_plugin(tmp_path: Path, broken: str) -> 
         assert not served.requests("Score")
 
 
-async def test_eager_scores_are_no_request_and_no_task(tmp_path: Path) -> None:
-    eager = scorer("A", "FILTER", normalization=identity_pb2.SCORE_NORMALIZATION_NONE)
+async def test_early_scores_are_no_request_and_no_task(tmp_path: Path) -> None:
+    early = scorer("A", "FILTER", normalization=identity_pb2.SCORE_NORMALIZATION_NONE)
 
     def filter_all(_request: spb.FilterRequest) -> spb.FilterResponse:
-        return spb.FilterResponse(eager_scores=spb.Scores(dense=[1, 2, 100]))
+        return spb.FilterResponse(early_scores=spb.Scores(dense=[1, 2, 100]))
 
-    async with framework(tmp_path, eager) as (made, cycle, served, _):
+    async with framework(tmp_path, early) as (made, cycle, served, _):
         served.on("Filter", filter_all)
         (client,) = (item for item in made.plugins_at(ExtensionPoint.SCORE) if item.is_remote)
         assert client.asks_elsewhere(cycle.context, cycle.nodes)

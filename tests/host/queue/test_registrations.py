@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.metadata import entry_points
-
 import pytest
-from berth_host.config.default_plugins import DEFAULT_PLUGINS
 from berth_host.queue.events import ASSIGNED_POD, UNSCHEDULABLE_POD, QueueEvent, timed_out
 from berth_host.queue.registrations import (
     ANY_RESOURCE,
     Registration,
     RegistrationIndex,
-    default_registrations,
     registrations_of,
 )
 from berth_sdk.events import ActionType, EventInterest, Hint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
-from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from support.queue_parts import a_pod, node_added
 
 LABEL, TAINT = ActionType.UPDATE_NODE_LABEL, ActionType.UPDATE_NODE_TAINT
@@ -117,22 +111,3 @@ def test_index_finds_the_registrations_of_each_plugin() -> None:
     taint = QueueEvent("Node", TAINT, Node(name="n"), Node(name="n"))
     assert sorted(index.matching(taint)) == ["Fit", "Name"]
     assert [item.action for item in index.declared_by("Fit")] == [1]
-
-
-def test_plugins_that_cannot_reject_are_not_listed() -> None:
-    assert set(default_registrations(["ImageLocality", "DefaultPreemption"])) == {"DefaultPreemption"}
-
-
-BUILT = {entry.name: entry for entry in entry_points(group="berth.plugins")}
-REJECTING = default_registrations(plugin.name for plugin in DEFAULT_PLUGINS if plugin.name in BUILT)
-
-
-def by_bit(registrations: Sequence[Registration]) -> set[tuple[str, int, bool]]:
-    """(resource, one action, whether the hint decides): however they are split into registrations."""
-    return {(item.resource, int(bit), item.ask) for item in registrations for bit in ActionType(item.action)}
-
-
-@pytest.mark.parametrize("name", REJECTING)
-def test_default_plugin_declares_the_events_that_the_table_has(name: str) -> None:
-    runtime = PluginRuntime(BUILT[name].load()({}, None))
-    assert by_bit(registrations_of(runtime.descriptor.events)) == by_bit(REJECTING[name])

@@ -250,7 +250,7 @@ async def test_a_plugin_with_normalize_is_asked_twice() -> None:
     assert client.stats.of("NormalizeScore").calls == 1
 
 
-class Eager:
+class Early:
     """Answers scores with its verdicts."""
 
     normalization = ScoreNormalization.NONE
@@ -271,7 +271,7 @@ class Eager:
 
 
 async def test_scores_that_came_with_the_verdicts_save_pre_score_and_score() -> None:
-    plugin, nodes, cycle = Eager(), some_nodes(4), make_cycle()
+    plugin, nodes, cycle = Early(), some_nodes(4), make_cycle()
     client = local_client(plugin)
     await client.filter(cycle, nodes)
     feasible = nodes.take([1, 3])
@@ -280,15 +280,15 @@ async def test_scores_that_came_with_the_verdicts_save_pre_score_and_score() -> 
     assert plugin.asked == ["filter"]
 
 
-async def test_nodes_without_an_eager_score_are_asked_about() -> None:
-    plugin, nodes, cycle = Eager(), some_nodes(4), make_cycle()
+async def test_nodes_without_an_early_score_are_asked_about() -> None:
+    plugin, nodes, cycle = Early(), some_nodes(4), make_cycle()
     client = local_client(plugin)
     await client.filter(cycle, nodes.take([0, 1]))
     await client.score(cycle, nodes)
     assert plugin.asked == ["filter", "score"]
 
 
-class SkipsScore(Eager):
+class SkipsScore(Early):
     """Opts out of scoring with its verdicts."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
@@ -304,7 +304,7 @@ async def test_skip_with_the_verdicts_is_a_skip_at_pre_score() -> None:
     assert plugin.asked == []
 
 
-class EagerFilter:
+class EarlyFilter:
     """Answers Filter with PreFilter."""
 
     def __init__(self, *_made_with: object) -> None:
@@ -312,7 +312,7 @@ class EagerFilter:
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
         odd = nodes.slots % 2 == 1
-        return PreFilterResult(eager_filter=Verdicts.reject_where(odd, Status.unschedulable("odd")))
+        return PreFilterResult(early_filter=Verdicts.reject_where(odd, Status.unschedulable("odd")))
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         self.asked += 1
@@ -320,7 +320,7 @@ class EagerFilter:
 
 
 async def test_verdicts_that_came_with_pre_filter_save_filter() -> None:
-    plugin, nodes, cycle = EagerFilter(), some_nodes(4), make_cycle()
+    plugin, nodes, cycle = EarlyFilter(), some_nodes(4), make_cycle()
     client = local_client(plugin)
     await client.pre_filter(cycle, nodes)
     verdicts = await client.filter(cycle, nodes.take([1, 2]))
@@ -328,7 +328,7 @@ async def test_verdicts_that_came_with_pre_filter_save_filter() -> None:
     assert plugin.asked == 0
 
 
-class EagerScores(Eager):
+class EarlyScores(Early):
     """Answers scores with PreFilter, for the nodes that it leaves if it leaves some."""
 
     leaves: frozenset[str] | None = None
@@ -336,13 +336,13 @@ class EagerScores(Eager):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:
         return PreFilterResult(
             eligible=self.leaves,
-            eager_filter=Verdicts.feasible(len(nodes)),
-            eager_scores=nodes.slots.astype(np.int64) + 20,
+            early_filter=Verdicts.feasible(len(nodes)),
+            early_scores=nodes.slots.astype(np.int64) + 20,
         )
 
 
 async def test_scores_that_came_with_pre_filter_save_all_that_follows() -> None:
-    plugin, nodes, cycle = EagerScores(), some_nodes(4), make_cycle()
+    plugin, nodes, cycle = EarlyScores(), some_nodes(4), make_cycle()
     client = local_client(plugin)
     await client.pre_filter(cycle, nodes)
     feasible = nodes.take([1, 3])
@@ -353,7 +353,7 @@ async def test_scores_that_came_with_pre_filter_save_all_that_follows() -> None:
 
 
 async def test_of_nodes_that_pre_filter_leaves_out_nothing_is_said() -> None:
-    plugin, nodes, cycle = EagerScores(), some_nodes(4), make_cycle()
+    plugin, nodes, cycle = EarlyScores(), some_nodes(4), make_cycle()
     plugin.leaves = frozenset(nodes.names[:2])
     client = local_client(plugin)
     await client.pre_filter(cycle, nodes)
@@ -363,7 +363,7 @@ async def test_of_nodes_that_pre_filter_leaves_out_nothing_is_said() -> None:
     assert plugin.asked == ["filter"]
 
 
-class SkipsScoreAtOnce(Eager):
+class SkipsScoreAtOnce(Early):
     """Opts out of scoring with PreFilter."""
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult:

@@ -77,12 +77,12 @@ def test_good_verdicts_pass_as_they_are() -> None:
             id="no success first",
         ),
         pytest.param(
-            FilterResult(Verdicts.feasible(2), int64(1, 2, 3)), "answered 3 scores for 2", id="eager length"
+            FilterResult(Verdicts.feasible(2), int64(1, 2, 3)), "answered 3 scores for 2", id="early length"
         ),
         pytest.param(
             FilterResult(Verdicts.feasible(2), int64(1, 2), skip_score=True),
             "together with skip_score",
-            id="eager and skip",
+            id="early and skip",
         ),
     ],
 )
@@ -91,27 +91,27 @@ def test_bad_filter_answers_are_violations(result: FilterResult, words: str) -> 
         checker().filter(calls.FILTER, result, 2)
 
 
-def test_eager_scores_that_depend_on_the_candidates_are_a_violation() -> None:
+def test_early_scores_that_depend_on_the_candidates_are_a_violation() -> None:
     result = FilterResult(Verdicts.feasible(2), int64(1, 2))
-    with pytest.raises(PluginProtocolError, match="eager scores with normalization PLUGIN"):
+    with pytest.raises(PluginProtocolError, match="early scores with normalization PLUGIN"):
         checker(ScoreNormalization.PLUGIN).filter(calls.FILTER, result, 2)
 
 
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        pytest.param(PreFilterResult(eager_scores=int64(1)), "answered 1 scores for 2", id="length"),
+        pytest.param(PreFilterResult(early_scores=int64(1)), "answered 1 scores for 2", id="length"),
         pytest.param(
-            PreFilterResult(eager_scores=int64(1, 2), skip_score=True), "together with skip_score", id="skip"
+            PreFilterResult(early_scores=int64(1, 2), skip_score=True), "together with skip_score", id="skip"
         ),
     ],
 )
 def test_bad_scores_that_come_with_pre_filter_are_violations(result: PreFilterResult, words: str) -> None:
     with pytest.raises(PluginProtocolError, match=words):
         checker().pre_filter(calls.PRE_FILTER, result, 2)
-    with pytest.raises(PluginProtocolError, match="eager scores with normalization RPC"):
+    with pytest.raises(PluginProtocolError, match="early scores with normalization RPC"):
         checker(ScoreNormalization.RPC).pre_filter(
-            calls.PRE_FILTER, PreFilterResult(eager_scores=int64(1, 2)), 2
+            calls.PRE_FILTER, PreFilterResult(early_scores=int64(1, 2)), 2
         )
 
 

@@ -209,12 +209,12 @@ def test_normalization_follows_from_what_the_methods_see(
     assert describe(made(**dict.fromkeys(methods, nothing))).normalization is normalization
 
 
-def test_what_others_publish_meanwhile_cannot_be_in_an_answer_ahead() -> None:
-    assert describe(made(answers_ahead=True)).answers_ahead is True
-    with pytest.raises(PluginDefinitionError, match="answers_ahead and reads_shared"):
-        describe(made(answers_ahead=True, reads_shared=("Other/key",)))
+def test_what_others_publish_meanwhile_cannot_be_in_an_early_answer() -> None:
+    assert describe(made(answers_early=True)).answers_early is True
+    with pytest.raises(PluginDefinitionError, match="answers_early and reads_shared"):
+        describe(made(answers_early=True, reads_shared=("Other/key",)))
     with pytest.raises(PluginDefinitionError, match="must be True, False or None"):
-        describe(made(answers_ahead="yes"))
+        describe(made(answers_early="yes"))
 
 
 def test_a_class_with_normalize_normalises_by_a_call() -> None:
@@ -276,7 +276,7 @@ def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
         pytest.param(
             {"score": nothing, "normalize": nothing, "normalization": ScoreNormalization.NONE},
             "remove the one or the other",
-            id="eager with a second step",
+            id="early with a second step",
         ),
         pytest.param(
             {"normalization": ScoreNormalization.RPC}, "no method `normalize`", id="rpc without normalize"

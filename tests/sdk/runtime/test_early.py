@@ -13,7 +13,7 @@ from berth_sdk.extension_points import DependsOn, ExtensionPoint, Plugin, ScoreN
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
-from berth_sdk.runtime.early import LATEST_S, Ahead
+from berth_sdk.runtime.early import LATEST_S, Early
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.worth import SAVED_S
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
@@ -53,7 +53,7 @@ class Whole(Plugin):
 
     normalization = NONE
     depends_on = DependsOn.OTHER
-    answers_ahead: ClassVar[bool | None] = True
+    answers_early: ClassVar[bool | None] = True
     takes_s = 0.0
 
     def __init__(self, *_made_with: object) -> None:
@@ -78,8 +78,8 @@ class Whole(Plugin):
         return nodes.slots.astype(np.int64) + 10
 
 
-def ahead(plugin: Whole, enabled: frozenset[ExtensionPoint] = EVERY_POINT) -> Ahead:
-    return Ahead(PluginRuntime(plugin), enabled, plugin.clock)
+def ahead(plugin: Whole, enabled: frozenset[ExtensionPoint] = EVERY_POINT) -> Early:
+    return Early(PluginRuntime(plugin), enabled, plugin.clock)
 
 
 def made(cls: type[Whole] = Whole, **methods: Any) -> Whole:
@@ -97,8 +97,8 @@ def state() -> CycleState:
 async def test_everything_comes_with_pre_filter_for_the_nodes_that_are_left() -> None:
     plugin = made()
     got = await result(ahead(plugin).pre_filter(state(), POD, NODES))
-    assert got.eager_filter.to_list() == [SPOT, SUCCESS, SPOT, SUCCESS]
-    assert got.eager_scores.tolist() == [0, 11, 0, 13]
+    assert got.early_filter.to_list() == [SPOT, SUCCESS, SPOT, SUCCESS]
+    assert got.early_scores.tolist() == [0, 11, 0, 13]
     assert plugin.asked == [("pre_filter", 4), ("filter", 4), ("pre_score", 2), ("score", 2)]
 
 
@@ -106,20 +106,20 @@ async def test_nodes_that_pre_filter_leaves_out_are_not_asked_about() -> None:
     only = PreFilterResult(eligible=frozenset(["n3", "n2", "gone"]))
     plugin = made(pre_filter=lambda *_: only)
     got = await result(ahead(plugin).pre_filter(state(), POD, NODES))
-    assert (got.eligible, got.eager_filter.to_list()[2:]) == (only.eligible, [SPOT, SUCCESS])
-    assert got.eager_scores.tolist() == [0, 0, 0, 13]
+    assert (got.eligible, got.early_filter.to_list()[2:]) == (only.eligible, [SPOT, SUCCESS])
+    assert got.early_scores.tolist() == [0, 0, 0, 13]
     assert plugin.asked == [("filter", 2), ("pre_score", 1), ("score", 1)]
 
 
 async def test_who_skips_filter_is_scored_all_the_same() -> None:
     got = await result(ahead(made(pre_filter=lambda *_: Status.skip())).pre_filter(state(), POD, NODES))
-    assert (got.status.code, got.eager_filter) == (Code.SKIP, None)
-    assert got.eager_scores.tolist() == [10, 11, 12, 13]
+    assert (got.status.code, got.early_filter) == (Code.SKIP, None)
+    assert got.early_scores.tolist() == [10, 11, 12, 13]
 
 
 async def test_who_skips_scoring_says_so_with_pre_filter() -> None:
     got = await result(ahead(made()).pre_filter(state(), QUIET, NODES))
-    assert (got.eager_filter.passed.tolist(), got.eager_scores, got.skip_score) == (
+    assert (got.early_filter.passed.tolist(), got.early_scores, got.skip_score) == (
         [False, True, False, True],
         None,
         True,
@@ -140,7 +140,7 @@ async def test_scores_that_depend_on_the_candidates_come_with_pre_score(
     more: dict[str, Any] = {"normalize": lambda *_: None} if normalization is ScoreNormalization.RPC else {}
     plugin = made(normalization=normalization, **more)
     first = await result(ahead(plugin).pre_filter(state(), POD, NODES))
-    assert (first.eager_filter.all_passed, first.eager_scores) == (False, None)
+    assert (first.early_filter.all_passed, first.early_scores) == (False, None)
     assert plugin.asked == [("pre_filter", 4), ("filter", 4)]
     second = await result(ahead(plugin).pre_score(state(), POD, NODES.take([1, 3])))
     assert (second.status, second.scores.tolist()) == (SUCCESS, [11, 13])
@@ -150,12 +150,14 @@ async def test_scores_come_with_filter_where_pre_filter_is_not_asked() -> None:
     points = frozenset([ExtensionPoint.FILTER, ExtensionPoint.SCORE])
     plugin = made()
     got = await result(ahead(plugin, points).filter(state(), POD, NODES))
-    assert (got.eager_scores.tolist(), plugin.asked) == ([0, 11, 0, 13], [("filter", 4), ("score", 2)])
+    assert (got.early_scores.tolist(), plugin.asked) == ([0, 11, 0, 13], [("filter", 4), ("score", 2)])
 
 
-async def test_pre_score_runs_before_scores_that_come_with_filter() -> None:
-    got = await result(ahead(made()).filter(state(), QUIET, NODES))
-    assert (got.eager_scores, got.skip_score) == (None, True)
+async def test_pre_score_that_skips_beside_filter_is_asked_again_about_the_candidates() -> None:
+    plugin = made()
+    got = await result(ahead(plugin).filter(state(), QUIET, NODES))
+    assert (got.early_scores, got.skip_score) == (None, False)
+    assert plugin.asked == [("filter", 4), ("pre_score", 2)]
 
 
 async def test_what_the_profile_does_not_enable_is_not_answered() -> None:
@@ -167,11 +169,11 @@ async def test_what_the_profile_does_not_enable_is_not_answered() -> None:
 
 async def test_what_the_plugin_answers_itself_is_left_as_it_is() -> None:
     own = PreFilterResult(
-        eager_filter=Verdicts.feasible(4), eager_scores=np.arange(4, dtype=np.int64), eligible=None
+        early_filter=Verdicts.feasible(4), early_scores=np.arange(4, dtype=np.int64), eligible=None
     )
     plugin = made(pre_filter=lambda *_: own)
     got = await result(ahead(plugin).pre_filter(state(), POD, NODES))
-    assert (got.eager_filter, got.eager_scores.tolist(), plugin.asked) == (own.eager_filter, [0, 1, 2, 3], [])
+    assert (got.early_filter, got.early_scores.tolist(), plugin.asked) == (own.early_filter, [0, 1, 2, 3], [])
 
 
 @pytest.mark.parametrize(
@@ -185,8 +187,8 @@ async def test_what_the_plugin_answers_itself_is_left_as_it_is() -> None:
 async def test_a_fault_in_scoring_fails_nothing_that_was_asked(broken: dict[str, Any]) -> None:
     first = await result(ahead(made(**broken)).pre_filter(state(), POD, NODES))
     second = await result(ahead(made(**broken)).filter(state(), POD, NODES))
-    assert first.eager_scores is second.eager_scores is None
-    assert first.eager_filter.to_list() == second.verdicts.to_list() == [SPOT, SUCCESS, SPOT, SUCCESS]
+    assert first.early_scores is second.early_scores is None
+    assert first.early_filter.to_list() == second.verdicts.to_list() == [SPOT, SUCCESS, SPOT, SUCCESS]
     if "score_nodes" in broken:
         third = await result(ahead(made(**broken)).pre_score(state(), POD, NODES))
         assert (third.status, third.scores) == (SUCCESS, None)
@@ -200,7 +202,7 @@ async def test_a_fault_in_filter_does_not_fail_pre_filter() -> None:
 async def test_without_a_feasible_node_nothing_is_scored() -> None:
     plugin = made(score_nodes=lambda *_: 1 / 0)
     got = await result(ahead(plugin).pre_filter(state(), POD, table("spot")))
-    assert (got.eager_filter.to_list(), got.eager_scores) == ([SPOT], None)
+    assert (got.early_filter.to_list(), got.early_scores) == ([SPOT], None)
 
 
 async def test_methods_that_wait_are_waited_for() -> None:
@@ -208,28 +210,28 @@ async def test_methods_that_wait_are_waited_for() -> None:
         return Verdicts.feasible(len(nodes))
 
     got = await result(ahead(made(filter_nodes=filter_nodes)).pre_filter(state(), POD, NODES))
-    assert got.eager_scores.tolist() == [10, 11, 12, 13]
+    assert got.early_scores.tolist() == [10, 11, 12, 13]
 
 
-@pytest.mark.parametrize("said", [{"answers_ahead": False}, {"reads_shared": ("Other/key",)}])
+@pytest.mark.parametrize("said", [{"answers_early": False}, {"reads_shared": ("Other/key",)}])
 async def test_who_does_not_want_it_is_asked_point_by_point(said: dict[str, Any]) -> None:
-    plugin = made(**({"answers_ahead": None} | said))
+    plugin = made(**({"answers_early": None} | said))
     asked = ahead(plugin)
     assert await result(asked.pre_filter(state(), POD, NODES)) == PreFilterResult()
-    assert (await result(asked.filter(state(), POD, NODES))).eager_scores is None
+    assert (await result(asked.filter(state(), POD, NODES))).early_scores is None
     assert (await result(asked.pre_score(state(), POD, NODES))).scores is None
     assert [point for point, _ in plugin.asked] == ["pre_filter", "filter", "pre_score"]
 
 
 async def test_no_scores_are_made_where_filter_took_long() -> None:
     got = await result(ahead(made(takes_s=2 * LATEST_S)).pre_filter(state(), POD, NODES))
-    assert (got.eager_filter.passed.sum(), got.eager_scores) == (2, None)
+    assert (got.early_filter.passed.sum(), got.early_scores) == (2, None)
 
 
 async def test_a_slow_plugin_is_soon_asked_point_by_point_unless_it_says_otherwise(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    slow, sure = made(answers_ahead=None, takes_s=3 * SAVED_S), made(takes_s=3 * SAVED_S)
+    slow, sure = made(answers_early=None, takes_s=3 * SAVED_S), made(takes_s=3 * SAVED_S)
     with caplog.at_level(logging.INFO, "berth_sdk.plugin"):
         for plugin in (slow, sure):
             asked = ahead(plugin)
@@ -238,12 +240,12 @@ async def test_a_slow_plugin_is_soon_asked_point_by_point_unless_it_says_otherwi
     assert slow.asked.count(("filter", 4)) < 20
     assert sure.asked.count(("filter", 4)) == 40
     (line,) = caplog.messages
-    assert "Example: answers ahead took" in line
+    assert "Example: early answers took" in line
     assert "point by point" in line
 
 
-async def test_pods_that_are_never_bound_are_not_scored_ahead_at_some_cost() -> None:
-    plugin = made(answers_ahead=None, takes_s=0.5 * SAVED_S)
+async def test_pods_that_are_never_bound_are_not_scored_early_at_some_cost() -> None:
+    plugin = made(answers_early=None, takes_s=0.5 * SAVED_S)
     asked = ahead(plugin)
     for _ in range(40):
         await result(asked.pre_filter(state(), POD, NODES))

@@ -15,7 +15,7 @@ from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
-from berth_sdk.recall.recalled_columns import MAX_SIGNATURES, RowColumns
+from berth_sdk.recall.recalled_answers import MAX_SIGNATURES, RowColumns
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -131,8 +131,8 @@ def test_a_bare_status_holds_for_all_nodes(answer: Status | None) -> None:
         pytest.param({"filter_nodes": lambda *_: [SPOT] * 3}, "Verdicts or a Status", id="a list"),
         pytest.param(
             {"filter_nodes": lambda *_: FilterResult(Verdicts.feasible(3), np.zeros(3, dtype=np.int64))},
-            "eager scores with normalization PLUGIN",
-            id="eager scores that depend on the candidates",
+            "early scores with normalization PLUGIN",
+            id="early scores that depend on the candidates",
         ),
     ],
 )
@@ -470,7 +470,7 @@ async def test_answers_are_read_as_promised(
         ("pre_bind", HERE, BindResult(SPOT), "a Status or a PreBindResult"),
         ("sort_key", QUEUED, "text", "bytes"),
         ("sort_key", QUEUED, bytes(257), "257 bytes, 256 is the limit"),
-        ("pre_filter", OVER, PreFilterResult(eager_filter=Verdicts.feasible(1)), "answered for 1 nodes"),
+        ("pre_filter", OVER, PreFilterResult(early_filter=Verdicts.feasible(1)), "answered for 1 nodes"),
     ],
 )
 def test_a_wrong_answer_names_plugin_method_and_cure(

@@ -1,4 +1,4 @@
-"""Answers ahead are for plugins that are quick, and for pods that get as far as that."""
+"""Early answers are for plugins that are quick, and for pods that get as far as that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SLOW_S = 5 * SAVED_S
 
 
 def given(worth: Worth, calls: int, seconds: float) -> list[int]:
-    """Which of so many calls are answered ahead, where that takes `seconds`."""
+    """Which of so many calls are answered early, where that takes `seconds`."""
     answered: list[int] = []
     for number in range(calls):
         if worth.begins():

@@ -52,7 +52,7 @@ class Everything(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: Any) -> PreFilterResult:
         state.write("names", nodes.names)
         return PreFilterResult(
-            eligible=frozenset(["n0", "gone"]), eager_filter=self.filter_nodes(state, pod, nodes)
+            eligible=frozenset(["n0", "gone"]), early_filter=self.filter_nodes(state, pod, nodes)
         )
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: Any) -> Verdicts:
@@ -145,14 +145,14 @@ def test_pre_filter_narrows_and_answers_filter_at_once(asked_host: AskedHost) ->
     )
     assert reply.ctx.status.code == pb.Status.CODE_SUCCESS
     assert list(reply.eligible.names) == ["gone", "n0"]
-    assert rejected_names(reply.eager_filter) == ["n1", "n3"]
+    assert rejected_names(reply.early_filter) == ["n1", "n3"]
 
 
 def test_filter_groups_rejections_by_reason(asked_host: AskedHost) -> None:
     host, plugin, candidates = asked_host
     reply = host.scheduling.Filter(spb.FilterRequest(ctx=host.ctx(plugin, POD), candidates=candidates))
     assert rejected_names(reply.verdicts) == ["n1", "n3"]
-    assert not reply.HasField("eager_scores")
+    assert not reply.HasField("early_scores")
 
 
 def test_scores_are_dense_in_the_order_of_the_candidates(asked_host: AskedHost) -> None:
@@ -224,9 +224,9 @@ def test_reserve_answers_pre_flight_where_it_has_one_answer(
     host.attach()
     ctx = host.ctx(plugin.__name__, Pod(name=pod, uid=pod))
     reply = host.scheduling.Reserve(spb.ReserveRequest(ctx=ctx, node_name="n0"), timeout=TIMEOUT_S)
-    assert reply.HasField("eager_pre_flight") is early
+    assert reply.HasField("early_pre_flight") is early
     if early:
-        assert reply.eager_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+        assert reply.early_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
 
 
 class Knows(Plugin):
@@ -259,15 +259,15 @@ def reserved(serve: Serve, plugin: type, name: str) -> spb.ReserveResponse:
 
 def test_reserve_answers_pre_bind_where_the_plugin_knows_it(serve: Serve) -> None:
     reply = reserved(serve, Knows, "web")
-    early = reply.eager_pre_bind
+    early = reply.early_pre_bind
     assert early.ctx.status.code == pb.Status.CODE_SUCCESS
     assert early.patches[0].merge_patch_json == b'{"metadata":{"annotations":{"gpu":"0"}}}'
     assert (early.ask_again_after.ToMilliseconds(), early.done_when_applied) == (1500, True)
-    assert reply.eager_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
+    assert reply.early_pre_flight.ctx.status.code == pb.Status.CODE_SUCCESS
 
 
 def test_reserve_answers_pre_flight_as_the_plugin_says(serve: Serve) -> None:
-    flight = reserved(serve, Knows, "idle").eager_pre_flight
+    flight = reserved(serve, Knows, "idle").early_pre_flight
     assert (flight.ctx.status.code, flight.allow_parallel) == (pb.Status.CODE_SKIP, True)
 
 
@@ -275,7 +275,7 @@ def test_reserve_answers_pre_flight_as_the_plugin_says(serve: Serve) -> None:
 def test_reserve_answers_no_pre_bind_that_is_of_no_use(serve: Serve, name: str) -> None:
     reply = reserved(serve, Knows, name)
     assert reply.ctx.status.code != pb.Status.CODE_UNSPECIFIED
-    assert not reply.HasField("eager_pre_bind")
+    assert not reply.HasField("early_pre_bind")
 
 
 def test_a_plugin_without_pre_bind_may_not_answer_it_at_reserve(serve: Serve) -> None:
@@ -352,7 +352,7 @@ class Faulty(Plugin):
             raise SystemExit(3)
         if fault == "length":
             return Verdicts.feasible(1)
-        if fault == "eager":
+        if fault == "early":
             return FilterResult(Verdicts.feasible(len(nodes)), np.zeros(len(nodes), dtype=np.int64))
         state.token = bytes(5000) if fault == "token" else None
         return None
@@ -379,7 +379,7 @@ class Faulty(Plugin):
         ("raise", "Faulty.filter raised LookupError: no price list"),
         ("exit", "Faulty.filter raised SystemExit: 3"),
         ("length", "Faulty.filter_nodes answered for 1 nodes and was asked about 4"),
-        ("eager", "Faulty.filter_nodes answered eager scores with normalization PLUGIN"),
+        ("early", "Faulty.filter_nodes answered early scores with normalization PLUGIN"),
         ("token", "Faulty set a token of 5000 bytes"),
     ],
 )
@@ -418,10 +418,10 @@ def test_no_decision_where_one_is_due_sets_no_code(serve: Serve) -> None:
     assert [reply.ctx.status.code for reply in replies] == [pb.Status.CODE_UNSPECIFIED] * 4
 
 
-# --- eager scores and what-ifs ---------------------------------------------------------------------
+# --- early scores and what-ifs ---------------------------------------------------------------------
 
 
-class Eager(Everything):
+class Early(Everything):
     """Final scores that come with the verdicts."""
 
     normalization = ScoreNormalization.HOST_MAX
@@ -432,23 +432,23 @@ class Eager(Everything):
 
 
 def test_scores_come_with_the_verdicts_or_are_skipped(serve: Serve) -> None:
-    host = serve(Eager).host
+    host = serve(Early).host
     host.attach()
     host.give_nodes(*NODES)
-    reply = host.filter("Eager", POD)
-    assert (list(reply.eager_scores.dense), reply.skip_score) == ([-5, 0, -4, 0], False)
-    quiet = host.filter("Eager", Pod(name="q", uid="u2", labels={"quiet": "1"}), "c2")
-    assert (quiet.HasField("eager_scores"), quiet.skip_score) == (False, True)
+    reply = host.filter("Early", POD)
+    assert (list(reply.early_scores.dense), reply.skip_score) == ([-5, 0, -4, 0], False)
+    quiet = host.filter("Early", Pod(name="q", uid="u2", labels={"quiet": "1"}), "c2")
+    assert (quiet.HasField("early_scores"), quiet.skip_score) == (False, True)
 
 
 def test_without_the_score_point_no_scores_are_sent(serve: Serve) -> None:
     from support.sdk_server import plugin_args
 
-    host = serve(Eager).host
+    host = serve(Early).host
     host.handshake()
-    host.configure([plugin_args("Eager", [ExtensionPoint.FILTER])])
+    host.configure([plugin_args("Early", [ExtensionPoint.FILTER])])
     host.give_nodes(*NODES)
-    assert not host.filter("Eager", POD).HasField("eager_scores")
+    assert not host.filter("Early", POD).HasField("early_scores")
 
 
 class Room(Plugin):

@@ -75,8 +75,8 @@ def test_scores_beside_their_message_are_the_message_that_has_them(
     reply = spb.FilterResponse(ctx=pb.ReplyContext(plugin_token=token), skip_score=skip)
     raw = Scored(reply, 3, encode_aligned(np.asarray(scores, dtype=np.int64))).SerializeToString()
     parsed = spb.FilterResponse.FromString(raw)
-    assert list(parsed.eager_scores.dense) + list(parsed.eager_scores.small) == scores
-    assert parsed.HasField("eager_scores")
+    assert list(parsed.early_scores.dense) + list(parsed.early_scores.small) == scores
+    assert parsed.HasField("early_scores")
     assert (parsed.ctx.plugin_token, parsed.skip_score) == (token, skip)
     rest, taken = take_field(raw, 3)
     assert taken is not None
@@ -87,7 +87,7 @@ def test_scores_beside_their_message_are_the_message_that_has_them(
 def test_message_without_the_field_or_with_two_of_it_is_left_to_the_parser() -> None:
     none = spb.FilterResponse(skip_score=True).SerializeToString()
     assert take_field(none, 3) == (none, None)
-    one = spb.FilterResponse(eager_scores=spb.Scores(dense=[1])).SerializeToString()
+    one = spb.FilterResponse(early_scores=spb.Scores(dense=[1])).SerializeToString()
     assert take_field(one + one, 3) == (one + one, None)
 
 

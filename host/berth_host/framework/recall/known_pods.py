@@ -1,7 +1,7 @@
 """The merged answers of all plugins that judge node by node, about pods that are equal to each plugin.
 
-Verdicts are kept merged (`SharedVerdicts`), scores summed up (`SharedScores`); the next equal pod costs one
-question to each plugin about the rows that moved. Made when a second pod asks. Called by `recall`.
+Verdicts are kept merged (`RecalledVerdicts`), scores summed up (`RecalledScores`); the next equal pod costs
+one question to each plugin about the rows that moved. Made when a second pod asks. Called by `recall`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 
-from berth_host.framework.recall.shared_nominated import SharedNominated
-from berth_host.framework.recall.shared_scores import SharedScores
-from berth_host.framework.recall.shared_verdicts import SharedVerdicts
+from berth_host.framework.recall.recalled_nominated import RecalledNominated
+from berth_host.framework.recall.recalled_scores import RecalledScores
+from berth_host.framework.recall.recalled_verdicts import RecalledVerdicts
 from berth_host.framework.score_roles import ScoreRoles
 from berth_host.rpc.client import PluginClient
 
@@ -44,25 +44,25 @@ class KnownPods:
         self.states: dict[str, CycleState] = {}
         """The cycle state written by the plugins whose answers are recalled."""
         self.roles: ScoreRoles | None = None
-        self.verdicts = SharedVerdicts()
-        self.scores = SharedScores()
-        self._crowded: SharedNominated | None = None
+        self.verdicts = RecalledVerdicts()
+        self.scores = RecalledScores()
+        self._crowded: RecalledNominated | None = None
         columns = nodes._columns
         self._rows = SlotFollower(Moved.ROW, columns)
         self._nodes = SlotFollower(Moved.NODE, columns)
         self._nodes_version = columns.nodes_version
 
     @property
-    def crowded(self) -> SharedNominated:
+    def crowded(self) -> RecalledNominated:
         """The verdicts on nodes with the pods that are nominated to them; seldom are there any."""
         if self._crowded is None:
-            self._crowded = SharedNominated()
+            self._crowded = RecalledNominated()
         return self._crowded
 
     def catch_up(self, columns: NodeColumns) -> None:
         """Forget the rows that moved since the last time."""
         moved, node_moved = self._rows.moved_in(columns), self._nodes.moved_in(columns)
-        shared: Sequence[SharedVerdicts | SharedScores] = (
+        shared: Sequence[RecalledVerdicts | RecalledScores] = (
             (self.verdicts, self.scores)
             if self._crowded is None
             else (self.verdicts, self._crowded, self.scores)

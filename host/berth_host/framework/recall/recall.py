@@ -28,8 +28,8 @@ from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, ask_in_order, candidates, filter_rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
 from berth_host.framework.pre_filtering import PASSED, PreFiltering, PreFilterOutcome
+from berth_host.framework.recall.judging_early import judge_early
 from berth_host.framework.recall.known_pods import KnownPods, Skips
-from berth_host.framework.recall.meanwhile import filter_meanwhile
 from berth_host.framework.recall.said import Memory, Said
 from berth_host.framework.recall.signing import Signers, versions_of
 from berth_host.framework.score_roles import ScoreRoles
@@ -285,7 +285,7 @@ class Recall:
             rows = await known.verdicts.ask_about(shared, cycle, statuses, rows)
             clients = others
         if several and any(client.filters_elsewhere(cycle.context) for client in clients):
-            return await filter_meanwhile(judges, clients, pre_score, known, cycle, statuses, rows)
+            return await judge_early(judges, clients, pre_score, known, cycle, statuses, rows)
         if judges:
             rows = await known.verdicts.ask(judges, cycle, statuses, rows)
         return await self._filter_rows(clients, cycle, statuses, rows, several=several) if clients else rows
@@ -417,7 +417,7 @@ _NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
 
 def _holds(recalled: Recalled, plugin: str, answer: PreFilterResult) -> bool:
     """Whether PreFilter says the same of the next pod that is the same to the plugin."""
-    if answer.eligible is not None or answer.answers_ahead:
+    if answer.eligible is not None or answer.answers_early:
         return False
     code = answer.status.code
     if recalled.memory(plugin) is not None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.recall.recalled_columns import RowColumn
+from berth_sdk.recall.recalled_answers import RowColumn
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable

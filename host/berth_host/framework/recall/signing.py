@@ -29,7 +29,7 @@ _MOST_SPECS: Final = 4096
 _BEFORE_OTHERS: Final = 3
 """How many entries of a key come before the signatures that are made in every cycle."""
 _BY_ROW: Final = (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES)
-_SHARED_POINTS: Final = frozenset(
+_RECALLED_POINTS: Final = frozenset(
     {
         ExtensionPoint.PRE_ENQUEUE,
         ExtensionPoint.QUEUE_SORT,
@@ -41,7 +41,7 @@ _SHARED_POINTS: Final = frozenset(
 )
 
 
-def shares_by_row(client: PluginClient) -> bool:
+def recalled_by_row(client: PluginClient) -> bool:
     """Whether the plugin's answers to the four points that look at nodes may be kept here: it lives in the
     host, is asked about every pod, judges node by node, and has no later point that needs the cycle's state.
     """
@@ -52,7 +52,7 @@ def shares_by_row(client: PluginClient) -> bool:
         and descriptor.depends_on in _BY_ROW
         and descriptor.normalization is not ScoreNormalization.RPC
         and not descriptor.reads_shared
-        and _SHARED_POINTS.issuperset(descriptor.points)
+        and _RECALLED_POINTS.issuperset(descriptor.points)
     )
 
 
@@ -68,7 +68,7 @@ class Signer:
         self.client = client
         self.name = client.name
         self.sign: Sign = local.sign or _all_wishes
-        self.by_row = shares_by_row(client)
+        self.by_row = recalled_by_row(client)
         self.of_spec = local.sign_spec is not None
         self.merges = self.by_row and local.sign is not None
 
@@ -217,7 +217,7 @@ def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
         local = client.local
         if local is None or client.settings.scope is not None:
             continue
-        if local.sign is not None or shares_by_row(client):
+        if local.sign is not None or recalled_by_row(client):
             yield Signer(client, local)
 
 

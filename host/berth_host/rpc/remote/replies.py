@@ -93,9 +93,9 @@ class ReplyReader:
         status = self.status(reply.ctx)
         if not status.is_success and status.code is not Code.SKIP:
             return PreFilterResult(status, eligible)
-        eager = self.verdicts(reply.eager_filter) if reply.HasField("eager_filter") else None
+        early = self.verdicts(reply.early_filter) if reply.HasField("early_filter") else None
         scores = None if scored.scores is None else self.scores(scored.scores)
-        return PreFilterResult(status, eligible, eager, scores, reply.skip_score)
+        return PreFilterResult(status, eligible, early, scores, reply.skip_score)
 
     def filter(self, scored: Scored[scheduling_pb2.FilterResponse]) -> FilterResult:
         """A status other than SUCCESS holds for all candidates."""
@@ -198,10 +198,10 @@ class ReplyReader:
 
     def reserve(self, reply: scheduling_pb2.ReserveResponse) -> Reserved:
         """The early answer to PreBind is left to be read when it is due."""
-        early = reply.eager_pre_bind if reply.HasField("eager_pre_bind") else None
+        early = reply.early_pre_bind if reply.HasField("early_pre_bind") else None
         return Reserved(
             self.decision(reply.ctx),
-            self.pre_flight(reply.eager_pre_flight) if reply.HasField("eager_pre_flight") else None,
+            self.pre_flight(reply.early_pre_flight) if reply.HasField("early_pre_flight") else None,
             None if early is None else lambda: replace(self, rpc="PreBind").pre_bind(early),
         )
 

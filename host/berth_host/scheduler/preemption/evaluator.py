@@ -29,8 +29,8 @@ from berth_host.scheduler.preemption import selection
 from berth_host.scheduler.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.scheduler.preemption.dry_run import DryRun
 from berth_host.scheduler.preemption.eligibility import UNDER_WAY, ineligible_reason
+from berth_host.scheduler.preemption.recalled import RecalledOutcomes
 from berth_host.scheduler.preemption.selection import Candidates
-from berth_host.scheduler.preemption.sharing import SharedOutcomes
 from berth_host.scheduler.preemption.victims import potential_victims
 
 NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")
@@ -114,7 +114,7 @@ class Evaluator:
         self._chooser = chooser
         self._budgets = Budgets(budgets)
         self._pods = pods
-        self._shared = SharedOutcomes()
+        self._shared = RecalledOutcomes()
 
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
@@ -177,7 +177,7 @@ class _Search:
         cycle: Cycle,
         found: Evaluation,
         budgets: Sequence[Budget],
-        shared: SharedOutcomes,
+        shared: RecalledOutcomes,
     ) -> None:
         self._framework = framework
         self._cycle = cycle

@@ -148,12 +148,12 @@ def first_reached(
         pick[rows[free]] = numbers[free]
     shared = slots == SEVERAL
     if shared.any():
-        shared_codes, shared_candidates = codes[shared], candidates[shared]
-        for code in np.unique(shared_codes).tolist():
+        recalled_codes, recalled_candidates = codes[shared], candidates[shared]
+        for code in np.unique(recalled_codes).tolist():
             rows = positions.take(groups.slots(code))
             rows = rows[rows >= 0]
             # Each taker has one at most, so that one more than there are takers is enough.
-            for number in shared_candidates[shared_codes == code][: len(taken) + 1].tolist():
+            for number in recalled_candidates[recalled_codes == code][: len(taken) + 1].tolist():
                 free = pick[rows] > number
                 for theirs in taken:
                     free &= theirs[rows] != number

@@ -261,7 +261,7 @@ class _ScoreNormalizationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sc
 
 class ScoreNormalization(_ScoreNormalization, metaclass=_ScoreNormalizationEnumTypeWrapper):
     """Who brings a plugin's scores to 0..100, and whether they depend on the set of candidates. Only with
-    HOST_* and NONE may FilterResponse carry eager scores.
+    HOST_* and NONE may FilterResponse carry early scores.
     """
 
 SCORE_NORMALIZATION_UNSPECIFIED: ScoreNormalization.ValueType  # 0

@@ -61,11 +61,11 @@ class PreFilterResponse(_message.Message):
 
     CTX_FIELD_NUMBER: _builtins.int
     ELIGIBLE_FIELD_NUMBER: _builtins.int
-    EAGER_FILTER_FIELD_NUMBER: _builtins.int
-    EAGER_SCORES_FIELD_NUMBER: _builtins.int
+    EARLY_FILTER_FIELD_NUMBER: _builtins.int
+    EARLY_SCORES_FIELD_NUMBER: _builtins.int
     SKIP_SCORE_FIELD_NUMBER: _builtins.int
     skip_score: _builtins.bool
-    """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with eager_scores."""
+    """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with early_scores."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle; without a code: SUCCESS."""
@@ -78,14 +78,14 @@ class PreFilterResponse(_message.Message):
         """
 
     @_builtins.property
-    def eager_filter(self) -> Global___NodeVerdicts:
+    def early_filter(self) -> Global___NodeVerdicts:
         """OPTIONAL: the Filter verdicts for all candidates, so the host leaves Filter out; with `eligible`, only
         those on the nodes that remain count. Unset: Filter is called. Set and empty: all are feasible.
         """
 
     @_builtins.property
-    def eager_scores(self) -> Global___Scores:
-        """OPTIONAL: scores for all candidates, those of nodes that `eligible` or `eager_filter` leave out ignored:
+    def early_scores(self) -> Global___Scores:
+        """OPTIONAL: scores for all candidates, those of nodes that `eligible` or `early_filter` leave out ignored:
         the host leaves PreScore and Score out. Only with SCORE_NORMALIZATION_HOST_* and NONE, else a violation.
         Unset: PreScore and Score are called, or scores come with Filter.
         """
@@ -95,13 +95,13 @@ class PreFilterResponse(_message.Message):
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
         eligible: _common_pb2.NodeSet | None = ...,
-        eager_filter: Global___NodeVerdicts | None = ...,
-        eager_scores: Global___Scores | None = ...,
+        early_filter: Global___NodeVerdicts | None = ...,
+        early_scores: Global___Scores | None = ...,
         skip_score: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eager_scores", b"eager_scores", "eligible", b"eligible"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_filter", b"early_filter", "early_scores", b"early_scores", "eligible", b"eligible"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_filter", b"eager_filter", "eager_scores", b"eager_scores", "eligible", b"eligible", "skip_score", b"skip_score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_filter", b"early_filter", "early_scores", b"early_scores", "eligible", b"eligible", "skip_score", b"skip_score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,10 +145,10 @@ class FilterResponse(_message.Message):
 
     CTX_FIELD_NUMBER: _builtins.int
     VERDICTS_FIELD_NUMBER: _builtins.int
-    EAGER_SCORES_FIELD_NUMBER: _builtins.int
+    EARLY_SCORES_FIELD_NUMBER: _builtins.int
     SKIP_SCORE_FIELD_NUMBER: _builtins.int
     skip_score: _builtins.bool
-    """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with eager_scores."""
+    """OPTIONAL: true: this plugin does not score this pod, as SKIP at PRE_SCORE. Not with early_scores."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle; without a code: SUCCESS."""
@@ -158,7 +158,7 @@ class FilterResponse(_message.Message):
         """OPTIONAL: the rejected nodes; unset: all candidates are feasible."""
 
     @_builtins.property
-    def eager_scores(self) -> Global___Scores:
+    def early_scores(self) -> Global___Scores:
         """OPTIONAL: scores for all candidates of this request, those of rejected ones ignored: the host leaves
         PreScore and Score out. Only with SCORE_NORMALIZATION_HOST_* and NONE, else a violation. Unset: Score
         is called.
@@ -169,12 +169,12 @@ class FilterResponse(_message.Message):
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
         verdicts: Global___NodeVerdicts | None = ...,
-        eager_scores: Global___Scores | None = ...,
+        early_scores: Global___Scores | None = ...,
         skip_score: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores", "verdicts", b"verdicts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_scores", b"early_scores", "verdicts", b"verdicts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores", "skip_score", b"skip_score", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_scores", b"early_scores", "skip_score", b"skip_score", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -485,13 +485,13 @@ class PreScoreResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CTX_FIELD_NUMBER: _builtins.int
-    EAGER_SCORES_FIELD_NUMBER: _builtins.int
+    EARLY_SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle; without a code: SUCCESS."""
 
     @_builtins.property
-    def eager_scores(self) -> Global___Scores:
+    def early_scores(self) -> Global___Scores:
         """OPTIONAL: with SUCCESS, the scores of all candidates, as Score would answer them: the host leaves Score
         out. With any normalization, for the candidates are the same. Unset: Score is called.
         """
@@ -500,11 +500,11 @@ class PreScoreResponse(_message.Message):
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
-        eager_scores: Global___Scores | None = ...,
+        early_scores: Global___Scores | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_scores", b"early_scores"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_scores", b"eager_scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_scores", b"early_scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -737,18 +737,18 @@ class ReserveResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CTX_FIELD_NUMBER: _builtins.int
-    EAGER_PRE_FLIGHT_FIELD_NUMBER: _builtins.int
-    EAGER_PRE_BIND_FIELD_NUMBER: _builtins.int
+    EARLY_PRE_FLIGHT_FIELD_NUMBER: _builtins.int
+    EARLY_PRE_BIND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
         """REQUIRED: with the cycle and a code; without a code it is a violation, read as ERROR."""
 
     @_builtins.property
-    def eager_pre_flight(self) -> Global___PreBindPreFlightResponse:
+    def early_pre_flight(self) -> Global___PreBindPreFlightResponse:
         """OPTIONAL, read with SUCCESS: what PreBindPreFlight would answer in this cycle; it is not asked then."""
 
     @_builtins.property
-    def eager_pre_bind(self) -> Global___PreBindResponse:
+    def early_pre_bind(self) -> Global___PreBindResponse:
         """OPTIONAL, read with SUCCESS: what PreBind would answer to round 0 in this cycle, of its ctx the status. The
         host takes it when PreBind is due, as if it had been answered then, and that round is not asked; a further
         one is. Unset: PreBind is called. Only with PRE_BIND, else a violation. A host that does not know it calls
@@ -759,12 +759,12 @@ class ReserveResponse(_message.Message):
         self,
         *,
         ctx: _common_pb2.ReplyContext | None = ...,
-        eager_pre_flight: Global___PreBindPreFlightResponse | None = ...,
-        eager_pre_bind: Global___PreBindResponse | None = ...,
+        early_pre_flight: Global___PreBindPreFlightResponse | None = ...,
+        early_pre_bind: Global___PreBindResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_bind", b"eager_pre_bind", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_pre_bind", b"early_pre_bind", "early_pre_flight", b"early_pre_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "eager_pre_bind", b"eager_pre_bind", "eager_pre_flight", b"eager_pre_flight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "early_pre_bind", b"early_pre_bind", "early_pre_flight", b"early_pre_flight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -142,10 +142,10 @@ class SchedulingServiceServicer(object):
 
         Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
         other in the configured order may be asked at the same time about the same nodes, and verdicts count
-        in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
+        in that order. Left out after `early_filter` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
         RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
-        candidate or is mentioned twice, eager scores of the wrong length: a violation.
+        candidate or is mentioned twice, early scores of the wrong length: a violation.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -198,7 +198,7 @@ class SchedulingServiceServicer(object):
         other than SUCCESS ends the attempt in an error.
 
         Caller: the host, after PreScore, with the feasible nodes; several plugins at the same time. Left out
-        after eager scores, `skip_score` or SKIP. Default deadline 250 ms.
+        after early scores, `skip_score` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
         RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
         final score outside 0..100: a violation.

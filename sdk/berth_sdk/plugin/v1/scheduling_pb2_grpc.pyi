@@ -55,10 +55,10 @@ class SchedulingServiceStub:
 
     Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
       other in the configured order may be asked at the same time about the same nodes, and verdicts count
-      in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
+      in that order. Left out after `early_filter` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
-      candidate or is mentioned twice, eager scores of the wrong length: a violation.
+      candidate or is mentioned twice, early scores of the wrong length: a violation.
     Repeat: yes, pure.
     """
     SimulateFilter: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.SimulateFilterRequest, _scheduling_pb2.SimulateFilterResponse]
@@ -95,7 +95,7 @@ class SchedulingServiceStub:
     other than SUCCESS ends the attempt in an error.
 
     Caller: the host, after PreScore, with the feasible nodes; several plugins at the same time. Left out
-      after eager scores, `skip_score` or SKIP. Default deadline 250 ms.
+      after early scores, `skip_score` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
       final score outside 0..100: a violation.
@@ -213,10 +213,10 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
 
     Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
       other in the configured order may be asked at the same time about the same nodes, and verdicts count
-      in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
+      in that order. Left out after `early_filter` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
-      candidate or is mentioned twice, eager scores of the wrong length: a violation.
+      candidate or is mentioned twice, early scores of the wrong length: a violation.
     Repeat: yes, pure.
     """
     SimulateFilter: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.SimulateFilterRequest, _scheduling_pb2.SimulateFilterResponse]  # type: ignore[assignment]
@@ -253,7 +253,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     other than SUCCESS ends the attempt in an error.
 
     Caller: the host, after PreScore, with the feasible nodes; several plugins at the same time. Left out
-      after eager scores, `skip_score` or SKIP. Default deadline 250 ms.
+      after early scores, `skip_score` or SKIP. Default deadline 250 ms.
     Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
       RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
       final score outside 0..100: a violation.
@@ -378,10 +378,10 @@ class SchedulingServiceServicer:
 
         Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
           other in the configured order may be asked at the same time about the same nodes, and verdicts count
-          in that order. Left out after `eager_filter` or SKIP. Default deadline 250 ms.
+          in that order. Left out after `early_filter` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
           RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
-          candidate or is mentioned twice, eager scores of the wrong length: a violation.
+          candidate or is mentioned twice, early scores of the wrong length: a violation.
         Repeat: yes, pure.
         """
 
@@ -438,7 +438,7 @@ class SchedulingServiceServicer:
         other than SUCCESS ends the attempt in an error.
 
         Caller: the host, after PreScore, with the feasible nodes; several plugins at the same time. Left out
-          after eager scores, `skip_score` or SKIP. Default deadline 250 ms.
+          after early scores, `skip_score` or SKIP. Default deadline 250 ms.
         Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
           RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
           final score outside 0..100: a violation.

@@ -64,7 +64,7 @@ def link_to(
 
 
 async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
-    reply = spb.FilterResponse(eager_scores=spb.Scores(dense=[1, 2, 100])).SerializeToString()
+    reply = spb.FilterResponse(early_scores=spb.Scores(dense=[1, 2, 100])).SerializeToString()
     channel, sent = Answering(reply), list[tuple[str, str, int, int]]()
     request = spb.FilterRequest()
     request.candidates.complement = True
@@ -72,11 +72,11 @@ async def test_request_is_serialised_once_and_both_ways_are_counted() -> None:
     assert channel.received == [request.SerializeToString()]
     assert sent == [("Demo", "Filter", len(channel.received[0]), len(reply))]
     assert scored.scores == spb.Scores(dense=[1, 2, 100]).SerializeToString()
-    assert not scored.message.HasField("eager_scores")
+    assert not scored.message.HasField("early_scores")
 
 
 async def test_scores_in_two_parts_are_put_together_as_protobuf_does() -> None:
-    part = spb.FilterResponse(eager_scores=spb.Scores(dense=[1, 2])).SerializeToString()
+    part = spb.FilterResponse(early_scores=spb.Scores(dense=[1, 2])).SerializeToString()
     scored = await link_to(Answering(part + part), []).ask(
         calls.FILTER.method, spb.FilterRequest(), ASKED, 1.0
     )

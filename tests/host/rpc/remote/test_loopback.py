@@ -128,7 +128,7 @@ async def test_scores_come_with_the_verdicts_over_the_contract_alone() -> None:
         for client in (local, remote):
             context = cycle(state)
             await client.filter(context, state.nodes)
-            assert bool(context.eager) is client.is_remote
+            assert bool(context.early) is client.is_remote
 
 
 async def test_token_and_faults_cross_the_contract() -> None:

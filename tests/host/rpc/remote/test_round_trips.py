@@ -39,9 +39,9 @@ THIRD = Status.unschedulable("every third node")
 
 
 class Base(Plugin):
-    """Machines may be busy: here nothing is too slow to be answered ahead."""
+    """Machines may be busy: here nothing is too slow to be answered early."""
 
-    answers_ahead = True
+    answers_early = True
     depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
 
@@ -89,7 +89,7 @@ class FilterScore(Judges, Scores, Base):
 class Simple(Plugin):
     """The same for each node, declaring nothing."""
 
-    answers_ahead = True
+    answers_early = True
 
     def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
         return THIRD if node.name in ("n0", "n3") else None
@@ -163,9 +163,9 @@ class TwoSteps(Prepares, Judges, PreScores, Scores, Base):
 
 
 class Asked(All):
-    """It does not want to answer ahead."""
+    """It does not want to early answer."""
 
-    answers_ahead = False
+    answers_early = False
 
 
 class Here(Plugin):
@@ -226,6 +226,7 @@ ONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recalls", [True, False], ids=["recall", "everyone"])
 @pytest.mark.parametrize(("cls", "round_trips"), [*ONE, pytest.param(Asked, 4, id="point by point")])
 async def test_a_pod_costs_one_round_trip_and_the_decision_is_the_same(
@@ -288,7 +289,7 @@ async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_st
         framework = framework_of([host.client], answers=AskEveryone())
         cycle = Cycle(host.cycle(), host.nodes)
         before = await decided(framework, cycle)
-        # n0 and n3 were rejected: what came ahead says nothing of them.
+        # n0 and n3 were rejected: what came early says nothing of them.
         apart = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
         assert isinstance(apart, ScoreTable)
         assert apart.plugins[0].raw.tolist() == [5, 6, 8]
@@ -297,3 +298,50 @@ async def test_scores_that_are_run_apart_are_asked_for_and_those_of_the_cycle_st
         assert again.total.tolist() == before[3]
         calls = [call for _, call, _, _ in host.sent if call in UP_TO_SCORE]
         assert calls == ["PreFilter", "PreScore"]
+
+
+class ByImage(Base):
+    """Some nodes have what the pod wants: its PreScore skips where none of the candidates does."""
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        return Verdicts.reject_where(nodes.slots == 0, THIRD)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status | None:
+        return None if (nodes.slots % 3 == 0).any() else Status.skip()
+
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        return np.where(nodes.slots % 3 == 0, nodes.slots, 0).astype(np.int64)
+
+
+async def test_what_pre_score_skips_for_one_node_is_asked_for_the_others(tmp_path: Path) -> None:
+    """As where the pod is promised a node, which another plugin rejects."""
+    found = []
+    async with served(ByImage, tmp_path) as host:
+        for client, cycle in (
+            (host.client, Cycle(host.cycle(), host.nodes)),
+            (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), host.nodes)),
+        ):
+            framework = framework_of([client], answers=AskEveryone())
+            await framework.run_pre_filter(cycle)
+            await framework.run_filter(cycle, NodeStatuses(host.nodes), np.array([1]), NOBODY)
+            found.append(await decided(framework, cycle))
+    there, here = found
+    assert there == here
+    assert here[-2][0][1] == [0, 0, 3, 0, 0, 6, 0, 0]
+
+
+async def test_a_skip_that_came_early_does_not_count_for_scores_that_are_run_apart(tmp_path: Path) -> None:
+    found = []
+    async with served(ByImage, tmp_path) as host:
+        nodes = host.nodes.take([0, 1, 2])
+        for client, cycle in (
+            (host.client, Cycle(host.cycle(), nodes)),
+            (ByImage({}, NO_HANDLE), cycle_of(make_pod("p"), nodes)),
+        ):
+            framework = framework_of([client], answers=AskEveryone())
+            await decided(framework, cycle)
+            closed = await framework.run_score_apart(cycle, host.nodes.take([0, 1, 3]))
+            assert isinstance(closed, ScoreTable)
+            found.append([(one.plugin, one.raw.tolist()) for one in closed.plugins])
+    there, here = found
+    assert there == here == [("ByImage", [0, 0, 3])]

@@ -22,7 +22,7 @@ from berth_host.rpc.client import PluginClient
 Clients = Sequence[PluginClient]
 
 
-async def filter_meanwhile(
+async def judge_early(
     judges: Clients,
     clients: Clients,
     pre_score: tuple[PluginClient, ...],
@@ -77,7 +77,7 @@ async def _here(
     if judges:
         rows = await known.verdicts.ask(judges, cycle, statuses, rows)
     if scorers and len(rows):
-        await known.scores.ask_ahead(scorers, cycle, candidates(statuses, rows))
+        await known.scores.ask_early(scorers, cycle, candidates(statuses, rows))
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from berth_host.framework.framework import Framework
-from berth_host.framework.recall.shared_scores import SharedScores
+from berth_host.framework.recall.recalled_scores import RecalledScores
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
@@ -113,7 +113,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
+async def test_what_was_asked_early_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
     columns = NodeColumns()
     slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
     table = NodeTable(columns)
@@ -121,7 +121,7 @@ async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, obje
         WeightedPlugin(local_client(cls({}, NO_HANDLE)), weight)
         for cls, weight in ((ByPods, 3), (Fullest, 2), (ByName, 1))
     )
-    shared = SharedScores()
+    shared = RecalledScores()
     for number, (what, where, count) in enumerate(steps):
         if what == "move":
             assert isinstance(where, int)
@@ -132,9 +132,9 @@ async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, obje
         nodes = table.take(np.asarray(where, dtype=np.intp))
         cycle = cycle_of(Pod(name="p", uid="p"), table, f"cycle-{number}")
         if what == "ahead":
-            await shared.ask_ahead(plugins, cycle, nodes)
+            await shared.ask_early(plugins, cycle, nodes)
             continue
-        anew = SharedScores()
+        anew = RecalledScores()
         assert await shared.ask(plugins, cycle, nodes) is None
         assert await anew.ask(plugins, cycle, nodes) is None
         (by_plugin, total, leaders), (other, other_total, other_leaders) = shared.read(), anew.read()
@@ -145,16 +145,16 @@ async def test_what_was_asked_ahead_changes_no_score(steps: list[tuple[str, obje
             assert one.normalized.tolist() == two.normalized.tolist()
 
 
-async def test_what_is_asked_ahead_and_never_summed_up_is_not_kept() -> None:
+async def test_what_is_asked_early_and_never_summed_up_is_not_kept() -> None:
     columns = NodeColumns()
     slot = columns.add(Node(name="n0"))
     table = NodeTable(columns)
     plugins = (WeightedPlugin(local_client(ByPods({}, NO_HANDLE))),)
-    shared = SharedScores()
+    shared = RecalledScores()
     for count in range(100):
         columns.set_usage(slot, NodeUsage(pod_count=count))
         shared.forget({slot}, set())
-        await shared.ask_ahead(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
+        await shared.ask_early(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
         assert len(shared._not_summed) < 10
     assert await shared.ask(plugins, cycle_of(Pod(name="p", uid="p"), table), table) is None
     assert shared.read()[1].tolist() == [99]

@@ -13,7 +13,7 @@ from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.recall.recalled_columns import RowColumns
+from berth_sdk.recall.recalled_answers import RowColumns
 from berth_sdk.results import FilterResult
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.status import Status

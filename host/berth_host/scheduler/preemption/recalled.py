@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.recall.known_pods import KnownPods
-from berth_host.framework.recall.shared_verdicts import within
+from berth_host.framework.recall.recalled_verdicts import within
 from berth_host.rpc.client import PluginClient
 from berth_host.scheduler.preemption.budgets import Budget
 from berth_host.scheduler.preemption.outcomes import Outcomes
 
 
-class SharedOutcomes:
+class RecalledOutcomes:
     """Outcomes kept for equal pods, while what is known about them holds."""
 
     def __init__(self) -> None:

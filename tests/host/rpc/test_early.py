@@ -1,10 +1,10 @@
-"""Answers that came ahead of their call, found again for the nodes that are left."""
+"""Answers that came before their call, found again for the nodes that are left."""
 
 from __future__ import annotations
 
 import numpy as np
-from berth_host.rpc.cycle import EagerScores, EagerVerdicts
-from berth_host.rpc.eager import eager_scores, eager_verdicts
+from berth_host.rpc.cycle import EarlyScores, EarlyVerdicts
+from berth_host.rpc.early import early_scores, early_verdicts
 from berth_sdk.status import Status, Verdicts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +25,8 @@ def test_latest_score_of_each_slot_counts_and_one_unknown_slot_asks_anew(
     for number, batch in enumerate(batches):
         scores = [1000 * number + slot for slot in batch]
         latest.update(zip(batch, scores, strict=True))
-        answers.append(EagerScores(rows(batch), np.asarray(scores, dtype=np.int64)))
-    got = eager_scores(answers, rows(wanted))
+        answers.append(EarlyScores(rows(batch), np.asarray(scores, dtype=np.int64)))
+    got = early_scores(answers, rows(wanted))
     if wanted and all(slot in latest for slot in wanted):
         assert got is not None
         assert got.tolist() == [latest[slot] for slot in wanted]
@@ -37,9 +37,9 @@ def test_latest_score_of_each_slot_counts_and_one_unknown_slot_asks_anew(
 def test_verdicts_are_taken_for_the_rows_that_are_left() -> None:
     refused = Status.unschedulable("no")
     verdicts = Verdicts.reject_where(np.asarray([True, False, True]), refused)
-    answer = EagerVerdicts(rows([4, 7, 9]), verdicts)
-    got = eager_verdicts(answer, rows([9, 7]))
+    answer = EarlyVerdicts(rows([4, 7, 9]), verdicts)
+    got = early_verdicts(answer, rows([9, 7]))
     assert got is not None
     assert got.to_list() == [refused, Status.success()]
-    assert eager_verdicts(answer, rows([4, 8])) is None
-    assert eager_verdicts(None, rows([4])) is None
+    assert early_verdicts(answer, rows([4, 8])) is None
+    assert early_verdicts(None, rows([4])) is None

@@ -1,4 +1,4 @@
-"""Answers that came ahead of their call -> the answers for the nodes that are left by then.
+"""Answers that came before their call -> the answers for the nodes that are left by then.
 
 Called by `PluginClient` at Filter, PreScore and Score. A cycle may ask Filter several times (a nominated
 node first, samples later), so the scores of a cycle may lie in several answers.
@@ -14,7 +14,7 @@ from berth_sdk.status import Code, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import CycleContext, EagerScores, EagerVerdicts
+from berth_host.rpc.cycle import CycleContext, EarlyScores, EarlyVerdicts
 
 Rows = NDArray[np.intp]
 
@@ -24,7 +24,7 @@ def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFi
     skips = result.status.code is Code.SKIP
     if not skips and not result.status.is_success:
         return
-    rows, verdicts, scores = nodes.slots, result.eager_filter, result.eager_scores
+    rows, verdicts, scores = nodes.slots, result.early_filter, result.early_scores
     if result.eligible is not None:
         # Of other nodes nothing is said; one that the pod is promised may still be asked about.
         left = sorted(position for name in result.eligible if (position := nodes.position(name)) is not None)
@@ -32,14 +32,14 @@ def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFi
         verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
         scores = None if scores is None else scores[left]
     if verdicts is not None and not skips:
-        cycle.eager_filter[plugin] = EagerVerdicts(rows, verdicts)
+        cycle.early_filter[plugin] = EarlyVerdicts(rows, verdicts)
     if result.skip_score:
         cycle.skip_score.add(plugin)
     elif scores is not None:
-        cycle.eager.setdefault(plugin, []).append(EagerScores(rows, scores))
+        cycle.early.setdefault(plugin, []).append(EarlyScores(rows, scores))
 
 
-def eager_scores(answers: Sequence[EagerScores], rows: Rows) -> NDArray[np.int64] | None:
+def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64] | None:
     """int64[n] for the slots `rows`; None where some slot has no score, so that Score has to be called.
 
     The latest answer about a slot counts.
@@ -54,7 +54,7 @@ def eager_scores(answers: Sequence[EagerScores], rows: Rows) -> NDArray[np.int64
     return None if places is None else scores[places]
 
 
-def eager_verdicts(answer: EagerVerdicts | None, rows: Rows) -> Verdicts | None:
+def early_verdicts(answer: EarlyVerdicts | None, rows: Rows) -> Verdicts | None:
     """One verdict for each of the slots `rows`; None where some slot has none."""
     if answer is None:
         return None

@@ -212,7 +212,7 @@ class TableAnswers(Generic[T]):
             self._by_key.popitem(last=False)
 
 
-class SharedAnswers:
+class RecalledAnswers:
     """The memory for one plugin's answers to Filter and Score, by their `DependsOn`; None: none are kept.
 
     `depends_on` and `needs`: as the plugin declares them. `sign`: the plugin's own, if it has one. `rows`

@@ -1,4 +1,4 @@
-"""Shared columns equal fresh ones, whatever happens in between; and the test notices when they do not."""
+"""Recalled answers equal fresh ones, whatever happens in between; and the test notices when they do not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.framework.recall import known_pods, recall, said, shared_scores, shared_verdicts
+from berth_host.framework.recall import known_pods, recall, recalled_scores, recalled_verdicts, said
 from berth_host.framework.recall.leaders import Leaders
 from berth_host.framework.recall.signing import Signers
 from berth_plugins.node_name import NodeName
@@ -15,16 +15,16 @@ from berth_sdk import signature
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.recall import known_slots, recalled_columns
+from berth_sdk.recall import known_slots, recalled_answers
 from berth_sdk.tables import SlotFollower
 from berth_sdk.tables.node_columns import NodeColumns
 from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.slot_log import SlotLog
 from hypothesis import HealthCheck, settings
-from support.shared_columns import NODES, PLACED, WAITING, Heights, Licences, SharedColumnsMachine
+from support.recalled_columns import NODES, PLACED, WAITING, Heights, Licences, RecalledColumnsMachine
 
-TestSharedColumns = SharedColumnsMachine.TestCase
-TestSharedColumns.settings = settings(
+TestRecalledColumns = pytest.mark.slow(RecalledColumnsMachine.TestCase)
+TestRecalledColumns.settings = settings(
     max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
@@ -74,18 +74,18 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Anything moved in the tables, for a plugin that looks at all of it."""
-    original = recalled_columns.TableAnswers.find
+    original = recalled_answers.TableAnswers.find
 
     def find(self: Any, state: Any, pod: Pod, nodes: Any) -> Any:
         self._table, self._version = nodes._columns, (nodes._columns.version, self._versions())
         return original(self, state, pod, nodes)
 
-    patch.setattr(recalled_columns.TableAnswers, "find", find)
+    patch.setattr(recalled_answers.TableAnswers, "find", find)
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Objects beside the tables moved."""
-    patch.setattr(recalled_columns.SharedAnswers, "versions", lambda self: ())
+    patch.setattr(recalled_answers.RecalledAnswers, "versions", lambda self: ())
 
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
     """Pods that differ count as equal."""
-    patch.setattr(recalled_columns, "wishes", _without("labels", {}))
+    patch.setattr(recalled_answers, "wishes", _without("labels", {}))
 
 
 def an_annotation_is_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:
@@ -115,38 +115,38 @@ def the_host_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_forgets_no_verdict(patch: pytest.MonkeyPatch) -> None:
     """A verdict is taken over although its row has moved."""
-    patch.setattr(shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: None)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "forget", lambda self, moved, node_moved: None)
 
 
 def the_host_forgets_no_score(patch: pytest.MonkeyPatch) -> None:
     """A score is taken over although its row has moved."""
-    patch.setattr(shared_scores.SharedScores, "forget", lambda self, moved, node_moved: None)
+    patch.setattr(recalled_scores.RecalledScores, "forget", lambda self, moved, node_moved: None)
 
 
 def the_host_puts_verdicts_together_once(patch: pytest.MonkeyPatch) -> None:
     """The verdicts on all nodes stay what they were although one of them is another one by now."""
-    put_together = shared_verdicts.SharedVerdicts._put_together
+    put_together = recalled_verdicts.RecalledVerdicts._put_together
     kept: dict[Any, Any] = {}
 
     def once(self: Any, nodes: Any) -> Any:
         return kept.setdefault(self, put_together(self, nodes))
 
-    patch.setattr(shared_verdicts.SharedVerdicts, "_put_together", once)
+    patch.setattr(recalled_verdicts.RecalledVerdicts, "_put_together", once)
 
 
 def the_host_believes_the_node(patch: pytest.MonkeyPatch) -> None:
     """Plugins that judge by the Node are not asked again although it has changed."""
-    forget = shared_verdicts.SharedVerdicts.forget
+    forget = recalled_verdicts.RecalledVerdicts.forget
     patch.setattr(
-        shared_verdicts.SharedVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+        recalled_verdicts.RecalledVerdicts, "forget", lambda self, moved, node_moved: forget(self, moved, ())
     )
 
 
 def the_host_believes_the_score_of_the_node(patch: pytest.MonkeyPatch) -> None:
     """Plugins that score by the Node are not asked again although it has changed."""
-    forget = shared_scores.SharedScores.forget
+    forget = recalled_scores.RecalledScores.forget
     patch.setattr(
-        shared_scores.SharedScores, "forget", lambda self, moved, node_moved: forget(self, moved, ())
+        recalled_scores.RecalledScores, "forget", lambda self, moved, node_moved: forget(self, moved, ())
     )
 
 
@@ -169,7 +169,7 @@ def counts_of_images_are_not_copied_anew(patch: pytest.MonkeyPatch) -> None:
 
 def the_host_keeps_its_sums(patch: pytest.MonkeyPatch) -> None:
     """A total is not put right for the rows that were scored anew."""
-    patch.setattr(shared_scores._Column, "change", lambda self, rows, total: False)
+    patch.setattr(recalled_scores._Column, "change", lambda self, rows, total: False)
 
 
 def the_host_keeps_the_best(patch: pytest.MonkeyPatch) -> None:
@@ -184,13 +184,13 @@ def the_host_mixes_up_pods(patch: pytest.MonkeyPatch) -> None:
 
 def a_column_does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """What one plugin said of rows that have moved since is taken over."""
-    catch_up = recalled_columns.RowColumn.catch_up
+    catch_up = recalled_answers.RowColumn.catch_up
 
     def never(self: Any, columns: Any) -> None:
         if not len(self._known):
             catch_up(self, columns)
 
-    patch.setattr(recalled_columns.RowColumn, "catch_up", never)
+    patch.setattr(recalled_answers.RowColumn, "catch_up", never)
 
 
 def what_was_said_is_not_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -270,6 +270,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.recall_mutants
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_broken_invalidation_is_found(
@@ -282,6 +283,6 @@ def test_a_broken_invalidation_is_found(
 
 
 def _run(steps: tuple[Step, ...]) -> None:
-    machine = SharedColumnsMachine()
+    machine = RecalledColumnsMachine()
     for rule, values in steps:
         getattr(machine, rule)(**values)

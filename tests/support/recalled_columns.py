@@ -1,6 +1,6 @@
 """A cluster that moves, and plugins that share columns: in the host, and on a synchronised copy.
 
-The state machine of `tests/host/rpc/test_shared_columns.py`: after any sequence of events, what long-lived
+The state machine of `tests/host/rpc/test_recalled_answers.py`: after any sequence of events, what long-lived
 runtimes answer equals what new ones answer on a snapshot built anew. Real parts throughout: cache, snapshot,
 change log, delta codec, the SDK's copy, the default plugins.
 """
@@ -306,7 +306,7 @@ class AskedByHost:
                 PROFILE,
                 LocalRoute(
                     InProcessTransport(
-                        PluginRuntime(make_plugin(cls, {}, handle), handle=handle, shares_rows=False)
+                        PluginRuntime(make_plugin(cls, {}, handle), handle=handle, recalls_rows=False)
                     )
                 ),
                 Facts(),
@@ -367,7 +367,7 @@ def _now(answer: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a plugin in the host made its client wait")
 
 
-class SharedColumnsMachine(RuleBasedStateMachine):
+class RecalledColumnsMachine(RuleBasedStateMachine):
     """`in_host`, `by_host` and `on_copy` live as long as the machine; every answer of theirs is compared."""
 
     def __init__(self) -> None:

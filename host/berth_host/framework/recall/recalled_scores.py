@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.recall.leaders import Leaders, Rows
-from berth_host.framework.recall.shared_verdicts import within
+from berth_host.framework.recall.recalled_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, WeightedPlugin
 from berth_host.rpc.normalize import normalize
 from berth_host.rpc.score_outcome import ScoreOutcome
@@ -92,7 +92,7 @@ class _Column:
         self.is_in_range = self.as_they_come or in_range(final)
 
 
-class SharedScores:
+class RecalledScores:
     """Scores of several plugins. `_known`: slots whose scores hold; `_node_known`: whose scores by the Node
     hold."""
 
@@ -137,7 +137,7 @@ class SharedScores:
         self._add_up(nodes)
         return None
 
-    async def ask_ahead(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
+    async def ask_early(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
         """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
         sum up. A row that fails here is asked about again there, if it is a candidate.
         """

@@ -1,7 +1,7 @@
 """Verdicts on nodes with the pods that are nominated to them, merged, for pods of one signature.
 
 The first of the two passes of Filter: asked again is about nodes of which something moved, or to which other
-pods are nominated than before. The second pass is `shared_verdicts`.
+pods are nominated than before. The second pass is `recalled_verdicts`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.filtering import Rows, nominated_pass
 from berth_host.framework.nominated import NominatedPods
-from berth_host.framework.recall.shared_verdicts import SharedVerdicts
+from berth_host.framework.recall.recalled_verdicts import RecalledVerdicts
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 
 
-class SharedNominated(SharedVerdicts):
+class RecalledNominated(RecalledVerdicts):
     """`_marks` (int64, by slot): which pods were nominated when the verdict was given."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class SharedNominated(SharedVerdicts):
         statuses: NodeStatuses,
         rows: Rows,
         nominated: NominatedPods,
-        second: SharedVerdicts,
+        second: RecalledVerdicts,
     ) -> Rows:
         """As `nominated_pass`, of plugins that share. `second`: their verdicts on the nodes as they are."""
         crowded = rows[nominated.rows[rows]]
