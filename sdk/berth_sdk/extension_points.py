@@ -194,7 +194,9 @@ class Plugin:
     Filter too where the normalization is NONE or HOST_*. So a pod costs one round trip up to Score.
 
     None: as long as that takes less than about 1 ms of a call, and less the fewer of the pods are bound; the
-    log says each time that this changes. True: always. False: never. With `reads_shared`: never.
+    log says each time that this changes. True: as long as the call is no older than 50 ms. False: never, as
+    for a class whose PreScore skips or stores values by the candidates that it is shown. With `reads_shared`:
+    never.
     """
     reads_shared: ClassVar[Sequence[str]] = ()
     """Shared cycle-state keys (`<plugin>/<key>`) that it reads."""

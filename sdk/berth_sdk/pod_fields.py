@@ -1,6 +1,6 @@
 """The fields of a pod that a plugin's answers follow from: the contract's PodField, and how each is read.
 
-Declared in `Plugin.sign_fields`. In the plugin's own process they are its signature (`_runtime`); the host of
+Declared in `Plugin.sign_fields`. In the plugin's own process they are its signature (`runtime`); the host of
 a served plugin tells waiting pods apart by them.
 """
 

@@ -1,4 +1,4 @@
-"""Steps that may have to wait -> a plain value, or one awaitable. Used by `_runtime`.
+"""Steps that may have to wait -> a plain value, or one awaitable. Used by `plugin_runtime`.
 
 A plugin's method may be `def` or `async def`. Code that goes on after a method's answer is written once,
 as a generator that yields each answer that may have to be awaited and gets back its value; `run` needs an
@@ -7,6 +7,7 @@ event loop only when one really has to be.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import isfuture
 from collections.abc import Awaitable, Generator
 from inspect import isawaitable
@@ -113,6 +114,9 @@ async def _wait(steps: Steps[T], answer: Awaitable[Any]) -> T:
         try:
             try:
                 value = await answer
+            except asyncio.CancelledError:
+                steps.close()
+                raise
             except Exception as err:  # noqa: BLE001 (handed to the steps, as `yield from` would)
                 answer = steps.throw(err)
             else:

@@ -8,17 +8,18 @@ Score.
 as far as the profile enables these points. Scores come before the candidates are known only where a node's
 score does not depend on the others (`descriptor.EARLY`), and no answer is given early by a plugin that reads
 values that others publish meanwhile. A class says by `answers_early` whether it wants that; left out, it is
-done as long as it pays (`_worth`). A fault in an early answer fails nothing: the host asks, and meets it in
+done as long as it pays (`worth`). A fault in an early answer fails nothing: the host asks, and meets it in
 its place. Called by `serve.scheduling_servicer`; in process there is no round trip to save.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +35,11 @@ from berth_sdk.runtime.worth import Worth
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
+T = TypeVar("T")
 Scores: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.intp]
 LATEST_S: Final = 0.05
-"""No scores are made early after so long: the call that came has a deadline, which covers all of it."""
+"""No early answer is begun so long after the call came: the call has a deadline, which covers all of it."""
 _LOG: Final = logging.getLogger("berth_sdk.plugin")
 _NO_SCORES: Final[tuple[Scores | None, bool]] = (None, False)
 
@@ -99,13 +101,11 @@ class Early:
     # --- how it is done ------------------------------------------------------------------------
 
     def _pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[PreFilterResult]:
+        until_s = self._clock() + LATEST_S
         result: PreFilterResult = yield self._runtime.pre_filter(state, pod, nodes)
-        if result.status.code not in (Code.SUCCESS, Code.SKIP) or not self._begins():
+        if result.status.code not in (Code.SUCCESS, Code.SKIP) or not self._begins(until_s):
             return result
-        began_s = self._clock()
-        result = yield from self._beyond(state, pod, nodes, result, began_s + LATEST_S)
-        self._took(self._clock() - began_s)
-        return result
+        return (yield from self._timed(self._beyond(state, pod, nodes, result, until_s)))
 
     def _beyond(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: PreFilterResult, until_s: float
@@ -133,13 +133,12 @@ class Early:
         return PreFilterResult(result.status, result.eligible, whole, scores, skip_score)
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
+        until_s = self._clock() + LATEST_S
         result: FilterResult = yield self._runtime.filter(state, pod, nodes)
-        if result.early_scores is not None or result.skip_score or not self._begins():
+        if result.early_scores is not None or result.skip_score or not self._begins(until_s):
             return result
-        began_s = self._clock()
         # Filter may be about a few of the nodes: that PreScore skips for these says nothing of the others.
-        scores, _ = yield from self._scored(state, pod, nodes, result.verdicts)
-        self._took(self._clock() - began_s)
+        scores, _ = yield from self._timed(self._scored(state, pod, nodes, result.verdicts))
         return FilterResult(result.verdicts, scores)
 
     def _pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[PreScored]:
@@ -176,14 +175,25 @@ class Early:
             return _NO_SCORES
         return _spread(scores, passed, nodes), False
 
-    def _begins(self) -> bool:
-        return self._worth is None or self._worth.begins()
+    def _begins(self, until_s: float) -> bool:
+        return self._clock() <= until_s and (self._worth is None or self._worth.begins())
 
-    def _took(self, seconds: float) -> None:
+    def _timed(self, steps: Steps[T]) -> Steps[T]:
+        """`steps`, and their time is counted, also where the call is cancelled in the middle of them."""
+        began_s = self._clock()
+        try:
+            result = yield from steps
+        except (GeneratorExit, asyncio.CancelledError):
+            self._took(self._clock() - began_s, cancelled=True)
+            raise
+        self._took(self._clock() - began_s, cancelled=False)
+        return result
+
+    def _took(self, seconds: float, *, cancelled: bool) -> None:
         worth = self._worth
         if worth is None:
             return
-        worth.took(seconds)
+        worth.took(seconds, cancelled=cancelled)
         if worth.pays is not self._paid:
             self._paid = worth.pays
             _LOG.info(

@@ -1,4 +1,4 @@
-"""One scenario -> a verdict, for a plugin without `filter_scenarios`. Used by `_runtime`.
+"""One scenario -> a verdict, for a plugin without `filter_scenarios`. Used by `plugin_runtime`.
 
 Clones the cycle's state, tells the plugin which pods leave and which come, then asks its Filter about
 the changed node. Source: kube-scheduler `framework/runtime/framework.go`

@@ -53,10 +53,10 @@ class Worth:
         self._tries = self._declined >= self._retry_every
         return self._tries
 
-    def took(self, seconds: float) -> None:
-        """It was, and that took so long."""
+    def took(self, seconds: float, *, cancelled: bool = False) -> None:
+        """It was, and that took so long. `cancelled`: the call ended before its answer, perhaps for that."""
         if not self._tries:
-            self._last_s.append(seconds)
+            self._last_s.extend([seconds] * (_LAST if cancelled else 1))
             self._spent_s = sorted(self._last_s)[_LAST // 2]
             return
         self._tries = False

@@ -1,6 +1,6 @@
 """The plugin's side of IdentityService, StateService and QueueService.
 
-SchedulingService has a module of its own (`_scheduling_servicer`). Each method runs on a thread of the
+SchedulingService has a module of its own (`scheduling_servicer`). Each method runs on a thread of the
 gRPC server.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from typing import Any, ClassVar
@@ -226,6 +227,44 @@ async def test_who_does_not_want_it_is_asked_point_by_point(said: dict[str, Any]
 async def test_no_scores_are_made_where_filter_took_long() -> None:
     got = await result(ahead(made(takes_s=2 * LATEST_S)).pre_filter(state(), POD, NODES))
     assert (got.early_filter.passed.sum(), got.early_scores) == (2, None)
+
+
+@pytest.mark.parametrize("wanted", [None, True])
+async def test_nothing_is_begun_where_pre_filter_itself_took_long(wanted: bool | None) -> None:
+    def pre_filter(self: Whole, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        self.clock.now_s += 2 * LATEST_S
+
+    plugin = made(pre_filter=pre_filter, answers_early=wanted)
+    assert await result(ahead(plugin).pre_filter(state(), POD, NODES)) == PreFilterResult()
+    assert plugin.asked == []
+
+
+async def test_no_scores_are_begun_where_filter_alone_took_long() -> None:
+    plugin = made(takes_s=2 * LATEST_S)
+    got = await result(ahead(plugin).filter(state(), POD, NODES))
+    assert (got.verdicts.passed.sum(), got.early_scores) == (2, None)
+    assert plugin.asked == [("filter", 4)]
+
+
+@pytest.mark.parametrize("at", ["filter_nodes", "score_nodes"])
+async def test_one_cancelled_call_is_enough_to_be_asked_point_by_point(at: str) -> None:
+    started = asyncio.Event()
+
+    async def hangs(self: Whole, state: CycleState, pod: Pod, nodes: NodeTable) -> Any:
+        self.clock.now_s += 1.0
+        started.set()
+        await asyncio.Event().wait()
+
+    methods: dict[str, Any] = {"answers_early": None, at: hangs}
+    asked = ahead(made(**methods))
+    call = asyncio.ensure_future(result(asked.pre_filter(state(), POD, NODES)))
+    await started.wait()
+    call.cancel()  # as where its deadline is over
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(30):
+        for _ in range(20):
+            assert await result(asked.pre_filter(state(), POD, NODES)) == PreFilterResult()
 
 
 async def test_a_slow_plugin_is_soon_asked_point_by_point_unless_it_says_otherwise(

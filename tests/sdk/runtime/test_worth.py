@@ -28,6 +28,23 @@ def test_what_takes_longer_than_it_saves_is_soon_given_no_more(seconds: float) -
     assert given(Worth(), RETRY_EVERY, seconds) == list(range(8))
 
 
+@pytest.mark.parametrize("seconds", [2 * SAVED_S, SLOW_S])
+def test_one_cancelled_call_that_was_slow_is_enough(seconds: float) -> None:
+    worth = Worth()
+    assert len(given(worth, 20, QUICK_S)) == 20
+    assert worth.begins()
+    worth.took(seconds, cancelled=True)
+    assert given(worth, RETRY_EVERY - 1, QUICK_S) == []
+    assert given(worth, 2, QUICK_S) == [0, 1]
+
+
+def test_a_cancelled_call_that_was_quick_changes_nothing() -> None:
+    worth = Worth()
+    assert worth.begins()
+    worth.took(QUICK_S, cancelled=True)
+    assert len(given(worth, 20, QUICK_S)) == 20
+
+
 def test_slow_calls_among_quick_ones_change_nothing() -> None:
     worth = Worth()
     for _ in range(20):
