@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
@@ -24,9 +24,11 @@ from berth_host.app.feed import Feed
 from berth_host.app.handle_server import handle_server
 from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
 from berth_host.app.open_calls import OpenCalls, PodsAndEvictions
+from berth_host.app.options import HostOptions
 from berth_host.app.queue_wiring import QueueWiring, queue_config
 from berth_host.app.readings import show_host
 from berth_host.app.registry import ClassRegistry
+from berth_host.app.running_attempts import RunningAttempts
 from berth_host.app.settle import Progress, Settling
 from berth_host.app.watched import BUDGETS, resources_of, watched_resources
 from berth_host.cache.cache import Cache
@@ -38,7 +40,7 @@ from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.cluster import UnavailableError
 from berth_host.errors.state import InvariantError
-from berth_host.explain.diagnosis import Diagnoses, Diagnosis
+from berth_host.explain.diagnosis import Diagnoses
 from berth_host.framework.binding import PreBindRunner
 from berth_host.framework.device_wait import DeviceWaits
 from berth_host.framework.framework import Framework
@@ -49,15 +51,12 @@ from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.plugin_work import CLAIMS
-from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.model.clock import Clock, ManualClock, RealClock
+from berth_host.model.clock import ManualClock
 from berth_host.model.fate import Fate
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import QueueObserver, QueueSeams, QueueSort
+from berth_host.queue.seams import QueueSeams, QueueSort
 from berth_host.scheduler.algorithm import Algorithm
-from berth_host.scheduler.attempt import POD_DELETED
 from berth_host.scheduler.binding_cycle import BindingCycle
-from berth_host.scheduler.chooser import Chooser, SeededChooser
 from berth_host.scheduler.evictions import Evictions, EvictionSeams
 from berth_host.scheduler.failure import FailureHandler
 from berth_host.scheduler.patches import PatchRunner
@@ -69,34 +68,10 @@ from berth_host.scheduler.schedule_one import Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
 
 log = get_logger()
-MAX_IN_POOL_S = 300.0
 STOP_S = 5.0
 """How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
 WATCH_S = 10.0
 """How long what a new plugin needs may take to be listed, real time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """What is not configuration. `plugins`: classes of a custom scheduler, by name.
-
-    `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
-    `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
-    `recall` False: every plugin is asked about every pod and node, whatever it said of others.
-    `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
-    sessions and the Lease that it also tells of, so hosts that follow each other share it.
-    """
-
-    clock: Clock = field(default_factory=RealClock)
-    chooser: Chooser = field(default_factory=SeededChooser)
-    plugins: Mapping[str, type] = field(default_factory=dict)
-    max_in_pool_s: float = MAX_IN_POOL_S
-    queue_observer: QueueObserver = field(default_factory=QueueObserver)
-    ask_every_plugin: bool = False
-    recall: bool = True
-    diagnoses_kept: int = 4096
-    on_attempt: Callable[[Diagnosis], None] = lambda _: None
-    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
 
 
 class Host:
@@ -174,7 +149,7 @@ class Host:
                 stores=self.objects,
                 cache=self.cache,
                 queue=self.queue,
-                attempts=_Attempts(self),
+                attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
                 report=cluster.create_event,
             ),
             frameworks.keys(),
@@ -452,22 +427,3 @@ class Host:
     def _forget(self, assumed: Pod) -> None:
         if self.cache.is_assumed(assumed.uid):
             self.cache.forget(assumed)
-
-
-class _Attempts:
-    """What the event handlers may do to attempts that run now."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def reject_waiting(self, uid: str) -> bool:
-        """End the pod's wait on Permit."""
-        return self._host.waiting_pods.reject_pod(uid)
-
-    def abort(self, uid: str) -> None:
-        """The pod is gone: cancel what its attempt waits for."""
-        in_cycle = self._host.scheduler.in_cycle
-        if in_cycle is not None and in_cycle.pod.uid == uid:
-            in_cycle.abort(POD_DELETED)
-        else:
-            self._host.binding.abort_pod(uid)

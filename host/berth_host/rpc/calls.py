@@ -295,7 +295,10 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     encode=RequestWriter.score,
     method=scored(SCHEDULING, "Score", scheduling_pb2.ScoreResponse, "scores"),
     decode=ReplyReader.score,
-    check=lambda checker, call, cycle, answer, nodes: checker.scores(call, answer, len(nodes)),
+    # A Status is the plugin's own failure, which has words of its own.
+    check=lambda checker, call, cycle, answer, nodes: (
+        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+    ),
 )
 NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]] = _cycle(
     "NormalizeScore",
@@ -307,7 +310,9 @@ NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]
     encode=RequestWriter.normalize_score,
     method=scored(SCHEDULING, "NormalizeScore", scheduling_pb2.NormalizeScoreResponse, "scores"),
     decode=ReplyReader.score,
-    check=lambda checker, call, cycle, answer, scores, nodes: checker.scores(call, answer, len(nodes)),
+    check=lambda checker, call, cycle, answer, scores, nodes: (
+        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+    ),
 )
 RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
     "Reserve",

@@ -169,17 +169,18 @@ class PluginClient:
             known = early_verdicts(cycle.early_filter.get(self.name), nodes.slots)
             if known is not None:
                 return known
-        count = len(nodes)
         result = await self._relay.ask(
             calls.FILTER,
             cycle,
             (nodes,),
             lambda policy, failure: (
-                None if policy is not Policy.FAIL else Verdicts.all(count, self._stand_in(policy, failure))
+                None
+                if policy is not Policy.FAIL
+                else Verdicts.all(len(nodes), self._stand_in(policy, failure))
             ),
         )
         if result is None:
-            return Verdicts.feasible(count)
+            return Verdicts.feasible(len(nodes))
         if isinstance(result, Verdicts):
             return result
         if result.skip_score:
@@ -252,22 +253,21 @@ class PluginClient:
 
         `raw_only`: the caller normalises, over more rows than these; what needs no normalising is checked.
         """
-        count = len(nodes)
         if self.name in cycle.skip_score:
-            return zeros(count, skipped=True)
-        how = self.descriptor.normalization
+            return zeros(len(nodes), skipped=True)
+        how = self.route.descriptor.normalization
         final = how is not ScoreNormalization.RPC
         early = self._early_scores(cycle, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return score_error(self.name, count, "Score", answer.message)
+                return score_error(self.name, len(nodes), "Score", answer.message)
             if not final or (raw_only and how is not ScoreNormalization.NONE):
                 return ScoreOutcome(SUCCESS, answer, answer)
             return ScoreOutcome(SUCCESS, answer, checker.final_scores(calls.SCORE, normalize(how, answer)))
 
         def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
-            return no_scores(self.name, count, policy, failure, "Score")
+            return no_scores(self.name, len(nodes), policy, failure, "Score")
 
         if early is not None:
             outcome = self._relay.came(calls.SCORE, cycle, early, (nodes,), stand_in, scored)
@@ -279,14 +279,14 @@ class PluginClient:
 
         def normalized(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return score_error(self.name, count, "Normalize", answer.message)
+                return score_error(self.name, len(nodes), "Normalize", answer.message)
             return ScoreOutcome(SUCCESS, raw, checker.final_scores(calls.NORMALIZE_SCORE, answer))
 
         return await self._relay.ask(
             calls.NORMALIZE_SCORE,
             cycle,
             (raw, nodes),
-            lambda policy, failure: no_scores(self.name, count, policy, failure, "Normalize"),
+            lambda policy, failure: no_scores(self.name, len(nodes), policy, failure, "Normalize"),
             normalized,
         )
 
@@ -399,7 +399,7 @@ class PluginClient:
         rows = answers[-1].rows
         if rows is nodes.slots:
             return answers[-1].scores
-        if self.descriptor.normalization not in EARLY:
+        if self.route.descriptor.normalization not in EARLY:
             # Measured by the candidates that PreScore was asked about, so of use for these alone.
             return answers[-1].scores if np.array_equal(rows, nodes.slots) else None
         scores = early_scores(answers, nodes.slots)

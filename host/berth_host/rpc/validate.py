@@ -188,12 +188,6 @@ class Checker:
             return answer
         return PreScored(status, scores)
 
-    def scores(
-        self, call: AnyCall, answer: NDArray[np.int64] | Status, count: int
-    ) -> NDArray[np.int64] | Status:
-        """Raw scores; a Status is the plugin's own failure, which has words of its own."""
-        return answer if isinstance(answer, Status) else self.raw_scores(call, answer, count)
-
     def raw_scores(self, call: AnyCall, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
         """int64[count], of any size."""
         if type(scores) is np.ndarray and scores.dtype is INT64 and scores.shape == (count,):

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from berth_host.app.endpoints import make_endpoints
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.app.process.errors import HostFailedError, LeadershipLostError, ProcessError
 from berth_host.app.process.restart import needs_restart
 from berth_host.app.process.signals import Signals
