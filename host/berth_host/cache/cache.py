@@ -122,6 +122,14 @@ class Cache:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is bound, so it cannot be forgotten")
         self._detach(known)
 
+    def forget_if_assumed(self, pod: Pod) -> None:
+        """As `forget`, for a pod that the watch may have shown bound meanwhile: that one stays.
+
+        Raises CacheError when the pod is assumed on another node.
+        """
+        if pod.uid in self._assumed:
+            self.forget(pod)
+
     def add_pod(self, pod: Pod) -> str | None:
         """The watch shows `pod` on a node: confirm an assumed pod, or take it up.
 
