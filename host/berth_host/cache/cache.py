@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Set
-from typing import TYPE_CHECKING
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -18,9 +17,6 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.node_tree import NodeTree
 from berth_host.errors.state import CacheError, InvariantError
-
-if TYPE_CHECKING:
-    from berth_host.cache.snapshot import Snapshot
 
 
 class Cache:
@@ -88,10 +84,6 @@ class Cache:
             changed.append(info)
         changed.reverse()
         return changed
-
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Bring `snapshot` up to date with this moment. Raises InvariantError while a cycle holds it."""
-        snapshot.update(self)
 
     # --- pods --------------------------------------------------------------------------------
 
