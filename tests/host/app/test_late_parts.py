@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from berth_host.app import PluginLoadError
 from berth_sdk.extension_points import Plugin
@@ -14,7 +17,7 @@ from support.hosts import World, node, pod
 class AsksTooEarly(Plugin):
     """Asks for what is made of the plugins while it is made itself."""
 
-    def __init__(self, args: object, handle: Handle) -> None:
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
         handle.list_nominated_pods()
 

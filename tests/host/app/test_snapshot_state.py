@@ -11,6 +11,7 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.model.state_changes import StateSelection
+from berth_sdk.needs import Need
 from berth_sdk.testing import make_node
 
 
@@ -37,10 +38,10 @@ async def test_a_refresh_takes_over_what_the_cache_has(state: SnapshotState) -> 
     before = state.version
     await state.refresh()
     assert (state.node_names(), state.index_of("n0")) == (["n0"], 0)
-    changes = state.changes_since(before, StateSelection.of(()))
+    changes = state.changes_since(before, StateSelection.of([Need.nodes()]))
     assert changes is not None
-    assert [change.slot for change in changes.nodes] == [0]
-    assert changes.to == state.version
+    assert [change.index for change in changes.nodes] == [0]
+    assert changes.target == state.version
 
 
 async def test_a_refresh_waits_for_the_cycle_that_holds_the_snapshot(
