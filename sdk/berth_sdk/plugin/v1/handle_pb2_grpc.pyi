@@ -118,12 +118,12 @@ class HandleServiceStub:
     """Nominates pending pods to nodes, or removes nominations. From the next cycle on, the pod counts on its node when
     pods of equal or lower priority are judged, as if PostFilter had nominated it. The nomination is in the host's
     memory only: the host neither writes nor clears status.nominatedNodeName for it. To keep a nomination, a plugin
-    answers it from PostFilter. The nomination ends
-      - when the pod is assigned to a node, bound or deleted;
-      - when pods are evicted from the node for a pod of higher priority;
-      - when an attempt to schedule the pod fails: then PostFilter's nomination counts, or else the pod's status;
-      - when the pod is updated, and its status named a node before or names one now: then the status counts;
-      - when another host becomes leader.
+    answers it from PostFilter.
+
+    The nomination ends when the pod is assigned to a node, bound or deleted; when pods are evicted from the node for a
+    pod of higher priority; and when another host becomes leader. When an attempt to schedule the pod fails,
+    PostFilter's nomination takes its place, or else the node in the pod's status. When the pod is updated, and its
+    status named a node before or names one now, the status takes its place.
 
     Caller: the plugin, at any time, about any pod. It does not make the host try a pod again: see Requeue.
     Errors: those of every call. `results` says what became of each item.
@@ -241,12 +241,12 @@ class HandleServiceAsyncStub(HandleServiceStub):
     """Nominates pending pods to nodes, or removes nominations. From the next cycle on, the pod counts on its node when
     pods of equal or lower priority are judged, as if PostFilter had nominated it. The nomination is in the host's
     memory only: the host neither writes nor clears status.nominatedNodeName for it. To keep a nomination, a plugin
-    answers it from PostFilter. The nomination ends
-      - when the pod is assigned to a node, bound or deleted;
-      - when pods are evicted from the node for a pod of higher priority;
-      - when an attempt to schedule the pod fails: then PostFilter's nomination counts, or else the pod's status;
-      - when the pod is updated, and its status named a node before or names one now: then the status counts;
-      - when another host becomes leader.
+    answers it from PostFilter.
+
+    The nomination ends when the pod is assigned to a node, bound or deleted; when pods are evicted from the node for a
+    pod of higher priority; and when another host becomes leader. When an attempt to schedule the pod fails,
+    PostFilter's nomination takes its place, or else the node in the pod's status. When the pod is updated, and its
+    status named a node before or names one now, the status takes its place.
 
     Caller: the plugin, at any time, about any pod. It does not make the host try a pod again: see Requeue.
     Errors: those of every call. `results` says what became of each item.
@@ -406,12 +406,12 @@ class HandleServiceServicer:
         """Nominates pending pods to nodes, or removes nominations. From the next cycle on, the pod counts on its node when
         pods of equal or lower priority are judged, as if PostFilter had nominated it. The nomination is in the host's
         memory only: the host neither writes nor clears status.nominatedNodeName for it. To keep a nomination, a plugin
-        answers it from PostFilter. The nomination ends
-          - when the pod is assigned to a node, bound or deleted;
-          - when pods are evicted from the node for a pod of higher priority;
-          - when an attempt to schedule the pod fails: then PostFilter's nomination counts, or else the pod's status;
-          - when the pod is updated, and its status named a node before or names one now: then the status counts;
-          - when another host becomes leader.
+        answers it from PostFilter.
+
+        The nomination ends when the pod is assigned to a node, bound or deleted; when pods are evicted from the node for a
+        pod of higher priority; and when another host becomes leader. When an attempt to schedule the pod fails,
+        PostFilter's nomination takes its place, or else the node in the pod's status. When the pod is updated, and its
+        status named a node before or names one now, the status takes its place.
 
         Caller: the plugin, at any time, about any pod. It does not make the host try a pod again: see Requeue.
         Errors: those of every call. `results` says what became of each item.
