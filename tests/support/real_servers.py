@@ -72,7 +72,8 @@ class RealServers:
     """One API server with its etcd. Not for several threads.
 
     `audit_policy`: writes `audit_log` by this policy, before a request is answered. `rbac` False: all may
-    do everything. `more`: further flags of kube-apiserver.
+    do everything. `more`: further flags of kube-apiserver. `controllers`: the caller runs
+    kube-controller-manager beside it, so nothing that relies on that is switched off.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class RealServers:
         *,
         audit_policy: Mapping[str, Any] | None = None,
         rbac: bool = True,
+        controllers: bool = False,
         more: Sequence[str] = (),
     ) -> None:
         self.folder = folder
@@ -90,7 +92,11 @@ class RealServers:
         self._peer_port = free_port()
         self._audit_policy = audit_policy
         self._rbac = rbac
-        self._more = tuple(more)
+        # Without controllers nobody makes service accounts or takes the not-ready taint away.
+        admission = (
+            () if controllers else ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
+        )
+        self._more = (*admission, *more)
         self._authority = Authority("clients")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens = {user: secrets.token_hex(16) for user in (ADMIN, SCHEDULER, NOBODY)}
@@ -138,7 +144,7 @@ class RealServers:
 
     def start_api_server(self) -> None:
         """Start kube-apiserver, on the port that it had before, and wait until it can be used."""
-        key = self.folder / "service-accounts.key"
+        key = self.service_account_key
         flags = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--bind-address=127.0.0.1",
@@ -154,8 +160,6 @@ class RealServers:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # There are no controllers that make service accounts or take the not-ready taint away.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self._more,
         ]
         if self._audit_policy is not None:
@@ -192,6 +196,11 @@ class RealServers:
     def ca_file(self) -> Path:
         """The certificate that the API server made for itself, which is its own authority."""
         return self.folder / "certificates/apiserver.crt"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The private key that service accounts' tokens are signed with."""
+        return self.folder / "service-accounts.key"
 
     def kubeconfig(
         self,
@@ -272,7 +281,7 @@ class RealServers:
 
     def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        key = self.folder / "service-accounts.key"
+        key = self.service_account_key
         if not key.exists():
             made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             key.write_bytes(

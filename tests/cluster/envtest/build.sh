@@ -1,17 +1,37 @@
 #!/bin/sh
 # Builds the real servers that tests/cluster runs against, from their published Go modules, and links
-# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`.
+# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`, and with the
+# word `e2e` by `make e2e`, for kwok and the specs of Kubernetes as well.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
 programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager'
+[ "${1:-}" != e2e ] || programs="$programs kwok e2e.test"
 store=${KUBEBUILDER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/berth/envtest/$version}
 
 package() {
 	case $1 in
 	etcd) echo go.etcd.io/etcd/server/v3 ;;
+	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
+	e2e.test) echo berth.io/envtest/e2e ;;
 	*) echo "k8s.io/kubernetes/cmd/$1" ;;
+	esac
+}
+
+# These ask for other versions of the libraries than the servers are made of, or for more of them.
+module() {
+	case $1 in
+	kwok) echo "$here/kwok" ;;
+	e2e.test) echo "$here/../e2e" ;;
+	*) echo "$here" ;;
+	esac
+}
+
+verb() {
+	case $1 in
+	e2e.test) echo 'test -c' ;;
+	*) echo build ;;
 	esac
 }
 
@@ -45,11 +65,12 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitTreeState=clean"
 done
 mkdir -p "$store"
-cd "$here"
 for program in $missing; do
 	echo "envtest: building $program (a few minutes for the first, then less) ..."
 	# Named when it is whole: an interrupted build leaves no half program behind.
-	CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$store/.$program.$$" "$(package "$program")"
+	# shellcheck disable=SC2046 # `test -c` is two words
+	(cd "$(module "$program")" && CGO_ENABLED=0 go $(verb "$program") -trimpath -ldflags "$flags" \
+		-o "$store/.$program.$$" "$(package "$program")")
 	mv "$store/.$program.$$" "$store/$program"
 done
 echo "envtest: built$missing into $store"
