@@ -61,6 +61,10 @@ def stages_of(module: Path) -> list[Path]:
 def fake_node(number: int) -> Json:
     """A node as a kubelet would register it, in one of the zones."""
     name = f"node-{number}"
+    addresses = [
+        {"type": "InternalIP", "address": f"10.1.0.{number + 1}"},
+        {"type": "Hostname", "address": name},
+    ]
     room = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110"}
     return {
         "apiVersion": "v1",
@@ -75,7 +79,7 @@ def fake_node(number: int) -> Json:
                 "topology.kubernetes.io/zone": f"zone-{number % ZONES}",
             },
         },
-        "status": {"capacity": room, "allocatable": room},
+        "status": {"capacity": room, "allocatable": room, "addresses": addresses},
     }
 
 

@@ -5,7 +5,8 @@
 
 Each scheduler is the `default-scheduler` of a cluster of its own: kube-apiserver, etcd, kwok's nodes and
 kube-controller-manager. Prints a Markdown table and why specs failed. Exit code 1: in some run berth fails a
-spec that kube-scheduler passes; 2: something could not be run. `make e2e` builds what it needs first, then calls this.
+spec that kube-scheduler passes; 2: something could not be run.
+Called by `make e2e`, which builds what it needs.
 """
 
 from __future__ import annotations
