@@ -65,9 +65,21 @@ def read_run(scheduler: str, report: Path) -> Run:
     return Run(scheduler=scheduler, specs={spec.name: spec for spec in found})
 
 
-def behind(kube: Run, berth: Run) -> list[str]:
-    """Specs that pass with kube-scheduler and not with berth."""
-    return sorted(kube.passed - berth.passed)
+def lost(runs: Sequence[Run]) -> list[str]:
+    """What berth fails and kube-scheduler passes in the same turn, a line each.
+
+    The first run of the one is held against the first of the other, and so on; a run alone against nothing.
+    """
+    turns = zip(
+        [run for run in runs if run.scheduler == KUBE],
+        [run for run in runs if run.scheduler == BERTH],
+        strict=False,
+    )
+    return [
+        f"run {number}: {name}"
+        for number, (kube, berth) in enumerate(turns, start=1)
+        for name in sorted(kube.passed - berth.passed)
+    ]
 
 
 def table(runs: Sequence[Run]) -> str:

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support.e2e_cluster import cluster, missing_e2e_programs, run_specs
-from support.e2e_report import BERTH, KUBE, ReportError, Run, behind, read_run, reasons, table
+from support.e2e_report import BERTH, KUBE, ReportError, Run, lost, read_run, reasons, table
 from support.real_servers import SCHEDULER, ServerError, missing_programs, program
 from support.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
 
@@ -64,16 +64,6 @@ async def all_runs(
     return found
 
 
-def judge(runs: Sequence[Run]) -> list[str]:
-    """What berth fails and kube-scheduler passes in the same turn, a line each."""
-    pairs = zip(
-        [run for run in runs if run.scheduler == KUBE],
-        [run for run in runs if run.scheduler == BERTH],
-        strict=False,  # one of them may be left out: then nothing is compared
-    )
-    return [f"run {number}: {name}" for number, pair in enumerate(pairs, start=1) for name in behind(*pair)]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Run Kubernetes' scheduling specs against both schedulers.")
@@ -102,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(runs))
     if text := reasons(runs):
         print(f"\n{text}")
-    lost = judge(runs)
-    for line in lost:
+    behind = lost(runs)
+    for line in behind:
         print(f"berth fails what kube-scheduler passes: {line}", file=sys.stderr)
-    return 1 if lost else 0
+    return 1 if behind else 0
 
 
 def _without_data(folder: Path) -> None:

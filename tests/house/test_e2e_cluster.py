@@ -1,0 +1,66 @@
+"""The cluster of `make e2e`, without its programs: which stages kwok gets, when its nodes can be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import e2e_cluster
+from support.e2e_cluster import ZONES, fake_node, is_usable, missing_e2e_programs, stages_of
+from support.real_servers import ServerError
+
+STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+
+
+def module(folder: Path, *stages: str) -> Path:
+    """What is read of kwok's module: each folder has its stages, and a file that is none."""
+    for stage in stages:
+        area = folder / "kustomize/stage" / stage
+        area.mkdir(parents=True)
+        (area / "one.yaml").write_text("apiVersion: kwok.x-k8s.io/v1alpha1\nkind: Stage\n")
+        (area / "kustomization.yaml").write_text("kind: Kustomization\nresources: [one.yaml]\n")
+    return folder
+
+
+def test_stages_are_read_out_of_the_module(tmp_path: Path) -> None:
+    found = stages_of(module(tmp_path, *STAGES, "pod/chaos"))
+    assert [path.relative_to(tmp_path / "kustomize/stage").as_posix() for path in found] == [
+        f"{stage}/one.yaml" for stage in STAGES
+    ]
+
+
+def test_module_without_a_stage_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="has no stage node/heartbeat-with-lease"):
+        stages_of(module(tmp_path, "node/fast", "pod/fast"))
+
+
+@pytest.mark.parametrize(
+    ("status", "taints", "usable"),
+    [
+        ("True", None, True),
+        ("False", None, False),
+        ("True", [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}], False),
+    ],
+)
+def test_node_is_usable_when_it_is_ready_and_has_no_taint(
+    status: str, taints: list[dict[str, str]] | None, usable: bool
+) -> None:
+    spec: dict[str, Any] = {} if taints is None else {"taints": taints}
+    assert (
+        is_usable({"spec": spec, "status": {"conditions": [{"type": "Ready", "status": status}]}}) is usable
+    )
+    assert not is_usable({"spec": {}, "status": {}})
+
+
+def test_nodes_are_in_every_zone_and_differ_in_name_and_address() -> None:
+    nodes = [fake_node(number) for number in range(e2e_cluster.NODES)]
+    assert len({node["metadata"]["name"] for node in nodes}) == len(nodes)
+    assert len({node["status"]["addresses"][0]["address"] for node in nodes}) == len(nodes)
+    assert len({node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes}) == ZONES
+
+
+def test_missing_programs_are_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    (tmp_path / "kwok").touch(0o755)
+    assert missing_e2e_programs() == f"no e2e.test in {tmp_path}: {e2e_cluster.CURE}"
