@@ -32,6 +32,11 @@ RUN_ELSEWHERE = {
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
     ],
+    "docs/how-to/run-kubernetes-specs.md": [
+        "make e2e\n",
+        "make e2e E2E_ARGS='--runs 2 --at-once --keep e2e-runs'\n"
+        "make e2e E2E_ARGS='--scheduler berth --focus SchedulerPreemption'\n",
+    ],
     "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
     "examples/gpu_share/README.md": [
         # tests/examples/test_gpu_share_package.py
