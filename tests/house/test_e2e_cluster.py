@@ -18,16 +18,25 @@ def module(folder: Path, *stages: str) -> Path:
     for stage in stages:
         area = folder / "kustomize/stage" / stage
         area.mkdir(parents=True)
-        (area / "one.yaml").write_text("apiVersion: kwok.x-k8s.io/v1alpha1\nkind: Stage\n")
+        (area / "one.yaml").write_text(
+            f"kind: Stage\nmetadata: {{name: {stage}}}\nspec: {{next: {{phase: Running}}}}\n"
+        )
         (area / "kustomization.yaml").write_text("kind: Kustomization\nresources: [one.yaml]\n")
     return folder
 
 
 def test_stages_are_read_out_of_the_module(tmp_path: Path) -> None:
     found = stages_of(module(tmp_path, *STAGES, "pod/chaos"))
-    assert [path.relative_to(tmp_path / "kustomize/stage").as_posix() for path in found] == [
-        f"{stage}/one.yaml" for stage in STAGES
-    ]
+    assert [stage["metadata"]["name"] for stage in found] == list(STAGES)
+    assert not [stage for stage in found if "delay" in stage["spec"]]
+
+
+def test_deleted_pod_is_left_for_a_moment(tmp_path: Path) -> None:
+    stage = module(tmp_path, *STAGES) / "kustomize/stage/pod/fast/two.yaml"
+    stage.write_text("kind: Stage\nmetadata: {name: gone}\nspec: {next: {delete: true}}\n")
+    delays = {one["metadata"]["name"]: one["spec"].get("delay") for one in stages_of(tmp_path)}
+    assert delays.pop("gone")["durationMilliseconds"] > 0
+    assert set(delays.values()) == {None}
 
 
 def test_module_without_a_stage_is_an_error(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from support.real_servers import ROOT, RealServers, ServerError, free_port, program, programs_folder
 
 Json = dict[str, Any]
@@ -27,6 +28,7 @@ ZONES: Final = 2
 READY_WITHIN_S: Final = 90.0
 _KWOK_MODULE: Final = ROOT / "tests/cluster/envtest/kwok"
 _STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+_LEFT_FOR_MS: Final = 500
 _ENDS_WITHIN_S: Final = 20.0
 
 
@@ -36,8 +38,8 @@ def missing_e2e_programs() -> str:
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
 
 
-def kwok_stages() -> list[Path]:
-    """The stage files of kwok's module, where Go keeps modules. Raises ServerError."""
+def kwok_stages() -> list[Json]:
+    """The Stages of kwok's module, where Go keeps modules. Raises ServerError."""
     asked = ["go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]
     done = subprocess.run(asked, cwd=_KWOK_MODULE, capture_output=True, text=True, check=False)
     folder = done.stdout.strip()
@@ -46,15 +48,22 @@ def kwok_stages() -> list[Path]:
     return stages_of(Path(folder))
 
 
-def stages_of(module: Path) -> list[Path]:
-    """The Stage files of the folders that are used. Raises ServerError where a folder has none."""
-    found: list[Path] = []
-    for stage in _STAGES:
-        files = sorted((module / "kustomize/stage" / stage).glob("*.yaml"))
-        stages = [path for path in files if "kind: Stage" in path.read_text().splitlines()]
+def stages_of(module: Path) -> list[Json]:
+    """The Stages of the folders that are used, as kwok is given them. Raises ServerError where one has none.
+
+    kwok deletes by name: of a pod that is gone already, the next one of that name. A deleted pod is therefore
+    left for a moment, as a kubelet leaves it, and kwok sees it go first if somebody else removes it.
+    """
+    found: list[Json] = []
+    for folder in _STAGES:
+        files = sorted((module / "kustomize/stage" / folder).glob("*.yaml"))
+        stages = [stage for path in files if (stage := yaml.safe_load(path.read_text()))["kind"] == "Stage"]
         if not stages:
-            raise ServerError(f"{module} has no stage {stage}")
+            raise ServerError(f"{module} has no stage {folder}")
         found += stages
+    for stage in found:
+        if stage["spec"]["next"].get("delete"):
+            stage["spec"]["delay"] = {"durationMilliseconds": _LEFT_FOR_MS}
     return found
 
 
@@ -92,7 +101,7 @@ def cluster(folder: Path) -> Iterator[RealServers]:
         manager_flags = _controller_flags(servers, folder)
         with (
             _running(folder, "kube-controller-manager", manager_flags) as manager,
-            _running(folder, "kwok", _kwok_flags(servers)) as kwok,
+            _running(folder, "kwok", _kwok_flags(servers, folder)) as kwok,
         ):
             _wait_for_nodes(servers, {"kube-controller-manager": manager, "kwok": kwok}, folder)
             yield servers
@@ -144,13 +153,15 @@ def _controller_flags(servers: RealServers, folder: Path) -> list[str]:
     ]
 
 
-def _kwok_flags(servers: RealServers) -> list[str]:
+def _kwok_flags(servers: RealServers, folder: Path) -> list[str]:
+    stages = folder / "stages.yaml"
+    stages.write_text(yaml.safe_dump_all(kwok_stages()))
     return [
         f"--kubeconfig={servers.kubeconfig()}",
+        f"--config={stages}",
         "--manage-all-nodes=true",
         "--node-lease-duration-seconds=40",
         "--server-address=",
-        *(f"--config={path}" for path in kwok_stages()),
     ]
 
 
