@@ -25,9 +25,10 @@ def entry(name: str, state: str, message: str = "", **more: Any) -> Json:
     }
 
 
-def report(folder: Path, *entries: Json) -> Path:
+def report(folder: Path, *entries: Json, cut: str = "") -> Path:
     path = folder / "report.json"
-    path.write_text(json.dumps([{"SuiteDescription": "one", "SpecReports": entries}]))
+    suite = {"SpecReports": entries, "SpecialSuiteFailureReasons": [cut] if cut else None}
+    path.write_text(json.dumps([suite]))
     return path
 
 
@@ -61,6 +62,11 @@ def test_what_the_filter_left_out_did_not_run_and_what_skipped_itself_did(tmp_pa
     assert [(spec.name, spec.state) for spec in read_run(KUBE, path).specs.values()] == [
         ("Area [Serial] inner needs zones", "skipped")
     ]
+
+
+def test_suite_that_was_cut_short_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"report\.json: Interrupted by User"):
+        read_run(BERTH, report(tmp_path, entry("works", "passed"), cut="Interrupted by User"))
 
 
 def test_no_report_a_broken_one_and_one_without_specs_are_errors(tmp_path: Path) -> None:

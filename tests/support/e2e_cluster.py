@@ -119,6 +119,7 @@ async def run_specs(servers: RealServers, folder: Path, *, focus: Sequence[str] 
         str(program("e2e.test")),
         f"--kubeconfig={servers.kubeconfig()}",
         "--provider=skeleton",
+        f"--num-nodes={NODES}",
         f"--e2e-output-dir={folder}",
         f"--ginkgo.json-report={report}",
         "--ginkgo.label-filter=Feature: isEmpty",

@@ -54,11 +54,16 @@ class Run:
 
 
 def read_run(scheduler: str, report: Path) -> Run:
-    """The specs that ran; those that the filter left out are not among them. Raises ReportError."""
+    """The specs that ran; those that the filter left out are not among them.
+
+    Raises ReportError, also for a suite that was cut short: its time was up, or somebody ended it.
+    """
     try:
         suites = json.loads(report.read_text())
     except (OSError, ValueError) as error:
         raise ReportError(f"{report}: {error}") from None
+    if cut := [why for suite in suites for why in suite["SpecialSuiteFailureReasons"] or ()]:
+        raise ReportError(f"{report}: {'; '.join(cut)}")
     found = [_spec(entry) for suite in suites for entry in suite["SpecReports"] or () if _ran(entry)]
     if not found:
         raise ReportError(f"{report}: no spec ran")
