@@ -265,7 +265,7 @@ class Asked:
         self.runtimes = {cls: PluginRuntime(make_plugin(cls, {}, handle), handle=handle) for cls in CLASSES}
         if not sharing:
             for runtime in self.runtimes.values():
-                runtime._shared.verdicts = runtime._shared.scores = None
+                runtime.shared.verdicts = runtime.shared.scores = None
 
     def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
         """By node name: the verdict, and the score where the node passed."""

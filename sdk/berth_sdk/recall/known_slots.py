@@ -18,9 +18,9 @@ from berth_sdk.tables.read_only import extended
 Rows = NDArray[np.intp]
 _MOST: Final = 512
 """Slots that are listed; beyond it the mask is looked through."""
-_FEW: Final = 8
+FEW: Final = 8
 """Slots that are gone through one by one: numpy takes longer to begin."""
-_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
 class KnownSlots:
@@ -51,7 +51,7 @@ class KnownSlots:
     def forget(self, slots: Collection[int]) -> None:
         """These are not known any more. Those beyond the length never were."""
         length = len(self._mask)
-        if len(slots) > _FEW:
+        if len(slots) > FEW:
             moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
             self._mask[moved if moved.max() < length else moved[moved < length]] = False
         else:
@@ -75,8 +75,8 @@ class KnownSlots:
                 self._unknown = set()
             return unknown
         if not self._unknown:
-            return _NO_ROWS
-        if len(self._unknown) > _FEW:
+            return NO_ROWS
+        if len(self._unknown) > FEW:
             slots = np.fromiter(self._unknown, dtype=np.intp, count=len(self._unknown))
             slots.sort()
             return nodes.known_positions(slots)[0]
@@ -87,7 +87,7 @@ class KnownSlots:
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
         """These are known now. `in_use`: how many slots have a node, and may be asked about."""
-        if self._unknown is not None and len(slots) <= _FEW:
+        if self._unknown is not None and len(slots) <= FEW:
             for slot in slots.tolist():
                 self._mask[slot] = True
                 self._unknown.discard(slot)

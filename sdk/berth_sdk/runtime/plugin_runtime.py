@@ -81,7 +81,7 @@ class PluginRuntime:
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
-        self._shared = SharedAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=shares_rows)
+        self.shared = SharedAnswers(how.name, how.depends_on, how.needs, handle, self.sign, rows=shares_rows)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class PluginRuntime:
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """Verdicts over the candidates, with scores where the plugin itself adds them."""
-        shared = self._shared.verdicts
+        shared = self.shared.verdicts
         if shared is None:
             return self._own_filter(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
@@ -156,7 +156,7 @@ class PluginRuntime:
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
-        shared = self._shared.scores
+        shared = self.shared.scores
         if shared is None:
             return self._own_score(state, pod, nodes)
         if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
@@ -230,7 +230,7 @@ class PluginRuntime:
 
     def object_versions(self) -> tuple[int, ...]:
         """Those of the declared objects, beside nodes and pods: equal as long as none of them changed."""
-        return self._shared.versions()
+        return self.shared.versions()
 
     # --- how it is done ----------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class PluginRuntime:
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        shared = self._shared.verdicts
+        shared = self.shared.verdicts
         table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
         if result is None:
@@ -279,7 +279,7 @@ class PluginRuntime:
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.eager_scores is not None or result.skip_score:
             # What comes beside the verdicts is about this call: such a plugin is asked in full.
-            self._shared.verdicts = None
+            self.shared.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
@@ -342,7 +342,7 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        shared = self._shared.scores
+        shared = self.shared.scores
         table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
         scores = None if table is None else table.find(state, pod, nodes)
         if scores is None:

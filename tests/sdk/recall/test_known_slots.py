@@ -25,8 +25,8 @@ def columns() -> NodeColumns:
 
 @given(steps=STEPS, few=st.sampled_from([0, 1, 3, 64]))
 def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[int]]], few: int) -> None:
-    before = known_slots._FEW
-    known_slots._FEW = few  # type: ignore[misc]  # how many are listed must not matter
+    before = known_slots.FEW
+    known_slots.FEW = few  # type: ignore[misc]  # how many are listed must not matter
     try:
         whole = NodeTable(columns())
         known = KnownSlots()
@@ -46,7 +46,7 @@ def test_missing_rows_are_those_that_nobody_learned(steps: list[tuple[str, list[
             expected = [at for at, slot in enumerate(asked.slots.tolist()) if slot not in plain]
             assert known.missing(asked).tolist() == expected
     finally:
-        known_slots._FEW = before  # type: ignore[misc]
+        known_slots.FEW = before  # type: ignore[misc]
 
 
 def test_slots_that_came_later_are_not_known() -> None:

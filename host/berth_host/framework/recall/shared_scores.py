@@ -101,7 +101,7 @@ class SharedScores:
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
-        self._not_summed: list[tuple[Rows, Sequence[_Column]]] = []
+        self.not_summed: list[tuple[Rows, Sequence[_Column]]] = []
         """Slots that were asked about since the total was put together, and which columns."""
         self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
@@ -170,10 +170,10 @@ class SharedScores:
             self._known.forget(slots.tolist())
         if not (by_node and sound):
             self._node_known[slots] = sound
-        self._not_summed.append((slots, columns))
-        if len(self._not_summed) > _FEW:  # all is summed up anew; nobody may have asked for a long time
+        self.not_summed.append((slots, columns))
+        if len(self.not_summed) > _FEW:  # all is summed up anew; nobody may have asked for a long time
             self._rows = None
-            self._not_summed.clear()
+            self.not_summed.clear()
         return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
@@ -189,7 +189,7 @@ class SharedScores:
 
     def _add_up(self, nodes: NodeTable) -> None:
         """Put the total right for what was learnt since the last time."""
-        learnt, self._not_summed = self._not_summed, []
+        learnt, self.not_summed = self.not_summed, []
         rows = nodes.slots
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows

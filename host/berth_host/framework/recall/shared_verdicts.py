@@ -28,7 +28,7 @@ from berth_host.rpc.client import PluginClient
 
 _MAX_STATUSES: Final = 4096
 _FEW: Final = 64
-_QUICK_S: Final = 0.01
+QUICK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ class SharedVerdicts:
         last time that others would miss their deadlines meanwhile.
         """
         self._prepare(clients, nodes._columns.capacity)
-        if self._took_s > _QUICK_S:
+        if self._took_s > QUICK_S:
             return None
         missing = self._known.missing(nodes)
         if len(missing) > _FEW:
