@@ -2,22 +2,29 @@
 
 `pytest --late SEED tests/host/app tests/host/scheduler tests/host/attach` runs those suites as they are on a
 cluster that is slow and mixes kinds and answers (`support.faulty_cluster`); `make soak` does so.
+
+Every run of one file begins here: what takes long to import is imported where it is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from berth_host import log
-from hypothesis import HealthCheck, settings
-from support.faulty_cluster import Faults
-from support.hosts import World
 
-# No test may depend on how busy the machine is.
-settings.register_profile("without deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("without deadline")
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Before a module with properties is imported: none may depend on how busy the machine is."""
+    if "hypothesis" in module_path.read_text(encoding="utf-8"):
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile(
+            "without deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("without deadline")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +51,9 @@ def late_cluster_everywhere(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     if request.node.get_closest_marker("prompt_cluster"):
         pytest.skip("is about the order of things on a cluster that answers at once")
+    from support.faulty_cluster import Faults
+    from support.hosts import World
+
     World.everywhere = (seed, Faults(turns=4))
     yield
     World.everywhere = None

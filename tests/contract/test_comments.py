@@ -30,6 +30,7 @@ def test_sample_is_commented(tmp_path: Path) -> None:
     assert comments.check(compile_sample(tmp_path)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("comment", "name"),
     [

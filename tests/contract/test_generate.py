@@ -33,12 +33,14 @@ def _edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), "utf-8")
 
 
+@pytest.mark.slow
 def test_committed_tree_passes_the_check(tree: Path) -> None:
     done = _generate(tree, "--check")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "contract: no findings\n", "")
 
 
+@pytest.mark.slow
 def test_changed_comment_is_drift_until_generated(tree: Path) -> None:
     source = tree / "proto/berth/plugin/v1/common.proto"
     _edit(source, "// REQUIRED: the taint's key.", "// REQUIRED: the key of the taint.")
@@ -54,6 +56,7 @@ def test_changed_comment_is_drift_until_generated(tree: Path) -> None:
     assert _generate(tree, "--check").returncode == 0
 
 
+@pytest.mark.slow
 def test_edited_generated_code_is_drift(tree: Path) -> None:
     stub = tree / "sdk/berth_sdk/plugin/v1/queue_pb2_grpc.py"
     stub.write_bytes(stub.read_bytes().replace(b"\n", b"\r\n"))
@@ -64,6 +67,7 @@ def test_edited_generated_code_is_drift(tree: Path) -> None:
     assert f"{stub}:1: DRIFT" in done.stderr
 
 
+@pytest.mark.slow
 def test_missing_and_left_over_generated_code_is_drift(tree: Path) -> None:
     package = tree / "sdk/berth_sdk/plugin/v1"
     (package / "queue_pb2.py").rename(package / "queues_pb2.py")
@@ -78,6 +82,7 @@ def test_missing_and_left_over_generated_code_is_drift(tree: Path) -> None:
     assert _generate(tree, "--check").returncode == 0
 
 
+@pytest.mark.slow
 def test_every_kind_of_finding_fails_the_check(tree: Path) -> None:
     queue = tree / "proto/berth/plugin/v1/queue.proto"
     _edit(queue, "bool victims_pending = 6;", "bool victimsPending = 6;")

@@ -81,6 +81,7 @@ BREACHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("edit", "rule"), BREACHES)
 def test_breach_is_found(edit: tuple[str, str], rule: str, tmp_path: Path) -> None:
     assert rule in rules(names.check(compile_sample(tmp_path, edit)))

@@ -23,6 +23,7 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_its_plugin_decides_beside_the_default_ones(tmp_path: Path) -> None:
     label = {"node.kubernetes.io/instance-type": "general.8"}
     objects = [
@@ -45,6 +46,7 @@ def test_its_plugin_decides_beside_the_default_ones(tmp_path: Path) -> None:
     assert "Insufficient cpu" in pending["message"]
 
 
+@pytest.mark.slow
 def test_its_plugin_is_listed_and_known_to_the_configuration() -> None:
     rows = json.loads(program("plugins", "-o", "json").stdout)["plugins"]
     assert [row["points"] for row in rows if row["name"] == "QuietHours"] == [["filter", "score"]]

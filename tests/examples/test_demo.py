@@ -48,6 +48,7 @@ def test_plugins_are_processes_that_the_host_starts() -> None:
     assert all(plugin.command for plugin in berth.plugins)
 
 
+@pytest.mark.slow
 def test_output_tells_what_was_placed_why_not_and_what_it_cost() -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(

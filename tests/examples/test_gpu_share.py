@@ -361,6 +361,7 @@ def test_what_is_left_over_is_that_of_the_chosen_gpus(free: list[int], count: in
     assert left_over_of(column, request).tolist() == [want, -1]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_what_is_kept_for_a_kind_of_pod_equals_what_a_new_plugin_finds(data: st.DataObject) -> None:
     cluster, kept = ClusterState(), new_plugin()

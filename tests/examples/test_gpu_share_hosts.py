@@ -65,6 +65,7 @@ def mixed(seed: int, count: int) -> list[Manifest]:
     return [*nodes, gpu_node("cpu", 0), *pods, *plain]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_in_process_and_remote_place_alike_and_rightly(tmp_path: Path, seed: int) -> None:
     objects = mixed(seed, 40)
@@ -121,6 +122,7 @@ def reserved(world: World) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 async def test_kill_9_between_reserve_and_pre_bind_loses_nothing_and_gives_no_gpu_twice(
     tmp_path: Path,
 ) -> None:
@@ -159,6 +161,7 @@ async def test_kill_9_between_reserve_and_pre_bind_loses_nothing_and_gives_no_gp
         assert violations(tmp_path, [*objects, *late], got) == []
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_away_when_pre_bind_is_due_costs_nothing(tmp_path: Path) -> None:
     held = [gpu_pod(f"h{i}", 600, labels={"hold": "y"}) for i in range(2)]
     objects = [gpu_node("a", 2), *held]
@@ -180,6 +183,7 @@ async def test_a_process_that_is_away_when_pre_bind_is_due_costs_nothing(tmp_pat
         assert violations(tmp_path, [*objects, *late], got) == []
 
 
+@pytest.mark.slow
 async def test_kills_in_the_middle_of_a_stream_of_pods_give_no_gpu_twice(tmp_path: Path) -> None:
     objects = mixed(3, 0)
     rng = random.Random(7)

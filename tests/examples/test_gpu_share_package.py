@@ -71,6 +71,7 @@ def address(environment: Path, tmp_path: Path) -> Iterator[str]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_nothing_of_the_host_comes_along(environment: Path) -> None:
     listed = subprocess.run(
         [environment / "bin/pip", "list", "--format", "json", "--disable-pip-version-check"],

@@ -102,6 +102,7 @@ def test_gpu_spec_becomes_required_node_affinity(data: Path, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_over_committed_and_every_pending_pod_is_explained(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     openb.convert(data, out)

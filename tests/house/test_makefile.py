@@ -68,6 +68,7 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
     assert test == [".venv/bin/pytest", "--numprocesses=2", "--dist=worksteal"]
 
 
+@pytest.mark.slow
 def test_fresh_environment_is_left_alone_and_a_stale_one_is_not(clone: Path) -> None:
     made(clone)
     assert "pip install" not in make(clone, "-n", "setup").stdout

@@ -72,6 +72,7 @@ def test_every_category_is_here() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_host_decides_as_recorded(category: str) -> None:
     records = records_of(category)

@@ -58,6 +58,7 @@ def _conflicts(statuses: list[Status]) -> bool:
     return any(status.reasons == ("pod affinity terms conflict",) for status in statuses)
 
 
+@pytest.mark.slow
 @each_filter
 @few
 @given(cluster=clusters())
@@ -69,6 +70,7 @@ def test_filter_says_what_the_rules_say(cls: type, cluster: Cluster) -> None:
     assert [as_verdict(status) for status in got] == want
 
 
+@pytest.mark.slow
 @each_filter
 @given(cluster=clusters(), data=st.data())
 @few
@@ -79,6 +81,7 @@ def test_part_of_the_table_gets_the_same_verdicts(cls: type, cluster: Cluster, d
     assert filter_now(Plug(cls), pod, whole.take(rows)) == [every[row] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [NodePorts, NodeResourcesFit], ids=lambda cls: cls.__name__)
 @given(cluster=clusters(), data=st.data())
 @few
@@ -103,6 +106,7 @@ def test_what_if_pods_left_equals_a_cluster_without_them(
     assert got.to_list() == want.verdicts.to_list()
 
 
+@pytest.mark.slow
 @few
 @given(cluster=clusters())
 def test_taint_score(cluster: Cluster) -> None:
@@ -135,6 +139,7 @@ shapes = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"])
 @few
 @given(cluster=clusters(), resources=weighted, shape=shapes)
@@ -161,6 +166,7 @@ def test_balanced_score(cluster: Cluster, names: list[str]) -> None:
     assert got == (Status.skip() if want[0] is None else want)
 
 
+@pytest.mark.slow
 @few
 @given(cluster=clusters())
 def test_image_score(cluster: Cluster) -> None:

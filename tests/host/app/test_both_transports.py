@@ -134,6 +134,7 @@ async def both(tmp_path: Path) -> Any:
     return local, remote
 
 
+@pytest.mark.slow
 async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> None:
     (local_outcome, local_asked), (remote_outcome, remote_asked) = both
     assert remote_outcome == local_outcome
@@ -148,6 +149,7 @@ async def test_every_point_is_asked_the_same_and_decides_the_same(both: Any) -> 
     assert "queueing_hint" in called
 
 
+@pytest.mark.slow
 async def test_the_pods_end_where_their_labels_send_them(both: Any) -> None:
     (outcome, _), _ = both
     bound = {name for name, (node_name, _, _) in outcome.items() if node_name}

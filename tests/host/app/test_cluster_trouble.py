@@ -109,6 +109,7 @@ async def test_binding_that_did_not_happen_is_undone_and_tried_again(fault: Faul
         assert world.host.cache.assumed_count == 0
 
 
+@pytest.mark.slow
 async def test_pod_that_somebody_else_bound_is_left_where_it_is() -> None:
     world = trouble([node("n0"), node("n1"), pod("web")])
     assert world.faulty is not None
@@ -216,6 +217,7 @@ async def test_conflict_that_cannot_be_read_back_loses_no_pod() -> None:
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["patch", "bind", "get"])
 async def test_call_that_raises_something_unheard_of_fails_the_attempt_alone(call: str) -> None:
     world = trouble([node("n0"), pod("web"), pod("other")], [Annotates])
@@ -258,6 +260,7 @@ async def test_change_that_post_filter_asks_for_holds_up_nobody_else() -> None:
         assert world.node_of("web") == "n0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.FORBIDDEN, Fault.RAISES, Fault.UNAVAILABLE_BEFORE])
 async def test_change_that_fails_is_told_and_the_pod_tried_again(fault: Fault) -> None:
     world = trouble([SERVICE, node("n0"), pod("web", priority=9)], [FreesService])
@@ -331,6 +334,7 @@ async def test_invariant_that_breaks_in_the_feed_ends_the_host() -> None:
             world.host.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["cycle", "binding", "status", "loop"])
 async def test_invariant_that_breaks_while_scheduling_ends_the_host(
     where: str, monkeypatch: pytest.MonkeyPatch
@@ -393,6 +397,7 @@ class StopsEverywhere(Plugin):
         await self._pause()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["delete", "update", "bind", "recreate", "terminate"])
 async def test_pod_is_in_its_right_place_whoever_acts_on_it_at_whatever_moment(act: str) -> None:
     for moment in range(60):

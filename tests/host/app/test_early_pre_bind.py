@@ -94,6 +94,7 @@ def rounds(found: Counter[str], name: str) -> set[str]:
     return {" ".join(rest) for what, whom, *rest in lines if (what, whom) == ("pre_bind", name)}
 
 
+@pytest.mark.slow
 async def test_it_ends_as_if_pre_bind_had_been_called(run: Run) -> None:
     by_call, was_asked, _ = await run({what: {"says": what} for what in SAYS})
     early, was_asked_less, _ = await run({what: {"says": what, "early": "y"} for what in SAYS})
@@ -120,6 +121,7 @@ async def test_it_ends_as_if_pre_bind_had_been_called(run: Run) -> None:
         assert (given_back in was_asked_less) == (given_back in was_asked) == (not early[name][0]), name
 
 
+@pytest.mark.slow
 async def test_no_call_is_counted_that_was_not_made_and_every_fault_is(run: Run) -> None:
     _, _, stats = await run({"a": {"says": "is-done", "early": "y"}, "b": {"says": "skips", "early": "y"}})
     figures = dict(stats.items())
@@ -137,12 +139,14 @@ async def test_no_call_is_counted_that_was_not_made_and_every_fault_is(run: Run)
     assert figures["PreBind"].calls == figures["PreBind"].messages == 0
 
 
+@pytest.mark.slow
 async def test_an_early_skip_leaves_pre_bind_out(run: Run) -> None:
     got, was_asked, _ = await run({"a": {"says": "skips", "early": "y"}})
     assert got["a"][:2] == ("n1", {})
     assert not rounds(was_asked, "a")
 
 
+@pytest.mark.slow
 async def test_what_is_wrong_with_it_meets_the_policy_of_pre_bind(run: Run) -> None:
     labels = {"says": "oversteps"}
     by_call, _, _ = await run({"a": labels}, policy="Ignore")

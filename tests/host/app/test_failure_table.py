@@ -73,6 +73,7 @@ async def in_time(condition: Callable[[], object]) -> None:
 # --- rows 2 and 3: absent and required -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_row_2_pods_in_the_scope_of_an_absent_required_plugin_wait_for_it(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     scope = "required: true\n  scope: {podSelector: {matchLabels: {kind: gpu}}}"
@@ -103,6 +104,7 @@ async def test_row_3_pods_of_the_plugins_own_workload_do_not_need_it(tmp_path: P
 # --- rows 8 and 9: it dies inside a cycle --------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     dying, next_one = (ScriptedPlugin(descriptor("Demo", "PRE_FILTER", "FILTER")) for _ in range(2))
@@ -158,6 +160,7 @@ async def test_row_9_death_after_reserve_is_no_obstacle_where_nothing_else_needs
         assert not plugin.requests("Unreserve")
 
 
+@pytest.mark.slow
 async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_needed(
     tmp_path: Path,
 ) -> None:
@@ -191,6 +194,7 @@ async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_
 # --- row 14: nobody knows whether the pod is bound -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bound_to", "ends"), [("chosen", "bound"), ("nowhere", "retried")])
 async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
     tmp_path: Path, bound_to: str, ends: str
@@ -225,6 +229,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
         assert len(plugin.requests("Bind")) == (1 if ends == "bound" else 2)
 
 
+@pytest.mark.slow
 async def test_row_14_binding_elsewhere_gives_the_reservation_back(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "BIND", "POST_BIND"))
@@ -283,6 +288,7 @@ async def decide(plugin: ScriptedPlugin, uid: str, cycle_id: str, *, reject: boo
     return Result.Result.Name(reply.results[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "reject", "ends"),
     [
@@ -354,6 +360,7 @@ async def test_row_17_nobody_ends_the_wait_of_another_plugin(tmp_path: Path) -> 
 # --- row 29: the pod goes away -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("while_at", ["Reserve", "Permit", "PreBind"])
 async def test_row_29_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path, while_at: str) -> None:
     path = tmp_path / "p.sock"
@@ -402,6 +409,7 @@ async def test_row_29_pod_that_was_updated_gets_a_new_sort_key_when_it_returns(t
 # --- row 35: the order of the queue -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_in_place(
     tmp_path: Path,
 ) -> None:

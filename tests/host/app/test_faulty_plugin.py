@@ -280,6 +280,7 @@ def test_every_call_of_the_contract_goes_wrong_below() -> None:
     assert {rpc for rpc, _ in FAULTS} == set(LIES) - {"Drain"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pod_count", "transport"), [(1, "unary"), (1, "call-stream"), (1, "framed"), (200, "framed")]
 )
@@ -297,6 +298,7 @@ async def test_host_survives_every_fault_at_every_call(
         assert run.world.host.plugin_stats()["Faulty"].violations > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["die", "hang", "lie"])
 async def test_host_stops_whatever_the_plugin_does_with_drain(
     tmp_path: Path, impatient: None, kind: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
 
@@ -57,6 +58,7 @@ async def test_gated_pod_enters_when_its_last_gate_goes() -> None:
         assert world.node_of("web") == "n0"
 
 
+@pytest.mark.slow
 async def test_sampling_still_places_every_pod() -> None:
     configuration = """
 apiVersion: kubescheduler.config.k8s.io/v1

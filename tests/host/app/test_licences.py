@@ -130,6 +130,7 @@ async def test_bound_pods_keep_their_licences_until_they_are_gone(tmp_path: Path
         await ends_well(world, plugin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["cut off", "restarted"])
 async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same_process: bool) -> None:
     """One pod waits with its reservation, one is bound while nobody hears PostBind."""
@@ -165,6 +166,7 @@ async def killed(world: World) -> None:
     await asyncio.wait({place.task})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["plugin stays", "plugin too"])
 async def test_host_that_is_killed_between_reserve_and_post_bind(tmp_path: Path, same_process: bool) -> None:
     path = tmp_path / "p.sock"

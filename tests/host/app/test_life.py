@@ -108,6 +108,7 @@ async def test_drain_lets_bindings_end_sends_waiting_pods_back_and_pops_no_more(
         assert Holds.told == ["web"]
 
 
+@pytest.mark.slow
 async def test_drain_is_bounded_and_says_that_it_was() -> None:
     world = World([node("n0"), pod("web")], faults=AT_ONCE)
     assert world.faulty is not None
@@ -221,6 +222,7 @@ async def test_row_12_host_that_lost_the_lead_posts_nothing_afterwards() -> None
 # --- the next one --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", range(0, 60, 4))
 async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one_stumbles_over(
     turns: int,

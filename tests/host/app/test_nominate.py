@@ -57,6 +57,7 @@ def promised(world: World) -> dict[str, list[str]]:
     return {name: [pod.name for pod in pods] for name, pods in world.host.queue.nominated_pods().items()}
 
 
+@pytest.mark.slow
 async def test_a_place_that_a_plugin_keeps_is_taken_by_the_pod_that_it_is_kept_for(
     text: str, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ async def test_a_place_that_a_plugin_keeps_is_taken_by_the_pod_that_it_is_kept_f
     ]
 
 
+@pytest.mark.slow
 async def test_a_pod_of_higher_priority_takes_the_place_all_the_same(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     async with World([node("n0", cpu="1"), HELD_MEMBER, leader], configuration=text) as world:
@@ -100,6 +102,7 @@ async def test_a_pod_of_higher_priority_takes_the_place_all_the_same(text: str, 
         assert promised(world) == {"n0": ["member"]}, "a promise, and no reservation"
 
 
+@pytest.mark.slow
 async def test_a_preemptor_takes_the_promise_away(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     objects = [node("n0", cpu="1"), pod("victim", cpu="1"), HELD_MEMBER]
@@ -118,6 +121,7 @@ async def test_a_preemptor_takes_the_promise_away(text: str, tmp_path: Path) -> 
         assert promised(world) == {}
 
 
+@pytest.mark.slow
 async def test_the_last_nomination_counts_and_it_can_be_taken_back(text: str, tmp_path: Path) -> None:
     objects = [node("n0", cpu="1"), node("n1", cpu="1"), HELD_MEMBER]
     async with World(

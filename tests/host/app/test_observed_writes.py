@@ -47,6 +47,7 @@ def test_most_scenarios_are_played() -> None:
     assert len(PLAYED) >= 59
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
 async def test_scenario(name: str) -> None:
     scenario = SCENARIOS[name]

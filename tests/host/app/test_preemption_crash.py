@@ -159,6 +159,7 @@ def _stopping(server: ApiServer) -> ObjectRef | None:
     return None if ref is None else ObjectRef(namespace=ref.namespace, name=ref.name)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     turns=st.integers(0, 40),
@@ -178,6 +179,7 @@ def test_next_host_finishes_the_preemption_and_begins_no_second_one(
     assert after.leaving == {f"low-{after.bound[1:]}-{j}" for j in range(VICTIMS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_a_row", [False, True])
 def test_the_crashes_above_happen_before_between_and_after_the_evictions(in_a_row: bool) -> None:
     crashes = [crash_and_take_over(turns, False, (0, 1), in_a_row=in_a_row) for turns in range(41)]

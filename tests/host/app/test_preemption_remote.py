@@ -34,6 +34,7 @@ async def preempted(count: int, configuration: str = "") -> tuple[str, set[str],
         return world.node_of("high"), left, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 12])
 async def test_calls_follow_the_victims_of_a_node_and_not_the_nodes(endpoint: str, count: int) -> None:
     there = await preempted(count, f"---\n{SCHEDULER}\n---\n{served_at(endpoint)}")

@@ -163,6 +163,7 @@ async def test_a_reservation_that_was_lost_is_not_bound_even_where_nothing_else_
             assert case.world.node_of("web") == "n1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -222,6 +223,7 @@ async def test_the_first_attachment_hears_that_nothing_is_alive(tmp_path: Path) 
         assert scheduling(demo.asked)[0] == "Reconcile"
 
 
+@pytest.mark.slow
 async def test_list_that_is_larger_than_a_message_goes_in_pages(tmp_path: Path) -> None:
     """As a unary call it was over the agreed size, sent again for ever, and kept the plugin out."""
     path = tmp_path / "p.sock"

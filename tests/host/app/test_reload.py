@@ -94,6 +94,7 @@ async def test_pods_that_the_old_plugins_rejected_are_placed_by_the_new_ones() -
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 async def test_new_host_knows_all_that_the_old_one_knew_and_nothing_is_listed_again() -> None:
     objects = [node(f"n{i}", cpu="1") for i in range(30)] + [pod(f"p{i}", cpu="1") for i in range(40)]
     async with running(*objects) as world:
@@ -150,6 +151,7 @@ async def test_pod_that_was_bound_just_now_is_not_scheduled_again() -> None:
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.TIME_OUT_AFTER, Fault.TIME_OUT_BEFORE])
 async def test_binding_that_stays_unknown_is_followed_by_the_new_host(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +175,7 @@ async def test_binding_that_stays_unknown_is_followed_by_the_new_host(
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 async def test_binding_that_stays_unknown_is_followed_through_several_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

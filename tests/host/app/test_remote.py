@@ -36,6 +36,7 @@ async def arrival(path: Path) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.slow
 async def test_what_happens_while_a_remote_filter_is_awaited_changes_nothing_in_that_cycle(
     tmp_path: Path,
 ) -> None:
@@ -77,6 +78,7 @@ async def test_what_happens_while_a_remote_filter_is_awaited_changes_nothing_in_
         assert first == "web True [('n0', 0), ('n1', 1), ('n2', 0)]"
 
 
+@pytest.mark.slow
 async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_path: Path) -> None:
     args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Gatekeeper") as process:
@@ -100,6 +102,7 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
             assert world.node_of("next") == "n0"
 
 
+@pytest.mark.slow
 async def test_plugin_that_names_nodes_learns_of_pods_that_are_bound_and_deleted(tmp_path: Path) -> None:
     licensed = [pod(f"p{i}", labels={"licensed": "yes"}) for i in range(3)]
     async with plugin_process(tmp_path / "p.sock", "support.licences:Licences") as process:
@@ -127,6 +130,7 @@ class Diary(Plugin):
         self.pages.append(f"bound {pod.name}")
 
 
+@pytest.mark.slow
 @pytest.mark.prompt_cluster
 @pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
 async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one(
@@ -159,6 +163,7 @@ async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one
     assert pages.index("bound p0") < pages.index("begin p5")
 
 
+@pytest.mark.slow
 async def test_killed_plugin_is_attached_again_and_every_pod_is_placed(tmp_path: Path) -> None:
     process = PluginProcess(tmp_path / "p.sock", "support.gatekeeper:Steady")
     await process.start()
@@ -223,6 +228,7 @@ async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp
         assert 'plugin "Steady"' in world.message_of("web")
 
 
+@pytest.mark.slow
 async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_back(tmp_path: Path) -> None:
     args = f"  pluginConfig: [{{name: Holdfast, args: {{folder: {tmp_path}}}}}]\n"
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:Holdfast") as process:
@@ -238,6 +244,7 @@ async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_
         assert (tmp_path / "calls").read_text().split() == ["reserve", "unreserve"]
 
 
+@pytest.mark.slow
 async def test_remote_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_path: Path) -> None:
     async with plugin_process(tmp_path / "p.sock", "support.gatekeeper:ClaimKeeper") as process:
         text = remote("ClaimKeeper", process.endpoint, points="preEnqueue: {deadline: 10s}")

@@ -126,6 +126,7 @@ async def test_claim_gets_its_node_and_the_pod_waits_for_the_volume(endpoint: st
         assert storage.world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 async def test_pods_get_different_volumes_and_these_name_their_claims(endpoint: str) -> None:
     claims = [claim(name, cls="local") for name in ("one", "two", "three")]
     pods = [using(f"p-{name}", name) for name in ("one", "two", "three")]
@@ -146,6 +147,7 @@ async def test_pods_get_different_volumes_and_these_name_their_claims(endpoint: 
         )
 
 
+@pytest.mark.slow
 async def test_provisioner_that_gives_up_sends_the_pod_back(endpoint: str) -> None:
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         await storage.until_selected("data")
@@ -164,6 +166,7 @@ async def test_provisioner_that_gives_up_sends_the_pod_back(endpoint: str) -> No
         assert [errors.value((stage,)) for stage in ("predicate", "assume", "bind")] == [0, 0, 1]
 
 
+@pytest.mark.slow
 async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
     claims = [claim("data", cls="local"), claim("other", cls="local")]
     objects = [LOCAL, *claims, disk("d1", "n1"), using("web", "data")]
@@ -181,6 +184,7 @@ async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
         assert storage.world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: str) -> None:
     objects = [LOCAL, claim("data", cls="local"), disk("d1", "n1"), disk("d2", "n2")]
     async with Storage(endpoint, *objects) as storage:
@@ -210,6 +214,7 @@ async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: st
         assert world.node_of("web") == {"d1": "n2", "d2": "n1"}[taken]
 
 
+@pytest.mark.slow
 async def test_new_host_takes_up_what_the_first_one_had_written(endpoint: str) -> None:
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         chosen = await storage.until_selected("data")
@@ -234,6 +239,7 @@ async def test_bound_claims_are_no_reason_to_wait(endpoint: str) -> None:
         assert [storage.world.node_of(name) for name in ("web", "too")] == ["n2", "n2"]
 
 
+@pytest.mark.slow
 async def test_pod_that_is_deleted_while_it_waits_frees_the_volume(endpoint: str) -> None:
     claims = [claim("data", cls="local"), claim("other", cls="local")]
     async with Storage(endpoint, LOCAL, *claims, disk("d1", "n1"), using("web", "data")) as storage:

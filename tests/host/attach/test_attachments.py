@@ -103,6 +103,7 @@ async def test_a_real_server_is_attached_and_answers(tmp_path: Path) -> None:
         assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist()
 
 
+@pytest.mark.slow
 async def test_a_child_is_launched_attached_and_ended_with_the_host(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
@@ -169,6 +170,7 @@ async def test_foreign_contract_is_refused_with_both_versions(tmp_path: Path) ->
         assert 'plugin "Demo" is not attached: incompatible contract' in status.message
 
 
+@pytest.mark.slow
 async def test_refused_instance_is_left_alone_until_another_socket_takes_its_place(
     tmp_path: Path, quick: None
 ) -> None:
@@ -207,6 +209,7 @@ async def test_warnings_of_both_sides_are_kept_for_people(tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rpc", "code"),
     [
@@ -230,6 +233,7 @@ async def test_each_step_that_fails_is_tried_again_from_the_first(
         assert len(set(ids)) == 2
 
 
+@pytest.mark.slow
 async def test_a_sync_that_needs_everything_gets_everything(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     plugin.once("SyncState", lambda _: state_pb2.SyncStateResponse(need_full=True))
@@ -266,6 +270,7 @@ async def test_instance_that_is_not_ready_any_more_gets_no_new_cycle(tmp_path: P
         assert [entry[0] for entry in host.witness.seen] == ["attached", "lost", "attached"]
 
 
+@pytest.mark.slow
 async def test_three_missed_probes_end_the_attachment(tmp_path: Path, quick: None) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
@@ -277,6 +282,7 @@ async def test_three_missed_probes_end_the_attachment(tmp_path: Path, quick: Non
         await until(lambda: state_of(host) is State.ACTIVE)
 
 
+@pytest.mark.slow
 async def test_another_instance_at_the_same_socket_begins_a_new_attachment(
     tmp_path: Path, quick: None
 ) -> None:
@@ -293,6 +299,7 @@ async def test_another_instance_at_the_same_socket_begins_a_new_attachment(
 # --- being lost and coming back --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_killed_process_is_attached_and_synchronised_again_when_it_returns(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     async with (
@@ -310,6 +317,7 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
         assert host.attachments.recoveries == 2
 
 
+@pytest.mark.slow
 async def test_killed_child_is_started_again(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
@@ -321,6 +329,7 @@ async def test_killed_child_is_started_again(tmp_path: Path) -> None:
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
 
 
+@pytest.mark.slow
 async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "CHILD_END_S", PATIENCE_S)
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
@@ -331,6 +340,7 @@ async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) ->
         await until(lambda: "its process was ended by signal 9" in reason_of(host))
 
 
+@pytest.mark.slow
 async def test_what_is_being_restored_is_waited_for_and_what_never_came_is_not(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
@@ -342,6 +352,7 @@ async def test_what_is_being_restored_is_waited_for_and_what_never_came_is_not(t
             assert host.attachments.restoring
 
 
+@pytest.mark.slow
 async def test_unreserve_that_found_nobody_reaches_the_next_instance(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     first, second = (ScriptedPlugin(descriptor("Demo", "RESERVE")) for _ in range(2))

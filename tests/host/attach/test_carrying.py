@@ -44,6 +44,7 @@ async def test_a_served_class_is_asked_as_the_configuration_says(
             assert server.framed.connection_count == (transport is Transport.FRAMED)
 
 
+@pytest.mark.slow
 async def test_a_child_is_asked_in_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:

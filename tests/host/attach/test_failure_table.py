@@ -38,6 +38,7 @@ def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
 
 
+@pytest.mark.slow
 async def test_row_1_optional_plugin_that_is_absent_counts_for_nothing_until_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
@@ -118,6 +119,7 @@ async def test_row_18_repair_is_made_once_a_call_and_the_rest_heals_in_the_backg
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
 
 
+@pytest.mark.slow
 async def test_row_20_plugin_restarts_between_two_calls_of_a_cycle(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     async with (
@@ -209,6 +211,7 @@ async def test_row_22_slow_plugin_does_not_delay_another_one(tmp_path: Path) -> 
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_the_one_deadline(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "PRE_BIND"))
 
@@ -346,6 +349,7 @@ async def test_row_30_unknown_values_have_their_readings_and_warn_once(tmp_path:
         )
 
 
+@pytest.mark.slow
 async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits() -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no licence')")
     async with attached_host(launched(command, "Demo"), patience_s=0.0) as host:
@@ -356,6 +360,7 @@ async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_wai
         assert not host.client.available
 
 
+@pytest.mark.slow
 async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_path: Path) -> None:
     noisy = tmp_path / "noisy.py"
     noisy.write_text(
@@ -391,6 +396,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_row_33_child_ends_when_the_host_is_killed() -> None:
     host = await asyncio.create_subprocess_exec(
         sys.executable,

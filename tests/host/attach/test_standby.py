@@ -66,6 +66,7 @@ async def test_nothing_but_handshakes_before_the_term_and_all_of_it_at_its_begin
         assert request.host_epoch == host.state.version.epoch
 
 
+@pytest.mark.slow
 async def test_instance_that_was_replaced_meanwhile_is_met_anew(tmp_path: Path) -> None:
     first, second = reserving(), reserving()
     async with standing_by_after(first, tmp_path / "p.sock") as host:
@@ -94,6 +95,7 @@ async def test_term_begins_without_an_instance_that_is_not_there(tmp_path: Path)
         await until(lambda: state_of(host) is State.ACTIVE)
 
 
+@pytest.mark.slow
 async def test_leader_keeps_its_instance_while_another_host_stands_by_and_loses_it_at_once_after(
     tmp_path: Path,
 ) -> None:

@@ -206,5 +206,5 @@ def _count(names: object) -> dict[str, int]:
     return _sum({name: 1} for name in names)  # type: ignore[attr-defined]  # any iterable of names
 
 
-TestCacheMachine = CacheMachine.TestCase
+TestCacheMachine = pytest.mark.slow(CacheMachine.TestCase)
 TestCacheMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -7,6 +7,8 @@ import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import pytest
+
 from .conftest import Run
 
 
@@ -14,6 +16,7 @@ def test_version_is_the_distributions(run: Run) -> None:
     assert run("--version").stdout == f"berth {version('berth-host')}\n"
 
 
+@pytest.mark.slow
 def test_module_and_console_script_are_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "berth_host", "--version"], capture_output=True, text=True, check=True
@@ -29,6 +32,7 @@ def test_help_names_every_command(run: Run) -> None:
         assert command in text
 
 
+@pytest.mark.slow
 def test_full_disk_is_reported_with_the_cure() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -45,6 +49,7 @@ def test_full_disk_is_reported_with_the_cure() -> None:
     )
 
 
+@pytest.mark.slow
 def test_closed_standard_input_is_reported() -> None:
     command = f"{sys.executable} -m berth_host check-config - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)

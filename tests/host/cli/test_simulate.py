@@ -128,6 +128,7 @@ def test_pods_go_by_priority_and_bound_pods_count(run: Run, write: Write) -> Non
     }
 
 
+@pytest.mark.slow
 def test_same_seed_places_the_same(run: Run, write: Write) -> None:
     nodes = [node_object(f"n{i}") for i in range(8)]
     path = write(*nodes, *(pod_object(f"p{i}") for i in range(20)))
@@ -143,6 +144,7 @@ def test_cluster_without_nodes_says_so(run: Run, write: Write) -> None:
     assert pending(result) == {"default/web": "no nodes available to schedule pods"}
 
 
+@pytest.mark.slow
 def test_standard_input_and_several_paths_are_read(run: Run, write: Write) -> None:
     path = write(node_object("a"))
     result = run("simulate", "-f", path, "-f", "-", "-o", "json", stdin=json.dumps(pod_object("web")))
@@ -179,6 +181,7 @@ def test_left_out_kinds_are_said_once_on_standard_error(run: Run, write: Write) 
     assert result.stderr == "warning: left out ConfigMap m: scheduling does not read this kind\n"
 
 
+@pytest.mark.slow
 def test_plugins_of_pod_groups_are_left_out_and_said_once(run: Run, write: Write) -> None:
     scheduler, _ = in_process()
     scheduler["profiles"][0]["plugins"] = {"permit": {"enabled": [{"name": "GangScheduling"}]}}

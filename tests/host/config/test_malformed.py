@@ -63,17 +63,20 @@ def test_any_text(text: str) -> None:
     load(f"{HEADER}{BERTH}{text}")
 
 
+@pytest.mark.slow
 @given(document=DOCUMENTS)
 def test_any_values_in_yaml(document: dict[str, object]) -> None:
     load(HEADER + yaml.safe_dump(document, allow_unicode=True))
 
 
+@pytest.mark.slow
 @given(document=DOCUMENTS)
 def test_any_values_in_json(document: dict[str, object]) -> None:
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     load(json.dumps(document | kind))
 
 
+@pytest.mark.slow
 @given(kind=st.sampled_from(sorted(ARGS_TYPES)), data=st.data())
 def test_any_arguments(kind: str, data: st.DataObject) -> None:
     fields = st.sampled_from(sorted(json_fields(ARGS_TYPES[kind])))

@@ -51,12 +51,14 @@ async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
         writer.close()
 
 
+@pytest.mark.slow
 async def test_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.3)
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         assert (await port.ask("GET", "/debug/pprof/profile?seconds=0.8", token="clusterAdmin")).status == 200
 
 
+@pytest.mark.slow
 async def test_who_may_not_put_is_not_waited_for() -> None:
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)

@@ -111,6 +111,7 @@ def check(reply: Reply, wanted: dict[str, Any], credentials: str = "clusterAdmin
         assert reply.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(RECORDED["endpoints"]))
 async def test_every_path_answers_each_user_as_recorded(port: Served, path: str) -> None:
     found = RECORDED["endpoints"][path]
@@ -124,6 +125,7 @@ async def test_every_path_answers_each_user_as_recorded(port: Served, path: str)
     check(await port.ask("GET", path, token="wrong"), RECORDED["wrongToken"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", sorted(RECORDED["variants"]))
 async def test_other_methods_and_forms_answer_as_recorded(port: Served, variant: str) -> None:
     first, _, rest = variant.partition(" ")

@@ -603,6 +603,7 @@ def read_contents(chunks: Sequence[handle_pb2.ReadStateResponse]) -> dict[str, t
     }
 
 
+@pytest.mark.slow
 async def test_reads_while_pods_are_scheduled_are_each_of_one_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -646,6 +647,7 @@ async def test_a_version_that_was_current_when_the_read_began_is_read_to_its_end
         assert read_contents(chunks) == before != contents(host.state)
 
 
+@pytest.mark.slow
 async def test_reads_of_a_plugin_are_bounded_and_leave_nothing_behind() -> None:
     async with serving(2000) as host:
         # Nobody takes the rest of these: they stay open until they are ended.

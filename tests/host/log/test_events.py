@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import berth_host
+import pytest
 from berth_host.log import EVENTS
 
 LEVELS = {"debug", "info", "warning", "error", "exception"}
@@ -30,5 +31,6 @@ def used() -> Iterator[str]:
                     yield str(choice.value)
 
 
+@pytest.mark.slow
 def test_every_event_is_listed_and_every_listed_one_is_used() -> None:
     assert set(used()) == EVENTS

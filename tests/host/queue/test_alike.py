@@ -171,6 +171,7 @@ class Life:
                 queue.delete(pods.by_key.pop(pod.key))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     sharing=st.sampled_from([PLUGINS, PLUGINS, ("Fit", "Victims"), ("Labels",)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from berth_host.queue.events import UNSCHEDULABLE_POD, QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
@@ -368,5 +369,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.has_ready == poppable
 
 
-TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine = pytest.mark.slow(QueueMachine.TestCase)
 TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

@@ -23,7 +23,7 @@ from berth_sdk.tables.slot_log import SlotLog
 from hypothesis import HealthCheck, settings
 from support.shared_columns import NODES, PLACED, WAITING, Heights, Licences, SharedColumnsMachine
 
-TestSharedColumns = SharedColumnsMachine.TestCase
+TestSharedColumns = pytest.mark.slow(SharedColumnsMachine.TestCase)
 TestSharedColumns.settings = settings(
     max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -270,6 +270,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Step, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.recall_mutants
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_broken_invalidation_is_found(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
@@ -244,5 +245,5 @@ def _contents(copy: StateCopy) -> object:
     return node_contents(copy.nodes), _pods(copy.nodes) if shape.pods else None, claims
 
 
-TestDeltaMachine = DeltaMachine.TestCase
+TestDeltaMachine = pytest.mark.slow(DeltaMachine.TestCase)
 TestDeltaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -56,6 +56,7 @@ def web(*names: str, **fields: Any) -> Pod:
     return Pod.from_object(pod_with(*names, **fields))
 
 
+@pytest.mark.slow
 async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
     assert (await ask.pre_filter(plug([]), web(), NODES)).status.code is Code.SKIP
     plain = web(requests={"example.com/gpu": "1"})

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
@@ -150,6 +151,7 @@ def is_possible(
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     pools=st.dictionaries(st.sampled_from(["p", "q"]), st.lists(devices, min_size=1, max_size=3), min_size=1),

@@ -294,6 +294,7 @@ def relabelled(before: Json, after: Json, **fields: Any) -> ClusterEvent:
     return ClusterEvent(resource="Pod", action="update.labels", old=old, new=new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pod", "event", "want"),
     [

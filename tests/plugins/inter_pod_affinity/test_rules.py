@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject
@@ -62,12 +63,14 @@ def check(runtime: PluginRuntime, cluster: AffineCluster, table: NodeTable) -> N
         assert scores.tolist() == [want[row] for row in rows]
 
 
+@pytest.mark.slow
 @few
 @given(cluster=strategies.clusters())
 def test_verdicts_and_scores_are_those_of_the_rules(cluster: AffineCluster) -> None:
     check(plug_of(cluster).runtime(), cluster, table_of(cluster))
 
 
+@pytest.mark.slow
 @few
 @given(cluster=strategies.clusters(), data=st.data())
 def test_part_of_the_table_gets_the_same_answers(cluster: AffineCluster, data: st.DataObject) -> None:
@@ -124,6 +127,7 @@ def wanted_of(cluster: AffineCluster, asked: Any) -> list[Verdict]:
     return result
 
 
+@pytest.mark.slow
 @few
 @given(drawn=what_ifs(), prepared=st.booleans())
 def test_what_if_equals_a_cluster_that_is_so(drawn: Any, prepared: bool) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import re
 from typing import Any, cast
 
+import pytest
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.node import Node
@@ -77,6 +78,7 @@ def scores(runtime: PluginRuntime, pod: Pod, nodes: NodeTable) -> tuple[list[int
     return raw.tolist(), normalised.tolist()
 
 
+@pytest.mark.slow
 @few
 @given(case=both)
 def test_filter_says_what_the_rules_say(case: Case) -> None:
@@ -85,6 +87,7 @@ def test_filter_says_what_the_rules_say(case: Case) -> None:
     assert got == [HardState(pod, cluster).verdict(place) for place in cluster.places()]
 
 
+@pytest.mark.slow
 @few
 @given(case=both, data=st.data())
 def test_scores_are_those_of_the_rules_whichever_nodes_are_feasible(case: Case, data: st.DataObject) -> None:
@@ -117,6 +120,7 @@ def scenarios_of(table: NodeTable, asked: list[Question]) -> Scenarios:
     )
 
 
+@pytest.mark.slow
 @few
 @given(case=both, data=st.data())
 def test_what_ifs_are_those_of_the_rules(case: Case, data: st.DataObject) -> None:
@@ -132,6 +136,7 @@ def test_what_ifs_are_those_of_the_rules(case: Case, data: st.DataObject) -> Non
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=both, later=st.lists(both, min_size=1, max_size=3), pods=st.lists(both, min_size=1, max_size=2))
 def test_answers_follow_a_cluster_that_changes(case: Case, later: list[Case], pods: list[Case]) -> None:

@@ -256,6 +256,7 @@ def shown(status: Status) -> plain.Verdict:
     return None if status.is_success else (status.code.kube_name, status.reasons)
 
 
+@pytest.mark.slow
 @each_plugin
 @settings(max_examples=120, deadline=None)
 @given(steps=steps, wanted=wishes, data=st.data())
@@ -277,6 +278,7 @@ def test_plugin_says_what_the_rules_say_as_the_cluster_changes(
     assert both.said(pod, part) == [every[name] for name in part.names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [VolumeRestrictions, NodeVolumeLimits], ids=lambda cls: cls.__name__)
 @settings(max_examples=120, deadline=None)
 @given(

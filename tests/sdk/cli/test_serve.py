@@ -87,6 +87,7 @@ def attached(address: str) -> RawHost:
     return host
 
 
+@pytest.mark.slow
 def test_a_child_prints_one_line_and_nothing_else_on_standard_output(start: Start, tmp_path: Path) -> None:
     process, line = launched(start, tmp_path)
     assert set(line) == {"protocol", "address", "instance_id", "cookie"}
@@ -110,6 +111,7 @@ def test_a_child_prints_one_line_and_nothing_else_on_standard_output(start: Star
     assert logged[0]["event"].startswith("serving Example at unix://")
 
 
+@pytest.mark.slow
 def test_a_child_expects_the_credential_of_its_environment_and_passes_it_to_nobody(
     start: Start, tmp_path: Path
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_child_expects_the_credential_of_its_environment_and_passes_it_to_nobo
     assert "sesame" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_credential_may_come_from_a_file(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "credential"
     file.write_text("sesame\n")
@@ -161,12 +164,14 @@ def test_a_credential_that_is_not_there_is_bad_input(start: Start, tmp_path: Pat
     assert f"the credential in {missing} cannot be read" in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_child_ends_when_its_standard_input_closes(start: Start, tmp_path: Path) -> None:
     process, _ = launched(start, tmp_path)
     process.stdin.close()
     assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
     # The host is a process of its own here, which starts the child and is then killed hard. The child's
     # standard input stays open in this process, so that only the parent's death can end it.
@@ -199,6 +204,7 @@ def test_a_child_whose_host_was_killed_ends_by_itself(tmp_path: Path) -> None:
         assert host.stdout.read() == b""
 
 
+@pytest.mark.slow
 def test_a_child_whose_host_is_gone_already_does_not_serve(start: Start, tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -213,6 +219,7 @@ def test_a_child_whose_host_is_gone_already_does_not_serve(start: Start, tmp_pat
     assert f"the host, process {gone.pid}, is gone" in errors
 
 
+@pytest.mark.slow
 def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
     environment = os.environ | {
         "BERTH_PLUGIN_ENDPOINT": f"unix://{tmp_path}/plugin.sock",
@@ -234,6 +241,7 @@ def test_a_child_behind_a_wrapper_knows_its_host(tmp_path: Path) -> None:
         assert wrapper.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     process, _ = launched(start, tmp_path)
@@ -241,6 +249,7 @@ def test_a_signal_ends_it_cleanly(start: Start, tmp_path: Path, number: signal.S
     assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_does_not_keep_the_process(start: Start, tmp_path: Path) -> None:
     process = start(
         "sample_plugins:Hanging",
@@ -297,6 +306,7 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
     host.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -326,6 +336,7 @@ def test_bad_input_is_refused_with_the_cure(start: Start, arguments: list[str], 
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_without_health_and_reflection_it_says_so_once_and_goes_on(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['grpc_health'] = sys.modules['grpc_reflection'] = None\n"

@@ -204,6 +204,7 @@ def test_ended_cycles_are_forgotten(serve: Serve) -> None:
     assert len(serving.server.instance.cycles) == 0
 
 
+@pytest.mark.slow
 def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
     serving = serve(Keeper)
     host = serving.host

@@ -189,6 +189,7 @@ def test_a_host_that_goes_in_the_middle_of_a_frame_leaves_nothing(
     assert "closed in the middle of a frame" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_frame_whose_rest_does_not_come_is_not_waited_for_for_ever() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
@@ -199,6 +200,7 @@ def test_a_frame_whose_rest_does_not_come_is_not_waited_for_for_ever() -> None:
     ours.close()
 
 
+@pytest.mark.slow
 def test_a_host_that_is_silent_between_two_calls_is_waited_for() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
@@ -209,6 +211,7 @@ def test_a_host_that_is_silent_between_two_calls_is_waited_for() -> None:
     ours.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_takes_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)

@@ -268,6 +268,7 @@ def test_stopping_cancels_what_still_runs() -> None:
     assert cancelled.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks_loop", [False, True])
 def test_stopping_does_not_wait_for_a_coroutine_that_will_not_end(blocks_loop: bool) -> None:
     thread = EventLoopThread()

@@ -167,7 +167,7 @@ class Columns(RuleBasedStateMachine):
 
 
 Columns.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-TestColumns = Columns.TestCase
+TestColumns = pytest.mark.slow(Columns.TestCase)
 
 
 def small_columns() -> NodeColumns:

@@ -155,6 +155,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps=steps, data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_table_equals_one_built_anew_whatever_came_before(

@@ -42,6 +42,7 @@ def test_entry_point_does_not_import_grpc_before_the_setting(command: str) -> No
     assert outcome(ENTRIES[command]) == ["False", "None"]
 
 
+@pytest.mark.slow
 def test_the_command_sets_it_and_grpc_takes_it_without_a_word() -> None:
     entry = (
         ENTRIES["berth"]
@@ -50,6 +51,7 @@ def test_the_command_sets_it_and_grpc_takes_it_without_a_word() -> None:
     assert outcome(entry) == ["True", SETTING]
 
 
+@pytest.mark.slow
 def test_what_the_user_set_stands() -> None:
     entry = ENTRIES["berth"] + "\ntry: main()\nexcept SystemExit: pass"
     assert outcome(entry, **{VARIABLE: "event_engine_client"}) == ["True", "event_engine_client"]

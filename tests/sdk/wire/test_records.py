@@ -23,6 +23,7 @@ from support.record_strategies import TIMES_S, USAGES, nodes, pods
 ROWS = st.lists(st.integers(0, 70), unique=True).map(lambda rows: np.array(rows, dtype=np.intp))
 
 
+@pytest.mark.slow
 @given(pod=pods())
 def test_pod_survives_the_wire(pod: Pod) -> None:
     message = pb.PodSummary.FromString(wire.encode_pod(pod).SerializeToString())
@@ -36,6 +37,7 @@ def test_pod_in_state_takes_its_node_from_what_carries_it(pod: Pod) -> None:
     assert wire.decode_pod(message, node_name="n7") == replace(pod, node_name="n7")
 
 
+@pytest.mark.slow
 @given(first=pods(), name=st.text("ab", min_size=1), labels=st.dictionaries(st.text("xy"), st.text("z")))
 def test_siblings_share_their_spec_and_nothing_else(first: Pod, name: str, labels: dict[str, str]) -> None:
     manifest: dict[str, Any] = {

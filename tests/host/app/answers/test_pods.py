@@ -57,6 +57,7 @@ async def test_every_state_is_told_with_its_reason(transport: str, tmp_path: Pat
         assert states["huge"][1].startswith("0/3 nodes are available: 1 node(s) had untolerated taint(s)")
 
 
+@pytest.mark.slow
 @each_transport
 async def test_pod_that_waits_on_permit_names_plugin_node_and_time(transport: str, tmp_path: Path) -> None:
     async with holding_world(transport, tmp_path) as world:

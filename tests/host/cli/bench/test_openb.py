@@ -54,6 +54,7 @@ def test_task_says_how_many_gpus_and_how_much_of_each() -> None:
     assert resources == {"requests": {"cpu": "1m", "memory": "2Mi"} | gpus, "limits": gpus}
 
 
+@pytest.mark.slow
 async def test_tasks_are_placed_in_order_and_whole_gpus_run_out(data: Path, tmp_path: Path) -> None:
     placements = tmp_path / "placements.csv"
     result = await running.run(workload_of(data), Settings(placements=str(placements)))
@@ -65,6 +66,7 @@ async def test_tasks_are_placed_in_order_and_whole_gpus_run_out(data: Path, tmp_
     assert result.gpu_share == 1460 / 2000
 
 
+@pytest.mark.slow
 async def test_copies_of_the_nodes_are_whole_before_the_tasks_come(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

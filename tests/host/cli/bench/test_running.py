@@ -35,6 +35,7 @@ def per_namespace(placements: dict[str, list[str]]) -> dict[str, int]:
     return dict(Counter(key.partition("/")[0] for key in placements))
 
 
+@pytest.mark.slow
 async def test_measured_pods_alone_are_counted(case: ReadCase, tmp_path: Path) -> None:
     workload = case(nodes(4), pods(5), measured(3), threshold=2)
     result, placements = await ran(workload, tmp_path)
@@ -53,6 +54,7 @@ async def test_measured_pods_alone_are_counted(case: ReadCase, tmp_path: Path) -
     assert figures.peak_rss_mb > 10
 
 
+@pytest.mark.slow
 async def test_default_nodes_have_room_for_forty_pods_of_a_tenth(case: ReadCase, tmp_path: Path) -> None:
     result, _ = await ran(case(nodes(1), measured(41)), tmp_path)
     assert (result.figures.pods, result.figures.bound) == (41, 40)
@@ -73,6 +75,7 @@ async def test_labels_go_round_and_every_node_has_its_hostname(
     assert len({node for (node,) in placements.values()}) == 2
 
 
+@pytest.mark.slow
 async def test_unique_labels_differ(case: ReadCase, tmp_path: Path, template: Template) -> None:
     constraint = {"key": "own", "operator": "Exists"}
     terms = [{"matchExpressions": [constraint]}]
@@ -83,6 +86,7 @@ async def test_unique_labels_differ(case: ReadCase, tmp_path: Path, template: Te
     assert result.figures.bound == 2
 
 
+@pytest.mark.slow
 async def test_allocatable_strategy_adds_to_the_capacity(
     case: ReadCase, tmp_path: Path, template: Template
 ) -> None:
@@ -99,6 +103,7 @@ async def test_allocatable_strategy_adds_to_the_capacity(
     assert (result.figures.pods, result.figures.bound) == (3, 2)
 
 
+@pytest.mark.slow
 async def test_namespaces_and_sets_of_pods(case: ReadCase, tmp_path: Path, template: Template) -> None:
     labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {"team": "a"}}}
     inner = {"opcode": "createPods", "countParam": "$each"}
@@ -119,6 +124,7 @@ async def test_namespaces_and_sets_of_pods(case: ReadCase, tmp_path: Path, templ
     assert result.figures.pods == 1
 
 
+@pytest.mark.slow
 async def test_create_and_update_any(case: ReadCase, tmp_path: Path, template: Template) -> None:
     small: Obj = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n-{{.Index}}"}}
     small["status"] = {"capacity": {"cpu": "100m", "memory": "1Gi", "pods": "{{.Count}}"}}
@@ -141,6 +147,7 @@ async def test_create_and_update_any(case: ReadCase, tmp_path: Path, template: T
     assert {node for (node,) in placements.values()} == {"n-0", "n-1"}
 
 
+@pytest.mark.slow
 async def test_deleted_pods_are_gone(case: ReadCase, tmp_path: Path) -> None:
     workload = case(
         nodes(1),
@@ -152,6 +159,7 @@ async def test_deleted_pods_are_gone(case: ReadCase, tmp_path: Path) -> None:
     assert per_namespace(placements) == {"namespace-3": 1}
 
 
+@pytest.mark.slow
 async def test_pods_with_the_label_alone_are_deleted(
     case: ReadCase, tmp_path: Path, template: Template
 ) -> None:
@@ -167,6 +175,7 @@ async def test_pods_with_the_label_alone_are_deleted(
     assert per_namespace(placements) == {"one": 2, "two": 1}
 
 
+@pytest.mark.slow
 async def test_gated_pods_are_attempted_and_stay(case: ReadCase, tmp_path: Path, template: Template) -> None:
     gated = POD | {"spec": POD["spec"] | {"schedulingGates": [{"name": "example.com/wait"}]}}
     workload = case(
@@ -182,6 +191,7 @@ async def test_gated_pods_are_attempted_and_stay(case: ReadCase, tmp_path: Path,
     assert not [note for note in result.notes if "pods" in note and "stay pending" in note]
 
 
+@pytest.mark.slow
 async def test_churn_goes_on_beside_the_others(case: ReadCase, tmp_path: Path, template: Template) -> None:
     service: Obj = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "s-"}}
     service["spec"] = {"ports": [{"port": 80}]}
@@ -202,6 +212,7 @@ async def test_churn_goes_on_beside_the_others(case: ReadCase, tmp_path: Path, t
     assert found["namespace-4"] == 2
 
 
+@pytest.mark.slow
 async def test_start_and_stop_bound_the_measured_pods(case: ReadCase, tmp_path: Path) -> None:
     workload = case(
         nodes(1),
@@ -217,6 +228,7 @@ async def test_start_and_stop_bound_the_measured_pods(case: ReadCase, tmp_path: 
     assert (result.figures.pods, result.figures.bound) == (7, 7)
 
 
+@pytest.mark.slow
 async def test_collections_that_overlap_are_an_error(case: ReadCase, tmp_path: Path) -> None:
     start = {"opcode": "startCollectingMetrics", "namespaces": ["a"]}
     with pytest.raises(WorkloadError, match=r"C/w, op 2 \(createPods\): metrics are collected already"):
@@ -225,6 +237,7 @@ async def test_collections_that_overlap_are_an_error(case: ReadCase, tmp_path: P
         await ran(case(nodes(1), {"opcode": "stopCollectingMetrics"}), tmp_path)
 
 
+@pytest.mark.slow
 async def test_steady_state_replaces_bound_pods(case: ReadCase, tmp_path: Path) -> None:
     workload = case(nodes(1), measured(5, steadyState=True, duration="300ms"))
     result, placements = await ran(workload, tmp_path)
@@ -232,6 +245,7 @@ async def test_steady_state_replaces_bound_pods(case: ReadCase, tmp_path: Path) 
     assert len(placements) == 5
 
 
+@pytest.mark.slow
 async def test_pods_with_volumes_get_their_claims(case: ReadCase, tmp_path: Path, template: Template) -> None:
     volume: Obj = {"apiVersion": "v1", "kind": "PersistentVolume", "spec": {"capacity": {"storage": "1Gi"}}}
     volume["spec"] |= {"accessModes": ["ReadOnlyMany"], "csi": {"driver": "d", "volumeHandle": "h"}}
@@ -265,6 +279,7 @@ def without_hurry(tmp_path: Path, name: str, where: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
     plugin = "NodeResourcesFit"
     config = without_hurry(tmp_path, plugin, "berth_plugins.node_resources.fit:NodeResourcesFit")
@@ -282,6 +297,7 @@ async def test_remote_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_pat
     assert by_call["NodeName", "Filter"].bytes_sent == 0
 
 
+@pytest.mark.slow
 async def test_remote_class_is_added_at_its_points(
     case: ReadCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +322,7 @@ async def test_remote_plugin_that_does_not_start_ends_the_workload(
         await ran(case(nodes(1), measured(1)), tmp_path, config=str(config))
 
 
+@pytest.mark.slow
 async def test_config_of_the_case_is_used(case: ReadCase, tmp_path: Path) -> None:
     config: Obj = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     config["profiles"] = [{"plugins": {"multiPoint": {"disabled": [{"name": "NodeName"}]}}}]
@@ -315,6 +332,7 @@ async def test_config_of_the_case_is_used(case: ReadCase, tmp_path: Path) -> Non
     assert "NodeName" not in {item.plugin for item in result.figures.plugins}
 
 
+@pytest.mark.slow
 async def test_profile_is_of_the_measured_part(case: ReadCase, tmp_path: Path) -> None:
     path = tmp_path / "out.pstats"
     await ran(case(nodes(1), measured(5)), tmp_path, profile=str(path))
@@ -352,6 +370,7 @@ def test_resizing_keeps_proportions_and_fixed_counts(case: ReadCase) -> None:
     assert "--nodes has no effect: its nodes are no parameter" in fixed.notes
 
 
+@pytest.mark.slow
 async def test_an_older_configuration_is_converted_unless_told_otherwise(
     case: ReadCase, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ async def test_pod_that_cannot_fit_has_all_parts(ask: Ask, world: World) -> None
     assert "LAST ATTEMPTS" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pod", "code", "first_line"),
     [
@@ -76,6 +77,7 @@ async def test_unknown_and_foreign_pods_exit_with_4(ask: Ask) -> None:
     assert "its schedulerName is 'other'" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -133,6 +135,7 @@ async def test_replica_that_stands_by_is_no_answer(ask: Ask, process: FakeProces
     assert "only the leader tries pods" in result.stderr
 
 
+@pytest.mark.slow
 async def test_plugins_of_a_running_host(ask: Ask, port: Served, tmp_path: Path) -> None:
     result = await ask("plugins")
     assert result.exit_code == 0, result.output

@@ -120,6 +120,7 @@ async def test_options_of_kubectl_and_of_the_scheduler_are_passed_on(notes: Path
     assert said[-2] == ":443"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [(("why", "web"), "shop/web"), (("why", "web", "--context", "plain"), "default/web")],
@@ -132,6 +133,7 @@ async def test_namespace_is_the_contexts(notes: Path, arguments: tuple[str, ...]
         assert (result.exit_code, f"no pod {key} is known" in result.stderr) == (4, True)
 
 
+@pytest.mark.slow
 async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, int]) -> None:
     small, _ = api
     small.leases = {"berth/mine": "node-7_6ba7b810"}
@@ -144,6 +146,7 @@ async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, 
     assert "pod/berth-abc" in notes.read_text()
 
 
+@pytest.mark.slow
 async def test_what_is_missing_is_said_with_the_cure(
     notes: Path, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +189,7 @@ async def test_without_kubectl_the_cure_is_said(
     assert result.stderr.startswith("error: kubectl is not on the PATH")
 
 
+@pytest.mark.slow
 async def test_installed_as_kubectl_finds_it() -> None:
     program = Path(sys.executable).parent / "kubectl-berth"
     process = await asyncio.create_subprocess_exec(

@@ -53,6 +53,7 @@ async def test_odd_name_cannot_leave_its_place_in_the_path(
     assert api.requests[0].query == {}
 
 
+@pytest.mark.slow
 async def test_429_is_sent_again_when_the_server_said(api: KubeApi, client: KubeClient) -> None:
     await api.put("nodes", "n1")
     api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
@@ -107,6 +108,7 @@ async def test_answer_that_is_no_json_is_unavailable(api: KubeApi, client: KubeC
         await client.request("GET", "/api/v1/nodes/n1")
 
 
+@pytest.mark.slow
 async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi, client: KubeClient) -> None:
     asked = 0
 

@@ -196,6 +196,7 @@ def plugin(folder: Path, status: dict[str, Any] | None, exit_code: int = 0) -> d
     return {"exec": {"apiVersion": EXEC_VERSION, "command": "./plugin.py", "interactiveMode": "Never"}}
 
 
+@pytest.mark.slow
 async def test_exec_plugin_runs_once_and_again_when_its_token_is_refused_or_old(
     api: KubeApi, authority: Authority, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ async def test_exec_plugin_runs_once_and_again_when_its_token_is_refused_or_old(
         assert api.requests[-1].authorization == "Bearer token3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_file", [False, True], ids=["data", "file"])
 async def test_exec_plugin_is_told_of_the_cluster_if_it_asks(
     api: KubeApi, authority: Authority, tmp_path: Path, as_file: bool
@@ -249,6 +251,7 @@ async def test_exec_plugin_is_told_of_the_cluster_if_it_asks(
         assert info["spec"].get("cluster") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["authority", "temporary folder"])
 async def test_what_is_gone_when_a_certificate_is_renewed_does_not_end_what_works(
     authority: Authority, tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch
@@ -289,6 +292,7 @@ async def test_exec_plugin_may_give_a_certificate(authority: Authority, tmp_path
             await read(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "exit_code", "problem"),
     [
@@ -307,6 +311,7 @@ async def test_exec_plugin_that_gives_nothing_is_named(
         await KubeClient.open(Connection(kubeconfig=path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [None, "x", ["token"]])
 async def test_exec_plugin_whose_status_is_no_object_is_named(tmp_path: Path, status: Any) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status))
@@ -314,6 +319,7 @@ async def test_exec_plugin_whose_status_is_no_object_is_named(tmp_path: Path, st
         await KubeClient.open(Connection(kubeconfig=path))
 
 
+@pytest.mark.slow
 async def test_exec_plugin_that_hangs_is_ended_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,6 +470,7 @@ async def test_one_who_cannot_be_acted_as_is_refused(
 # --- bad ones --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -509,6 +516,7 @@ async def test_wrong_kubeconfig_is_one_line_with_path_and_cure(
     assert "\n" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "user", "problem"),
     [

@@ -164,6 +164,7 @@ def test_long_series_is_written_again_now_and_then() -> None:
     assert written_counts == [20, 38]
 
 
+@pytest.mark.slow
 def test_memory_of_events_is_bounded_and_what_is_done_once_takes_none() -> None:
     series = EventSeries("here")
     for i in range(MAX_KEPT + 10):
@@ -219,6 +220,7 @@ async def test_unreachable_server_costs_a_bounded_number_of_tries(
     assert len(api.requests) == 3
 
 
+@pytest.mark.slow
 async def test_what_nobody_foresaw_costs_one_event_and_is_counted(
     cluster: KubeCluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

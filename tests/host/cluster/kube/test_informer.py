@@ -109,6 +109,7 @@ async def test_resource_that_is_not_served_holds_nobody_up(
     assert followed.problems == {}
 
 
+@pytest.mark.slow
 async def test_missing_right_is_named_with_its_cure_and_tried_again(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
@@ -174,6 +175,7 @@ async def test_relist_after_410_tells_only_of_what_changed(
     assert followed.informers["nodes"].relist_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -223,6 +225,7 @@ async def test_object_without_a_name_is_counted_and_the_next_one_comes(
     assert followed.informers["nodes"].reconnect_count == 0
 
 
+@pytest.mark.slow
 async def test_silent_watch_is_given_up_for_a_new_one(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:

@@ -56,6 +56,7 @@ async def change_something(api: KubeApi, chance: random.Random) -> None:
         await api.put(plural, f"o{chance.randrange(12)}", status={"phase": phase})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True], ids=["history kept", "history forgotten"])
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_view_equals_the_server_after_any_run(seed: int, forgets: bool) -> None:

@@ -256,6 +256,7 @@ def keyed(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @given(pods(), pods())
 def test_lists_with_a_key_are_merged_as_maps_are(target: dict[str, Any], patch: dict[str, Any]) -> None:
     assert keyed(merged("Pod", target, patch)) == json_merged(keyed(target), keyed(patch))

@@ -110,6 +110,7 @@ DOCUMENT = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(document=DOCUMENT, version=st.sampled_from([*VERSIONS, None]), kind=st.sampled_from([KIND, "Policy"]))
 def test_any_values_are_converted_or_refused_with_findings(
     document: dict[str, Any], version: str | None, kind: str

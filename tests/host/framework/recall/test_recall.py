@@ -12,12 +12,13 @@ from support.recall_world import RecallMachine
 
 MUTANTS = {**recall_mutants.MUTANTS, **recall_sign_mutants.MUTANTS}
 
-TestRecallEqualsAskEveryone = RecallMachine.TestCase
+TestRecallEqualsAskEveryone = pytest.mark.slow(RecallMachine.TestCase)
 TestRecallEqualsAskEveryone.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
+@pytest.mark.slow
 @pytest.mark.recall_mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_killed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Hashable
 from typing import ClassVar
 
+import pytest
 from berth_host.framework.concern import concern
 from berth_host.framework.recall.signing import Signers
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
@@ -145,6 +146,7 @@ def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_name
     assert named["Broken"] == "it raised ValueError: no"
 
 
+@pytest.mark.slow
 def test_a_spec_does_not_keep_the_plugins_that_signed_it() -> None:
     by_spec = BySpec({}, NO_HANDLE)
     signers, pod = signers_of(by_spec), make_pod("web", cpu="9")

@@ -56,6 +56,7 @@ def test_candidates_are_the_nodes_that_were_meant(mode: NodeMode, positions: lis
         assert wire.decode_rows(message, NODES.slots, {}).tolist() == NODES.slots[positions].tolist()
 
 
+@pytest.mark.slow
 @MODES
 @given(statuses=st.lists(STATUSES, min_size=COUNT, max_size=COUNT), positions=SUBSETS)
 def test_verdicts_survive_the_way_back(mode: NodeMode, statuses: list[Status], positions: list[int]) -> None:

@@ -120,6 +120,7 @@ async def test_binding_cycle_carries_neither_version_nor_delta(tmp_path: Path) -
         assert not ctx.HasField("delta")
 
 
+@pytest.mark.slow
 async def test_delta_that_is_too_large_for_a_call_goes_ahead_of_it(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         host.state.add_nodes(make_node(f"more-{i}") for i in range(600))
@@ -128,6 +129,7 @@ async def test_delta_that_is_too_large_for_a_call_goes_ahead_of_it(tmp_path: Pat
         assert not plugin.requests("Filter")[0].ctx.HasField("delta")
 
 
+@pytest.mark.slow
 async def test_candidates_are_a_bitmap_and_all_of_them_one_bit(tmp_path: Path) -> None:
     async with attached(tmp_path, node_count=20) as (host, plugin):
         await host.client.filter(host.cycle(), host.nodes)
@@ -250,6 +252,7 @@ async def test_publishing_in_anothers_name_is_a_violation(tmp_path: Path) -> Non
         assert cycle.shared.values == {}
 
 
+@pytest.mark.slow
 async def test_every_call_names_its_attachment(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         cycle = host.cycle()
@@ -307,6 +310,7 @@ async def test_ends_of_cycles_ride_on_the_next_call(tmp_path: Path) -> None:
         assert carried == [[], [(ended.cycle_id, pb.CycleEnd.OUTCOME_UNSCHEDULABLE)], []]
 
 
+@pytest.mark.slow
 async def test_ends_that_no_call_carries_go_by_themselves_after_a_second(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         cycle = host.cycle()
@@ -336,6 +340,7 @@ async def test_rejections_of_a_failed_search_are_grouped_by_plugin_and_reason(tm
         assert groups == [("Fit", ["full"], 2), ("Other", ["gone"], 2)]
 
 
+@pytest.mark.slow
 async def test_scenarios_are_split_below_the_message_limit(tmp_path: Path) -> None:
     async with attached(tmp_path, descriptor("Demo", "FILTER", needs=[WHOLE_POD])) as (
         host,
@@ -416,6 +421,7 @@ async def test_delta_starts_where_the_plugin_says_that_it_stands(tmp_path: Path)
         assert len(plugin.requests("SyncState")) == 1
 
 
+@pytest.mark.slow
 async def test_a_second_need_in_one_call_is_a_violation_and_is_healed_in_the_background(
     tmp_path: Path,
 ) -> None:
@@ -428,6 +434,7 @@ async def test_a_second_need_in_one_call_is_a_violation_and_is_healed_in_the_bac
         await until(lambda: len(plugin.requests("SyncState")) > synced)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("need", [pb.NEED_CYCLE_RESTART, pb.NEED_UNSPECIFIED, 77])
 async def test_lost_memory_restarts_the_cycle_once_before_reserve(tmp_path: Path, need: Any) -> None:
     async with attached(tmp_path) as (host, plugin):
@@ -449,6 +456,7 @@ async def test_lost_memory_after_reserve_fails_the_point(tmp_path: Path) -> None
 # --- failures ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_pure_call_is_repeated_once_when_unavailable(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         plugin.once("Filter", refuse(grpc.StatusCode.UNAVAILABLE))
@@ -457,6 +465,7 @@ async def test_pure_call_is_repeated_once_when_unavailable(tmp_path: Path) -> No
         assert host.client.stats.of("Filter").repeats == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -480,6 +489,7 @@ async def test_call_with_effects_is_never_repeated(tmp_path: Path) -> None:
         assert len(plugin.requests("Reserve")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
@@ -507,6 +517,7 @@ async def test_fault_of_the_host_fails_whatever_the_policy(tmp_path: Path) -> No
         assert (await host.client.filter(host.cycle(), host.nodes)).status(0).code is Code.ERROR
 
 
+@pytest.mark.slow
 async def test_deadline_is_the_points_own(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 0.05)) as (host, plugin):
         plugin.on("Filter", for_ever)
@@ -514,6 +525,7 @@ async def test_deadline_is_the_points_own(tmp_path: Path) -> None:
         assert status.message == 'plugin "Demo" did not answer within 50 ms at Filter'
 
 
+@pytest.mark.slow
 async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
@@ -531,6 +543,7 @@ async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) ->
         )
 
 
+@pytest.mark.slow
 async def test_deadline_that_the_budget_cut_is_named_as_such(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
@@ -540,6 +553,7 @@ async def test_deadline_that_the_budget_cut_is_named_as_such(tmp_path: Path) -> 
         )
 
 
+@pytest.mark.slow
 async def test_calls_that_overlap_are_charged_once(tmp_path: Path) -> None:
     async with attached(tmp_path, descriptor("A", "FILTER"), descriptor("B", "FILTER")) as (host, plugin):
 
@@ -574,6 +588,7 @@ async def test_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
         await asyncio.wait_for(cancelled.wait(), PATIENCE_S)
 
 
+@pytest.mark.slow
 async def test_binding_calls_wait_for_their_turn(tmp_path: Path) -> None:
     open_calls, most = 0, 0
 
@@ -591,6 +606,7 @@ async def test_binding_calls_wait_for_their_turn(tmp_path: Path) -> None:
         assert most == 2
 
 
+@pytest.mark.slow
 async def test_bind_whose_outcome_is_unknown_is_marked(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("bind", 2.0)) as (host, plugin):
         plugin.on("Bind", for_ever)

@@ -233,6 +233,7 @@ async def test_a_cancelled_cycle_cancels_its_call(tmp_path: Path) -> None:
     assert plugin.streamed == 2
 
 
+@pytest.mark.slow
 async def test_an_instance_that_dies_under_a_call_is_unavailable(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", "RESERVE"))
     plugin.on("Reserve", for_ever)

@@ -67,6 +67,7 @@ def rejected(candidates: set[int], nodes: pb.NodeSet, mode: NodeMode) -> set[int
     return {sorted(candidates)[position] for position in positions}
 
 
+@pytest.mark.slow
 @given(candidates=slots, listed=slots, complement=st.booleans(), spare=spare_bytes)
 def test_host_reads_bitmaps_of_replies(
     candidates: set[int], listed: set[int], complement: bool, spare: int
@@ -80,6 +81,7 @@ def test_host_reads_bitmaps_of_replies(
             rejected(candidates, message, NodeMode.SNAPSHOT)
 
 
+@pytest.mark.slow
 @given(candidates=slots, listed=slots, complement=st.booleans())
 def test_host_reads_names_of_replies(candidates: set[int], listed: set[int], complement: bool) -> None:
     message = pb.NodeSet(names=[NAMES[slot] for slot in listed], complement=complement)

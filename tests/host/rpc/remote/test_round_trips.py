@@ -226,6 +226,7 @@ ONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recalls", [True, False], ids=["recall", "everyone"])
 @pytest.mark.parametrize(("cls", "round_trips"), [*ONE, pytest.param(Asked, 4, id="point by point")])
 async def test_a_pod_costs_one_round_trip_and_the_decision_is_the_same(

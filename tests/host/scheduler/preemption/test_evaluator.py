@@ -156,6 +156,7 @@ def clusters(draw: st.DrawFn) -> list[PlainNode]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), nodes=clusters())
 def test_columns_find_what_the_rules_find(data: st.DataObject, nodes: list[PlainNode]) -> None:
@@ -237,6 +238,7 @@ def test_search_ends_when_it_has_enough(limits: SearchLimits, count: int) -> Non
     assert len(found.choice.candidates) == count
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     priorities=st.lists(

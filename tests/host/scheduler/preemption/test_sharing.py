@@ -259,6 +259,7 @@ STEPS: Final = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     first=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2), st.integers(0, 3)), max_size=14),

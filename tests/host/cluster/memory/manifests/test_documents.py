@@ -166,6 +166,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(value=st.dictionaries(st.text(max_size=8), JSON, max_size=4))
 def test_what_is_dumped_is_read_back(value: Any) -> None:
     assert only(json.dumps(value)) == value
