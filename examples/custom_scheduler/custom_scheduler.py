@@ -30,7 +30,7 @@ class QuietHours(Plugin):
         return Status.success()
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
-        """Everybody else is drawn to it."""
+        """Other pods prefer nodes that serve customers."""
         return 100 if self._serves_customers(node) else 0
 
     def _serves_customers(self, node: NodeView) -> bool:

@@ -1,6 +1,6 @@
-"""`make demo`: a scheduler places workloads with plugins that run in other processes, and says what it did.
+"""`make demo`: a scheduler places workloads with plugins that run in other processes, and reports the result.
 
-Runs what `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs` runs, and
+Does the same as `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs`, and
 tells the story around it. Start it from the root of the repository, with .venv/bin on PATH.
 """
 
@@ -87,7 +87,7 @@ def say_where(placements: Sequence[Placement]) -> None:
 
 
 def say_what_plugins_did(done: Finished) -> None:
-    """What the placements look like because of the three plugins."""
+    """The effect of the three plugins on the placements."""
     heading("What the three plugins did to it")
     placements = done.report.placements
     per_node = Counter(item.node for item in placements)
@@ -110,7 +110,7 @@ def say_what_plugins_did(done: Finished) -> None:
 
 
 def say_why_not(done: Finished) -> None:
-    """Pending pods by message, with what the nodes lack."""
+    """Pending pods by message, with the resources that the nodes lack."""
     heading("Why some pods are pending")
     by_reason: dict[tuple[str, str], list[PendingPod]] = {}
     for item in done.report.pending:

@@ -22,7 +22,7 @@ from berth_sdk.status import Status
 
 
 def verdicts(pod: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Status]:
-    """What all default plugins together say about each node, by its name."""
+    """The verdict of all default plugins on each node, by its name."""
     framework = FrameworkAlone()
     for node in nodes:
         framework.add_node(Node.from_object(node))

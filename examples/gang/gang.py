@@ -1,7 +1,7 @@
 """Gang: the pods of a group start together or not at all.
 
 A pod names its gang and how many members it needs in two labels. Each member that has found a node waits at
-Permit; the one that completes the gang lets all of them go. When a member gives up (its time is over, or
+Permit; the member that completes the gang lets all of them go. When a member gives up (its time is over, or
 anything after Permit failed), the others give up too, so that half a gang never holds nodes for long.
 """
 
@@ -57,7 +57,7 @@ class Gang(Plugin):
         return Status.success()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """One member is out: those that still wait go back too."""
+        """One member is out: the members that still wait go back too."""
         key = gang_of(pod)
         if key is None:
             return
@@ -69,11 +69,11 @@ class Gang(Plugin):
             pass  # giving back must not fail: without the host the others' time runs out by itself
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Nothing to take; here so that `unreserve` is called."""
+        """Reserve takes nothing; it exists so that `unreserve` is called."""
         return Status.success()
 
     def reconcile(self, live: Sequence[LiveReservation]) -> None:
-        """Nothing was lost with an earlier process: who waits, the host says."""
+        """An earlier process's end lost nothing: the host lists the waiting pods."""
 
     def _waiting(self, key: Key, *, besides: Pod) -> list[WaitingPod]:
         return [

@@ -3,14 +3,14 @@
     python examples/openb/check_placements.py --manifests DIR --result FILE
     python examples/openb/check_placements.py --manifests DIR --placements FILE
 
-`--result`: what `berth simulate -o json` printed; `--placements`: what `berth bench --dump-placements` wrote.
-Reads the manifests and the result, and nothing of berth's own code but the parser of quantities. Exit 1
-with one line per violation. It knows requests and allocatable, which is all that the openb trace has; of a
-pending pod with node affinity or a node selector only the result's message is checked.
+`--result`: the output of `berth simulate -o json`; `--placements`: the file of `berth bench
+--dump-placements`. Reads the manifests and the result, and nothing of berth's own code but the parser of
+quantities. Exit 1 with one line per violation. It knows requests and allocatable, which is all that the openb
+trace has; of a pending pod with node affinity or a node selector only the result's message is checked.
 
 `--shared-gpus`: GPUs were shared. Then whole GPUs are not counted, but each one: a placed pod must say which
 it got (`gpu-share.berth.io/gpu-index`), as many as it wants, all different and of a model that it names, and
-what the pods want of one may not be more than 1000 milli; a pending pod fits where enough GPUs of such a
+the pods' wishes on one GPU may not exceed 1000 milli; a pending pod fits where enough GPUs of such a
 model have that much left.
 """
 
@@ -52,7 +52,7 @@ def amounts(raw: Mapping[str, str]) -> Amounts:
 
 
 def request_of(pod: Mapping[str, Any]) -> Amounts:
-    """What a pod takes of its node, its place among the pods included."""
+    """A pod's usage of its node, its place among the pods included."""
     total: dict[str, int] = {"pods": nano_value(1)}
     for container in pod["spec"]["containers"]:
         for name, value in amounts(container.get("resources", {}).get("requests", {})).items():
@@ -61,7 +61,7 @@ def request_of(pod: Mapping[str, Any]) -> Amounts:
 
 
 def is_constrained(pod: Mapping[str, Any]) -> bool:
-    """Whether more than resources decides where the pod may run."""
+    """Whether more than resources decides on which nodes the pod may run."""
     return bool(pod["spec"].get("affinity") or pod["spec"].get("nodeSelector"))
 
 
@@ -152,7 +152,8 @@ def violations(folder: Path, result: Mapping[str, Any], *, shared_gpus: bool = F
 def _wrongly_listed(
     result: Mapping[str, Any], pods: Mapping[str, Any], nodes: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Every pod of the manifests must be told of once, and no other; every node must be one of theirs."""
+    """Every pod of the manifests must be reported once, and no other pod; every node must be in the
+    manifests."""
     listed = Counter(item["pod"] for item in (*result["placements"], *result["pending"]))
     if set(listed) != set(pods):
         yield f"{len(listed)} pods are listed, the manifests have {len(pods)}"
@@ -169,7 +170,7 @@ def _wrongly_listed(
 def _take_gpus(
     placement: Mapping[str, Any], pod: Mapping[str, Any], gpus: dict[str, list[int]]
 ) -> Iterator[str]:
-    """Take the pod's GPUs off its node's, and say what is wrong with their numbers."""
+    """Take the pod's GPUs off its node's, and report wrong GPU numbers."""
     count, milli = wanted_gpus(pod)
     text = (placement.get("annotations") or {}).get(INDEX, "")
     parts = [part for part in text.split(",") if part]
@@ -197,8 +198,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--manifests", type=Path, required=True, help="folder of the input")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--result", type=Path, help="what berth simulate -o json printed")
-    what.add_argument("--placements", type=Path, help="what berth bench --dump-placements wrote")
+    what.add_argument("--result", type=Path, help="the output of berth simulate -o json")
+    what.add_argument("--placements", type=Path, help="the file of berth bench --dump-placements")
     parser.add_argument("--shared-gpus", action="store_true", help="check each GPU, not the count of them")
     arguments = parser.parse_args()
     if arguments.placements is not None:

@@ -3,8 +3,8 @@
     python examples/openb/openb_manifests.py --data DIR --out DIR [--nodes N]
 
 The folder of `--data` holds `openb_node_list_all_node.csv` and `openb_pod_list_default.csv` of the trace
-(2023, Alibaba; github.com/alibaba/clusterdata). What becomes of a line says `berth_host.cli.bench.openb`,
-which `berth bench openb` uses too.
+(2023, Alibaba; github.com/alibaba/clusterdata). `berth_host.cli.bench.openb` defines the conversion of a
+line, and `berth bench openb` uses too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def convert(data: Path, out: Path, nodes_wanted: int | None = None) -> tuple[int
 
 
 def main() -> int:
-    """Read the arguments, convert, say what came out."""
+    """Read the arguments, convert, print a summary."""
     parser = argparse.ArgumentParser(description="openb trace -> manifests")
     parser.add_argument("--data", type=Path, required=True, help="folder with the trace's two CSV files")
     parser.add_argument("--out", type=Path, required=True, help="folder to write nodes.json and pods.json to")

@@ -16,7 +16,7 @@ def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | No
 
     A configuration enables them like any other. `arguments`: those of the command, None: the process's.
     Raises DuplicatePluginError for a name that a default or an installed plugin has already, and
-    PluginLoadError for what is no class.
+    PluginLoadError for a value that is no class.
     """
     # Not at the top: plugins and tools import this package without wanting a command line, and gRPC's
     # settings must be there before gRPC is.

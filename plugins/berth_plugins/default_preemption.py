@@ -1,7 +1,7 @@
 """DefaultPreemption: room for a pod that fits nowhere, by evicting pods of lower priority.
 
 Called at PostFilter and PreEnqueue. The search is the host's own (`Handle.evaluate_preemption`), which asks
-every Filter plugin what if; the host evicts the victims, and says so in `QueuedPod.victims_pending`.
+every Filter plugin about what-ifs; the host evicts the victims, and says so in `QueuedPod.victims_pending`.
 Source: `pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`, v1.36.
 """
 
@@ -59,7 +59,7 @@ class DefaultPreemption(Plugin):
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult]:
-        """The host's own search; what it says is signed with `preemption: `."""
+        """The host's own search; its message begins with `preemption: `."""
         found = self.handle.evaluate_preemption(
             state,
             min_candidate_nodes_percentage=self._percentage,
@@ -68,11 +68,11 @@ class DefaultPreemption(Plugin):
         return _signed_later(found) if inspect.isawaitable(found) else _signed(found)
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Nothing of the pod: whether its victims are being evicted is all that counts."""
+        """Nothing of the pod: only the eviction of its victims counts."""
         return ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Never: whether room helps the pod is for those to say who rejected it."""
+        """Never: the plugins that rejected the pod say whether room helps it."""
         return False
 
 

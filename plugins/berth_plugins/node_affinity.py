@@ -1,7 +1,7 @@
 """NodeAffinity: node selectors and node affinity -> node subset, verdict, score.
 
 Called at PreFilter, Filter, PreScore and Score. Each distinct value of a label is looked at once per
-cycle, whatever the number of nodes. Source:
+cycle, however many nodes there are. Source:
 `pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
 """
 
@@ -44,7 +44,7 @@ _PREFERRED: Final = "preferred"
 
 class NodeAffinity(Plugin):
     """Rejects nodes that the pod's node selector or required affinity, or the configuration's
-    `addedAffinity`, does not match; prefers those that match weighty preferred terms.
+    `addedAffinity`, does not match; prefers nodes that match preferred terms, by weight.
     """
 
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
@@ -53,7 +53,6 @@ class NodeAffinity(Plugin):
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_SELECTOR, PodField.AFFINITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -66,7 +65,7 @@ class NodeAffinity(Plugin):
             self._read_added(added)
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """Node selector and node affinity as they are written; what is configured is the same for all."""
+        """Node selector and node affinity as they are written; the configured part is the same for all."""
         spec = spec_of(pod)
         selector, stanza = spec.get("nodeSelector"), spec.get("affinity")
         affinity = stanza.get("nodeAffinity") if isinstance(stanza, Mapping) else stanza
@@ -160,7 +159,7 @@ def _preferred_terms(pod: Pod) -> PreferredTerms | None:
 def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
     """The only nodes that can match, if every term names some; None: any node may match.
 
-    Read from the terms as they are written: what a broken term names counts as well.
+    Read from the terms as they are written: the names in a broken term count as well.
     """
     terms = (stanza or {}).get("nodeSelectorTerms") or ()
     if not terms:

@@ -1,4 +1,5 @@
-"""NodeDeclaredFeatures: what the pod's spec asks of a kubelet against what nodes declare -> verdict.
+"""NodeDeclaredFeatures: the kubelet features that a pod's spec needs, against the nodes' declared features ->
+verdict.
 
 Called at PreFilter and Filter. One column of booleans per known feature; a pod that asks for none is
 skipped. Source: KEP-5328; `pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`
@@ -50,14 +51,13 @@ class NodeDeclaredFeatures(Plugin):
         RESTART_ALL: _restarts_all_containers,
         USER_NAMESPACES: _maps_users_of_host_network,
     }
-    """What a node may declare and a new pod can need, by what a pod's spec says. Others concern pods that run
-    already, or nobody here."""
+    """The features that a node may declare and a new pod can need, as readings of a pod's spec. Other
+    features concern running pods, or no pod."""
     needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update",), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
@@ -73,7 +73,7 @@ class NodeDeclaredFeatures(Plugin):
         return Status.success()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unresolvable where one of the features is missing."""
+        """Unresolvable where a needed feature is missing."""
         verdicts = Verdicts.feasible(len(nodes))
         for name in state.get_or_make(_REQUIRED, lambda: self.required_features(spec_of(pod))):
             verdicts = verdicts.otherwise(~nodes.declares_feature(name), REASON)
@@ -96,5 +96,5 @@ class NodeDeclaredFeatures(Plugin):
 
     @classmethod
     def required_features(cls, spec: Mapping[str, Any]) -> tuple[str, ...]:
-        """The features that scheduling looks at, of those that a pod with `spec` needs."""
+        """The features that a pod with `spec` needs and that scheduling looks at."""
         return tuple(name for name, needs in cls.features.items() if needs(spec))

@@ -25,7 +25,7 @@ class NodeName(Plugin):
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_NAME,)
-    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add", "update.taints")),)
+    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Unresolvable on all other nodes."""

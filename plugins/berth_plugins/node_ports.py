@@ -31,17 +31,17 @@ REASON: Final = Status.unschedulable("node(s) didn't have free ports for the req
 class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
-    # A what-if takes pods away: a served plugin must know what they hold.
+    # A what-if takes pods away: a served plugin must know their ports.
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("add", "update.taints")),
+        EventInterest("Node", ("add",)),
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """The ports, and the priority: a what-if tells by it who might give them back."""
+        """The ports, and the priority: a what-if tells by it which pods might give them back."""
         return (pod.host_ports, pod.priority) if pod.host_ports else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
@@ -49,11 +49,11 @@ class NodePorts(Plugin):
         return Status.success() if pod.host_ports else Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """Unschedulable where one of the ports conflicts with one in use."""
+        """Unschedulable where a port conflicts with a port in use."""
         return Verdicts.reject_where(_taken(pod, nodes), REASON)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """As Filter. A pod that leaves frees its ports for all who hold them, as in kube-scheduler's
+        """As Filter. A leaving pod frees its ports even if another pod holds them too, as in kube-scheduler's
         NodeInfo; but a preemption takes every pod of lower priority away before it puts some of them back,
         and those hold their ports again.
         """
@@ -67,7 +67,7 @@ class NodePorts(Plugin):
         return pod.host_ports
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A pod that occupied a place went, and one of its ports is one that this pod waits for."""
+        """A pod that occupied a place went, and this pod waits for one of its ports."""
         gone = as_pod(event.old)
         if not holds_place(gone):
             return False
@@ -95,7 +95,7 @@ def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
 
 
 def _in_conflict(pod: Pod, pods: PodTable) -> NDArray[np.bool_]:
-    """bool[p]: the pods of lower priority with a port in conflict with one of `pod`."""
+    """bool[p]: the pods of lower priority with a port in conflict with a port of `pod`."""
     codes, sets = pods.encoded(PORTS_COLUMN, normalized_ports)
     clash = sets.where(lambda used: any(conflicts(port, used) for port in pod.host_ports))
     found: NDArray[np.bool_] = clash.take(codes) & (pods.priority < pod.priority)

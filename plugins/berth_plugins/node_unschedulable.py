@@ -21,7 +21,7 @@ from berth_plugins.objects.of_events import as_node, as_pod
 from berth_plugins.objects.tolerations import NO_SCHEDULE, any_tolerates
 
 REASON: Final = Status.unresolvable("node(s) were unschedulable")
-# What the node lifecycle controller puts on such a node: whoever tolerates it may come. Its value is
+# The taint of the node lifecycle controller on such a node: a pod that tolerates it may come. Its value is
 # empty, so a comparing toleration never covers it, with or without the gate.
 _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
@@ -37,7 +37,7 @@ class NodeUnschedulable(Plugin):
     )
 
     def sign_spec(self, pod: Pod) -> Hashable:
-        """Whether it may go where nobody else may."""
+        """Whether the pod may go to unschedulable nodes."""
         return bool(pod.tolerations) and any_tolerates(pod.tolerations, _TAINT)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:

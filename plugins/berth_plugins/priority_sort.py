@@ -15,7 +15,7 @@ from berth_sdk.sort_keys import descending, integer, join, time
 
 
 class PrioritySort(Plugin):
-    """Highest priority first; among equals the one that waits longest since it last came back."""
+    """Highest priority first; among equals the pod that has waited longest since it last came back."""
 
     needs: ClassVar[Sequence[Need]] = ()
 

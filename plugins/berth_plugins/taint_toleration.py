@@ -1,6 +1,6 @@
 """TaintToleration: node taints against pod tolerations -> verdict and score. Filter, PreScore, Score.
 
-Each distinct list of taints is looked at once per cycle, whatever the number of nodes that carry it.
+Each distinct list of taints is looked at once per cycle, however many nodes carry it.
 Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v1.36.
 """
 
@@ -35,8 +35,8 @@ _SOFT: Final = "tolerations of PreferNoSchedule"
 
 
 class TaintToleration(Plugin):
-    """Rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; prefers those
-    with few such PreferNoSchedule taints.
+    """Rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; prefers nodes with
+    few untolerated PreferNoSchedule taints.
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED

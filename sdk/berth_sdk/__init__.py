@@ -1,8 +1,8 @@
 """berth's SDK: write a Kubernetes scheduling plugin as one small class.
 
-Read `berth_sdk.extension_points` first: it names every extension point, what it is asked and what it
-answers. What an author writes with can be imported from here; `berth_sdk.serve.server` serves it,
-`berth_sdk.testing` tests it. The SDK depends on grpcio, protobuf and numpy, and on nothing of the host.
+Read `berth_sdk.extension_points` first: it names every extension point, its question and its answers. The
+names that an author needs can be imported from here; `berth_sdk.serve.server` serves plugins,
+`berth_sdk.testing` tests them. The SDK depends on grpcio, protobuf and numpy, and on nothing of the host.
 """
 
 from berth_sdk import sort_keys

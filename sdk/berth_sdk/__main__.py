@@ -44,7 +44,7 @@ def build_parser() -> ArgumentParser:
     serve.add_argument(
         "--credential-file",
         metavar="PATH",
-        help="a secret that hosts have to name; default: what a host gave its child, else none is needed",
+        help="a secret that hosts have to name; default: the one that a host gave its child, else none",
     )
     serve.add_argument(
         "--grace",

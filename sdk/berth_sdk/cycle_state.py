@@ -3,7 +3,7 @@
 Made by the host at the start of a cycle and by the SDK's server at its first call; lives until
 PostBind or the end of Unreserve. Source: KEP-624 CycleState; kube-scheduler
 `framework/cycle_state.go`; plugins in other processes cannot reach into each other's data, so each
-has a store of its own and publishes what others may read.
+has a store of its own and publishes the values that others may read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PODS_TO_ACTIVATE: Final = "pods-to-activate"
 
 
 def read_pods_to_activate(value: bytes) -> list[str]:
-    """The pods (`namespace/name`) named by a plugin; nonsense names nobody."""
+    """The pods (`namespace/name`) named by a plugin; nonsense names no pod."""
     try:
         names = json.loads(value)
     except ValueError:
@@ -42,7 +42,7 @@ class StateNotFoundError(BerthError, KeyError):
 
 @runtime_checkable
 class Cloneable(Protocol):
-    """A stored value that must be copied for a what-if; others are shared between the copies."""
+    """A stored value that must be copied for a what-if; other values are shared between the copies."""
 
     def clone(self) -> Cloneable:
         """A copy that can change without changing this one."""
@@ -59,7 +59,7 @@ class SharedState:
 
 
 class CycleState:
-    """What one plugin sees of one cycle.
+    """One plugin's view of one cycle.
 
     `cycle_id` is also the reservation's id. `token` (at most 4 KiB) is echoed by the host in every
     later call of the cycle and survives a restart of the plugin. Not valid after the cycle.
@@ -76,17 +76,17 @@ class CycleState:
         self.cycle_id = cycle_id
         self.plugin = plugin
         self.writes = 0
-        """Counts what was written, published or deleted."""
+        """Counts the writes, publications and deletions."""
         self._token: bytes | None = None
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
         self.signature: Hashable = None
-        """What the plugin's `sign` answered in this cycle; None: it was not asked, here at least."""
+        """The answer of the plugin's `sign` in this cycle; None: it was not asked in this process."""
 
     @property
     def token(self) -> bytes | None:
-        """What the host echoes in every later call; None: not set."""
+        """The token that the host echoes in every later call; None: not set."""
         return self._token
 
     @token.setter
@@ -157,7 +157,7 @@ class CycleState:
             raise StateNotFoundError(key) from None
 
     def take_published(self) -> dict[str, bytes | None]:
-        """What was published (None: taken back) since the last call; for the transports."""
+        """The values published (None: taken back) since the last call; for the transports."""
         if not self._published:
             return {}
         taken = {key: self._shared.values.get(key) for key in self._published}
@@ -166,15 +166,15 @@ class CycleState:
 
     @property
     def is_private(self) -> bool:
-        """Nothing was published, and there is no token: nobody but the plugin knows what was written."""
+        """Nothing was published and there is no token: only the plugin knows the state."""
         return self._token is None and not self._published
 
     def inherit(self, other: CycleState) -> None:
-        """Begin with what `other`, the store of an equal pod's cycle, holds."""
+        """Begin with the values of `other`, the store of an equal pod's cycle."""
         self._store.update(other._store)
 
     def clone(self) -> CycleState:
-        """A copy for a what-if: values with a `clone` method are copied, others are shared."""
+        """A copy for a what-if: values with a `clone` method are copied, other values are shared."""
         copy = CycleState(self.cycle_id, plugin=self.plugin, shared=SharedState(self._shared.values))
         copy.token = self.token
         copy._store = {

@@ -1,6 +1,6 @@
-"""Cluster events: what changed, and what change a plugin waits for.
+"""Cluster events: the changes that happen, and the changes that a plugin waits for.
 
-`ClusterEvent` is what happened, `EventInterest` what a plugin declares in `events`. Action bits,
+A `ClusterEvent` has happened; an `EventInterest` is declared in a plugin's `events`. Action bits,
 their words, and the matching rule. Source: kube-scheduler `framework/types.go` and `events.go`, v1.36.
 """
 
@@ -80,7 +80,7 @@ def word_of_action(resource: str, action: ActionType) -> str:
 
 
 class Hint(Enum):
-    """Who decides whether an event may help a pod."""
+    """Decides whether an event may help a pod: always yes, or the plugin is asked."""
 
     QUEUE = "queue"
     """Every matching event requeues the pod."""

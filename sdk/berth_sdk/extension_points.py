@@ -1,4 +1,4 @@
-"""Every extension point: when it is asked, what it gets, what it answers. READ THIS FIRST.
+"""Every extension point: when it is asked, its arguments, its answers. READ THIS FIRST.
 
 A plugin is a plain class. It takes part in the points whose methods it has; nothing is declared
 twice. The order in which one pod meets the points:
@@ -142,9 +142,9 @@ class PodSensitivity(Enum):
 
 
 class DependsOn(Enum):
-    """What one row of an answer to Filter and Score depends on, beside the pod's wishes: as long as that
-    stands still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the declared
-    `needs` that changes makes every answer stale.
+    """The objects that one row of an answer to Filter and Score depends on, beside the pod's wishes: while
+    these stand still, pods with equal wishes (`berth_sdk.signature`) share the answer. An object of the
+    declared `needs` that changes makes every answer stale.
     """
 
     NODE = 1
@@ -154,7 +154,8 @@ class DependsOn(Enum):
     TABLE = 3
     """Other nodes too, the number of nodes, pods elsewhere."""
     NODES = 5
-    """All Node objects: how many nodes there are, what others offer. Pods that come and go change nothing."""
+    """All Node objects: how many nodes there are, what the other nodes offer. Pods that come and go change
+    nothing."""
     OTHER = 4
     """Something that the tables do not show: the plugin's own memory, the time, the pod's name, what other
     plugins published, a service. Never shared.
@@ -173,8 +174,8 @@ class Plugin:
     version: ClassVar[str] = ""
     """The plugin's own version, for people."""
     needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
-    """What it has at hand beside the summary of its pod: the whole pod with each call, and what its copy of
-    the cluster holds, which is also what `handle.objects` reads.
+    """Data at hand beside the pod's summary: the whole pod with each call, and the contents of its copy of
+    the cluster, which `handle.objects` reads.
     """
     node_mode: ClassVar[NodeMode | None] = None
     """None: SNAPSHOT for a class with a method that is handed nodes (PreFilter to Score), NAMES for others,
@@ -207,15 +208,15 @@ class Plugin:
     """None: TABLE for a class that only filters and scores; OTHER for one with a method of Reserve, Permit,
     PostFilter or the binding cycle, with `reads_shared`, or whose Filter or Score is `async def`. With NODE,
     ROW, NODES and TABLE Filter and Score leave nothing in the cycle's state: they may not be called at all.
-    With the first three the same holds for PreFilter and PreScore of a class that has no later point: what
-    they answer and write follows from the pod's wishes and the Node objects, not from the pods on them nor
-    from which nodes PreScore is handed, and is taken over from the cycle of an equal pod until a Node object
+    With the first three the same holds for PreFilter and PreScore of a class that has no later point: their
+    answers and state follow from the pod's wishes and the Node objects, not from the pods on them nor from
+    the nodes that PreScore is handed, and are taken over from the cycle of an equal pod until a Node object
     changes.
     """
     sign_fields: ClassVar[Sequence[PodField] | None] = None
     """All of a pod that its answers follow from, in place of the methods `sign` and `sign_queue`, which say
-    more where there are some. None: all of the pod's wishes. The host of a served plugin is told no more than
-    these: it asks `queueing_hint` about one of the waiting pods that are equal in them.
+    more where there are some. None: all of the pod's wishes. The host of a served plugin is told only these:
+    it asks `queueing_hint` about one of the waiting pods that are equal in them.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -269,14 +270,14 @@ class QueueSigningPlugin(Protocol):
     """For a class that tells waiting pods apart by less than all of their wishes."""
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """What `pre_enqueue` and `queueing_hint` tell pods apart by, the first beside `victims_pending`, the
-        second beside whether the event is about the pod itself: while nothing else happens, one answer holds
-        for all pods with equal signatures. Follows from the pod and the plugin's arguments alone. A hint
-        that matches the event's object against the pod's labels signs the labels.
+        """The key by which `pre_enqueue` and `queueing_hint` tell pods apart, the first beside
+        `victims_pending`, the second beside whether the event is about the pod itself: while nothing else
+        happens, one answer holds for all pods with equal signatures. Follows from the pod and the plugin's
+        arguments alone. A hint that matches the event's object against the pod's labels signs the labels.
 
         Without this method `Plugin.sign_fields` count, and without these all of the pod's wishes
         (`berth_sdk.signature.wishes`) for a class that declares `depends_on`, but not OTHER. Any other class
-        is asked about every pod: its gate may go by what only its own memory tells.
+        is asked about every pod: its gate may depend on its own memory.
         """
         ...
 
@@ -298,19 +299,19 @@ class PreFilterPlugin(Protocol):
 
 
 class NoConcern(Enum):
-    """A pod is none of a plugin's business: what `sign` answers then, or the first part of a pair whose
+    """The answer of `sign` when a pod does not concern the plugin, or the first part of a pair whose
     second part is the signature of the rest.
     """
 
     CYCLE = 1
-    """For the whole cycle: PreFilter and PreScore would answer SKIP, and Score 0 everywhere, whatever moves.
-    No later point is asked about the pod but PostFilter. It takes a `pre_filter` that answers SKIP: a class
-    without one is asked later all the same.
+    """For the whole cycle: PreFilter and PreScore would answer SKIP, and Score 0 everywhere, no matter what
+    changes. No later point is asked about the pod but PostFilter. It takes a `pre_filter` that answers SKIP:
+    a class without one is asked later all the same.
     """
     FILTER = 2
-    """PreFilter would answer SKIP, whatever moves."""
+    """PreFilter would answer SKIP, no matter what changes."""
     SCORE = 3
-    """PreScore would answer SKIP, whatever moves."""
+    """PreScore would answer SKIP, no matter what changes."""
 
     # Members are compared by identity; Enum's own hash costs more than all else of a signature.
     __hash__ = object.__hash__
@@ -320,10 +321,10 @@ class SigningPlugin(Protocol):
     """For a class that shares its answers (`depends_on`): which pods are the same to it."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """All that its answers from PreFilter to Score follow from, beside what `depends_on` says: pods with
-        equal signatures get the same answers. What is in play may be part of it, such as the terms of other
-        pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold the
-        pod.
+        """A value that decides the answers from PreFilter to Score, beside the objects of `depends_on`: pods
+        with equal signatures get the same answers. Cluster state may be part of it, such as the terms of
+        other pods that mean this one. Called in every cycle, so it must cost next to nothing; it may not hold
+        the pod.
 
         Without this method and `sign_spec` the `Plugin.sign_fields` count, and without these all of the
         pod's wishes (`berth_sdk.signature.wishes`).
@@ -379,7 +380,7 @@ class ScenarioFilterPlugin(Protocol):
 
     Without this method the SDK derives the answer: `filter_nodes` over `scenarios.nodes`, whose usage
     columns show the changed pods; for a per-node plugin a clone of the state, add_pod and remove_pod, then
-    `filter`. Write it when verdicts depend on pods beyond what the usage columns say.
+    `filter`. Write it when verdicts depend on pods beyond the usage columns.
     """
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
@@ -452,17 +453,18 @@ class ReservePlugin(Protocol):
 
 
 class ReconcilePlugin(Protocol):
-    """Optional beside `reserve` or `permit`: what a plugin that was restarted, or cut off, takes up."""
+    """Optional beside `reserve` or `permit`: a plugin that was restarted, or cut off, takes up its
+    reservations."""
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Answer[Sequence[LiveReservation] | None]:
-        """These reservations and waits are alive, and no others: called before the first cycle of every
-        attachment, and in process, where nothing can be alive yet, before the first cycle of all. What
-        this process remembers and the list lacks was given back by `unreserve` just before; what a plugin
-        keeps elsewhere, it releases here.
+        """These reservations and waits are alive, and no others. Called before the first cycle of every
+        attachment, and in process, where nothing can be alive yet, before the very first cycle. Reservations
+        that this process remembers and the list lacks were given back by `unreserve` just before; state kept
+        elsewhere is released here.
 
-        Answers those that it cannot take up (None: it has them all); their pods are tried again. Without
-        this method a reservation is taken up where the process remembers it, or where it has a token, and
-        a wait of a plugin that only permits is taken up always. An exception: asked again, and no cycle
+        Returns the reservations that it cannot take up (None: it has them all); their pods are tried again.
+        Without this method a reservation is taken up where the process remembers it, or where it has a token,
+        and a wait of a plugin that only permits is taken up always. An exception: asked again, and no cycle
         comes before that.
         """
         ...

@@ -1,4 +1,4 @@
-"""`Handle`: what a plugin may ask of the host, the same in process and remote.
+"""`Handle`: the calls that a plugin may make to the host, the same in process and remote.
 
 Given to the plugin's `__init__`. Remote, each call is one short unary call to the host's HandleService
 (waiting pods, requeue, events) or reads the synchronised copy (objects, snapshot).
@@ -45,7 +45,7 @@ class ObjectReader(Protocol):
         ...
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or those of one namespace, by key."""
+        """All objects, or one namespace's, by key."""
         ...
 
 
@@ -53,7 +53,7 @@ class Handle(Protocol):
     """Calls back to the host. All raise HandleError when the host cannot be reached."""
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
         ...
 
     def allow(self, waiting: WaitingPod) -> Decision:
@@ -61,11 +61,11 @@ class Handle(Protocol):
         ...
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue, whoever holds it."""
+        """Send the pod back to the queue; the plugins that hold it are overruled."""
         ...
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
-        """Take the node from a pod whose PreBind plugins are at work, whoever they are: what was reserved is
+        """Take the node from a pod whose PreBind plugins (this or others) are at work: its reservations are
         given back, and the pod is tried again after its backoff. `message`: why, for its owner; `cycle_id`:
         the cycle that is meant, empty: whichever is under way.
         """
@@ -86,9 +86,9 @@ class Handle(Protocol):
         min_candidate_nodes_percentage: int = 0,
         min_candidate_nodes_absolute: int = 0,
     ) -> PostFilterResult | Awaitable[PostFilterResult]:
-        """The host's own preemption, for `post_filter`: which node becomes feasible by evicting whom.
+        """The host's own preemption, for `post_filter`: which node becomes feasible by evicting which pods.
 
-        It evicts nobody: `post_filter` returns this result, or another one. In process it is to be
+        It evicts no pod: `post_filter` returns this result, or another one. In process it is to be
         awaited, or returned as it is. `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute`:
         candidates to find, the larger counts; both 0: 10 % and 100. Raises HandleError where no
         `post_filter` of this plugin is open.
@@ -112,13 +112,13 @@ class Handle(Protocol):
         ...
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
-        """Promise a pending pod a node in place of any other; None: what its status names; "": no node
-        (kube-scheduler: AddNominatedPod, DeleteNominatedPodIfExists).
+        """Promise a pending pod a node in place of any other; None: the node that its status names; "": no
+        node (kube-scheduler: AddNominatedPod, DeleteNominatedPodIfExists).
 
         It counts from the next cycle on, as if PostFilter had nominated the pod, until that is assumed on a
         node, bound or deleted, or an attempt for it fails, which has an outcome of its own. It stands in the
-        host's memory alone: `status.nominatedNodeName` stays as it is, and wins when the pod is updated. What
-        shall last is answered from `post_filter`. No pod is tried again because of it; see `requeue`.
+        host's memory alone: `status.nominatedNodeName` stays as it is, and wins when the pod is updated. For
+        a lasting nomination answer it from `post_filter`. No pod is tried again because of it; see `requeue`.
         """
         ...
 

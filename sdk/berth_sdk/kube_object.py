@@ -20,7 +20,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
-    """Which object: namespace is empty for cluster-scoped kinds; uid and version where known."""
+    """Identifies an object: namespace is empty for cluster-scoped kinds; uid and version where known."""
 
     name: str
     namespace: str = ""
@@ -37,7 +37,7 @@ _RefDraft: Final = draft_of(ObjectRef)
 
 
 def object_ref(name: str, namespace: str, uid: str, resource_version: str) -> ObjectRef:
-    """`ObjectRef(...)`, for those that make one per object."""
+    """`ObjectRef(...)`, for code that makes one per object."""
     draft = _RefDraft()
     draft.name = name
     draft.namespace = namespace
@@ -94,7 +94,7 @@ class KubeObject:
         return self._parsed if self._parsed is not None else self.parse(json.loads)
 
     def parse(self, decode: Callable[[bytes], Any]) -> JsonObject:
-        """`parsed`, made if need be by `decode`, which raises ValueError for what is not JSON."""
+        """`parsed`, made if need be by `decode`, which raises ValueError if it is not JSON."""
         if self._parsed is None:
             try:
                 parsed = decode(self._raw or b"")

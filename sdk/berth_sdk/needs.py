@@ -1,8 +1,8 @@
-"""What a plugin wants to have at hand beside the summary of the pod it is asked about: the contract's
+"""The data that a plugin wants at hand beside the pod's summary: the contract's
 DeclaredNeed.
 
-Declared in `Plugin.needs`. What is not declared does not travel to a served plugin; in process the same
-declaration decides what `handle.objects` may read.
+Declared in `Plugin.needs`. Undeclared data does not travel to a served plugin; in process the same
+declaration decides which objects `handle.objects` may read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Need:
     "storage.k8s.io/csinodes".
 
     `drop_fields`: dotted paths stripped from objects. `label_prefixes`, `annotation_prefixes`:
-    of summaries, what begins with one of them is kept, so that none keeps nothing and "" keeps all.
+    of summaries, keys that begin with one of them are kept, so that none keeps nothing and "" keeps all.
     `images`: node summaries list images.
     """
 
@@ -46,7 +46,7 @@ class Need:
 
     @property
     def is_state(self) -> bool:
-        """Whether it is a part of the cluster state, which has to be kept in step."""
+        """Whether it is part of the cluster state, which the copy has to follow."""
         return self.kind is not NeedKind.WHOLE_POD
 
     @staticmethod

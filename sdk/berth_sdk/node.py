@@ -34,7 +34,7 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node as its object says it; what pods use of it is in the tables.
+    """One node as its object describes it; the usage by pods is in the tables.
 
     `allocatable`: cpu in milli, everything else in base units, "pods" included.
     """
@@ -53,7 +53,7 @@ class Node:
 
     @staticmethod
     def from_object(source: KubeObject | Mapping[str, Any]) -> Node:
-        """Read a core/v1 Node. Raises ObjectError with the path of what is malformed."""
+        """Read a core/v1 Node. Raises ObjectError with the path of a malformed field."""
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
         raw = kube_object.parsed
         metadata = mapping(raw, "metadata")

@@ -1,6 +1,6 @@
 """Node selector terms: where a pod or a volume may be, by node labels and by node name.
 
-Used by NodeAffinity and by whatever else reads `nodeSelectorTerms`. Source: component-helpers
+Used by NodeAffinity and by other readers of `nodeSelectorTerms`. Source: component-helpers
 `scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.
 
 Terms are alternatives. A term without conditions matches nothing; a term that cannot be read is left
@@ -158,7 +158,7 @@ class NodeSelector:
 
 @dataclass(frozen=True, slots=True)
 class PreferredTerms:
-    """Weighted terms; those of weight 0 and those without conditions are left out."""
+    """Weighted terms; terms of weight 0 and terms without conditions are left out."""
 
     terms: tuple[tuple[NodeSelectorTerm, int], ...] = ()
 
@@ -193,9 +193,9 @@ class PreferredTerms:
 
 @dataclass(frozen=True, slots=True)
 class RequiredNodeAffinity:
-    """What a pod demands of its node: every pair of `spec.nodeSelector`, and the required affinity terms.
+    """A pod's demands on its node: every pair of `spec.nodeSelector`, and the required affinity terms.
 
-    `affinity` None: the pod has no such stanza, which is not the same as a stanza without terms.
+    `affinity` None: the pod has no affinity stanza, which is not the same as a stanza without terms.
     """
 
     node_selector: LabelSelector = EVERYTHING

@@ -1,7 +1,7 @@
 """A Pod object -> the typed record that queue, tables, requests and plugins share.
 
 Made once, at ingest (host) or from a `PodSummary` (served plugin). Fields follow the contract's
-`PodSummary`; what it lacks is read from `Pod.object`, which a plugin asks for with `Need.whole_pod()`.
+`PodSummary`; other fields are read from `Pod.object`, which a plugin asks for with `Need.whole_pod()`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Pod:
     started_at_s: float | None = None
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
-    """What `berth_sdk.signature` found for it, once asked."""
+    """The pod's signature by `berth_sdk.signature`, once asked."""
     _read: PodSpec | None = field(default=None, init=False, repr=False, compare=False)
     """The spec's part of it, where that was read here."""
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
@@ -115,7 +115,7 @@ class Pod:
         was_parsed = self.object.is_parsed
         known = PodAffinity.of_spec(self.spec, self.namespace)
         if not was_parsed:
-            # One of many pods on nodes: nobody reads more of its object, and the parsed form is large.
+            # One of many pods on nodes: no code reads more of its object, and the parsed form is large.
             self.object.release()
         return known
 
@@ -158,8 +158,8 @@ class Pod:
         started_at_s: float | None,
         item: KubeObject | None,
     ) -> Pod:
-        """Another pod in whose record all else stands as in this one, which has no object. `ref`: its name,
-        uid and resource version.
+        """Make a pod whose record differs from this one (which has no object) in its ref alone. `ref`: its
+        name, uid and resource version.
         """
         pod = _copied(self)
         pod.name, pod.uid, pod.resource_version = ref
@@ -174,7 +174,7 @@ class Pod:
 
     @staticmethod
     def from_object(source: KubeObject | Mapping[str, Any]) -> Pod:
-        """Read a core/v1 Pod. Raises ObjectError with the path of what is malformed.
+        """Read a core/v1 Pod. Raises ObjectError with the path of a malformed field.
 
         Resizes recorded in the status count only for a pod that is on a node.
         """
@@ -271,7 +271,7 @@ def _claims(pod_name: str, volumes: list[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _claims_made(statuses: Any) -> tuple[tuple[str, str], ...]:
-    """What is no such status is left out: a pod is not lost for what only its own claims are about."""
+    """Malformed claim statuses are left out: a pod is not lost for an error in its own claims."""
     if not statuses or not isinstance(statuses, list):
         return ()
     return tuple(

@@ -5,7 +5,7 @@ and equal terms of any pods are the very same `PodAffinityTerm`: both compare an
 costs nothing however long their selectors are. Source: kube-scheduler `framework/types.go` (PodInfo.Update,
 GetAffinityTerms, newAffinityTerm) and the framework API's AffinityTerm, v1.36.
 
-What cannot be read leaves its list empty and a text in `errors`, as kube-scheduler does: the pod that waits
+An unreadable term leaves its list empty and a text in `errors`, as kube-scheduler does: the pod that waits
 is told, a pod that runs already goes without these terms.
 """
 
@@ -39,7 +39,8 @@ class PodAffinityTerm:
     topology_key: str
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Whether a pod with `labels` in `namespace`, whose own labels are `namespace_labels`, is meant."""
+        """Whether the term selects a pod with `labels` in `namespace`, whose labels are
+        `namespace_labels`."""
         if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
             return False
         return self.selector.matches(labels)
@@ -52,8 +53,8 @@ Weighted = tuple[PodAffinityTerm, int]
 class PodAffinity:
     """The terms of one pod's `podAffinity` and `podAntiAffinity`, in its order.
 
-    `has_preferred`: the stanza lists preferred terms, whether or not they can be read. `errors`: what is
-    wrong with it, one text per list that cannot be read; `broken_required`: one of them is a required one.
+    `has_preferred`: the stanza lists preferred terms, whether or not they can be read. `errors`: one text per
+    list that cannot be read; `broken_required`: one of them is a required one.
     """
 
     required: tuple[PodAffinityTerm, ...] = ()

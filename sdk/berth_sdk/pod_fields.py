@@ -17,7 +17,7 @@ Read: TypeAlias = Callable[[Pod], Hashable]
 
 
 class PodField(Enum):
-    """Numbers are the contract's. What only the whole pod tells is empty where a plugin is not sent it."""
+    """Numbers are the contract's. Fields of the whole pod are empty where the plugin is not sent it."""
 
     NAMESPACE = 1
     """metadata.namespace."""
@@ -30,7 +30,7 @@ class PodField(Enum):
     PRIORITY = 5
     """spec.priority, and whether it may preempt."""
     REQUESTS = 6
-    """What all its containers ask for together, with overhead and defaults."""
+    """The sum of its containers' requests, with overhead and defaults."""
     NODE_SELECTOR = 7
     """spec.nodeSelector."""
     AFFINITY = 8
@@ -48,7 +48,7 @@ class PodField(Enum):
     HOST_PORTS = 14
     """Ports of the node that its containers claim."""
     IMAGES = 15
-    """Those of its containers, init containers and image volumes."""
+    """The images of its containers, init containers and image volumes."""
     VOLUMES = 16
     """spec.volumes, and the PersistentVolumeClaims that it mounts, those made for it included."""
     RESOURCE_CLAIMS = 17
@@ -78,7 +78,7 @@ def _volumes(pod: Pod) -> Hashable:
 
 
 def _written(key: str) -> Read:
-    """What the spec says under `key`, as text: nothing there is not the same as something empty."""
+    """The spec's value of `key`, as text: a missing value differs from an empty one."""
 
     def read(pod: Pod) -> Hashable:
         written = pod.spec.get(key)
@@ -121,7 +121,7 @@ _BESIDE_SPEC: Final = frozenset(
         PodField.RESOURCE_CLAIMS,
     }
 )
-"""What two pods with the same spec may differ in; of the spec itself, the node."""
+"""The fields in which two pods with the same spec may differ; of the spec itself, the node."""
 
 
 def are_of_spec(fields: Iterable[PodField]) -> bool:

@@ -1,4 +1,4 @@
-"""A pod's containers -> what it requests. Called once per pod, when its record is made.
+"""A pod's containers -> its requests. Called once per pod, when its record is made.
 
 Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and
 kube-scheduler `framework/types.go` (calculateResource), v1.36, with PodLevelResources and
@@ -25,8 +25,8 @@ _DEFAULTS: Final = {"cpu": DEFAULT_CPU_NANO, "memory": DEFAULT_MEMORY_NANO}
 class PodRequests:
     """Units: cpu in milli, everything else in base units. An explicit 0 stays in the maps.
 
-    requests: what counts against allocatable. non_zero: cpu and memory, as the pod counts in a
-    node's non-zero total. score: what NodeResourcesFit's strategies add for this pod.
+    requests: count against allocatable. non_zero: cpu and memory, as the pod counts in a
+    node's non-zero total. score: NodeResourcesFit's strategies add this for the pod.
     """
 
     requests: dict[str, int]
@@ -35,7 +35,7 @@ class PodRequests:
 
 
 def requests_of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodRequests:
-    """Sum up a pod. `status` is given for pods on a node, whose resizes count; None for the others.
+    """Sum up a pod. `status` is given for pods on a node, whose resizes count; None for other pods.
 
     Raises ObjectError with the path of a quantity that cannot be read.
     """
@@ -47,7 +47,7 @@ _Shape = tuple[tuple[tuple[str, Any], ...], ...]
 
 
 def _plain_shape(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> _Shape | None:
-    """What plain containers request, one entry each; None for a pod with anything else that counts."""
+    """The requests of plain containers, one entry each; None if anything else in the pod counts."""
     if any(spec.get(field) for field in ("initContainers", "overhead", "resources")):
         return None
     if status and (status.get("containerStatuses") or status.get("resources")):
@@ -71,7 +71,7 @@ def _of_shape(shape: _Shape) -> PodRequests:
 
 @lru_cache(maxsize=1024)
 def _remembered(shape: _Shape) -> PodRequests:
-    """Equal pods share the three maps, which nobody changes."""
+    """Equal pods share the three maps, which no code changes."""
     return _again(shape)
 
 
@@ -89,7 +89,7 @@ def _computed(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodR
         total = plain | pod_level
         _add(total, overhead)
         _add(score, overhead)
-        # What neither the pod nor a container mentions is guessed for each container, not once for the pod.
+        # A resource that neither pod nor container mentions is guessed per container, not once for the pod.
         lacking = {name: default for name, default in _DEFAULTS.items() if name not in total}
         guessed = reader.containers(defaults=lacking) if lacking else {}
         non_zero = {name: (guessed if name in lacking else total).get(name, 0) for name in _DEFAULTS}

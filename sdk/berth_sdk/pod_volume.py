@@ -1,4 +1,4 @@
-"""A pod's volumes -> those that scheduling looks at: claims, and disks named in the pod itself.
+"""A pod's volumes -> the volumes that matter to scheduling: claims, and disks named in the pod itself.
 
 Read by `Pod.volumes`. Config maps, secrets, projected tokens and the like say nothing about where a pod
 can run and are left out. Source: core/v1 VolumeSource; component-helpers `storage/ephemeral/ephemeral.go`.
@@ -26,13 +26,13 @@ SOURCES: Final = (
     "rbd",
     "vsphereVolume",
 )
-"""The fields of a volume that name storage; of a volume with several the first is what counts."""
+"""The fields of a volume that name storage; of a volume with several the first counts."""
 _KNOWN: Final = frozenset(SOURCES)
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolume:
-    """One volume. `source`: the field that says where it comes from; `details`: what stands there.
+    """One volume. `source`: the field that says where it comes from; `details`: the value of that field.
 
     `claim`: the claim's name, of a claim or a generic ephemeral volume; else empty.
     """
@@ -44,7 +44,7 @@ class PodVolume:
 
     @property
     def has_claim(self) -> bool:
-        """Whether a claim stands for it: one that the pod names, or one made for it."""
+        """Whether a claim stands for it: named by the pod, or made for it."""
         return self.source in (PERSISTENT_VOLUME_CLAIM, EPHEMERAL)
 
 

@@ -1,8 +1,7 @@
-"""What plugins may answer beyond a Status: narrowing, nominations, waits, and effects.
+"""Plugins' answers beyond a Status: narrowing, nominations, waits, and effects.
 
 Effects (victims, host_binds, patches) are results: the host checks and executes them, in process and
-remote alike, so a plugin never needs the host's rights. A bare Status is accepted wherever one of
-these is due.
+remote alike, so a plugin never needs the host's rights. A bare Status is accepted in place of each of them.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class PreFilterResult:
     """`eligible`: the only nodes worth asking about, by name (None: all; they need not exist).
 
     `eager_filter`: verdicts for all rows of the table that PreFilter was shown; Filter is skipped.
-    `eager_scores`, `skip_score`: as in FilterResult. What these say of nodes that are not `eligible` counts
-    for nothing. A class that has the methods of Filter and Score need not answer any of the three: in a
+    `eager_scores`, `skip_score`: as in FilterResult. Values for nodes that are not `eligible` are ignored.
+    A class that has the methods of Filter and Score need not answer any of the three: in a
     process of its own the SDK asks these at once (`answers_ahead`).
     """
 
@@ -39,7 +38,7 @@ class PreFilterResult:
 
     @property
     def answers_ahead(self) -> bool:
-        """Whether something is said of Filter or Score."""
+        """Whether the answer covers Filter or Score too."""
         return self.eager_filter is not None or self.eager_scores is not None or self.skip_score
 
 
@@ -59,8 +58,8 @@ class FilterResult:
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
     """SUCCESS: `nominated_node` may become feasible once `victims` (on that node, of lower priority)
-    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination. `patches`: what
-    the host shall change of objects of declared kinds, whatever the status says.
+    are gone; the host checks and evicts them. `clear_nomination` drops an older nomination. `patches`:
+    changes to objects of declared kinds, made whatever the status is.
     """
 
     status: Status
@@ -79,7 +78,7 @@ class PermitResult:
 
     @staticmethod
     def wait(timeout_s: float | None = None, *reasons: str) -> PermitResult:
-        """Hold the pod until this plugin allows it, anybody rejects it, or the time is over."""
+        """Hold the pod until this plugin allows it, any plugin rejects it, or the time is over."""
         return PermitResult(Status(Code.WAIT, reasons), timeout_s)
 
 
@@ -92,13 +91,13 @@ class PreFlightResult:
 
 
 class PatchAction(Enum):
-    """What becomes of the object (the contract's ObjectPatch.Action)."""
+    """What the host does with the object (the contract's ObjectPatch.Action)."""
 
     MERGE = 1
     """The patch is merged into it."""
     CREATE = 2
-    """It is made, with the patch as its content. A name that ends in "-" begins one that the API server
-    completes. CONFLICT: there is one already.
+    """It is made, with the patch as its content. The API server completes a name that ends in "-".
+    CONFLICT: there is one already.
     """
     DELETE = 3
     """It is deleted; the patch is empty."""
@@ -120,7 +119,7 @@ class ObjectPatch:
 
 
 class PatchOutcome(Enum):
-    """What became of a patch; after the first that is not APPLIED the rest are SKIPPED."""
+    """The outcome of a patch; after the first that is not APPLIED the rest are SKIPPED."""
 
     APPLIED = 1
     CONFLICT = 2
@@ -128,7 +127,7 @@ class PatchOutcome(Enum):
     REFUSED = 4
     SKIPPED = 5
     UNKNOWN = 6
-    """Nobody can tell whether it was applied: the API server did not answer."""
+    """It is unknown whether it was applied: the API server did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +155,7 @@ class PreBindResult:
     done_when_applied: bool = False
 
     def is_done(self, patched: Sequence[PatchResult]) -> bool:
-        """Whether these results of its patches make another round needless."""
+        """Whether PreBind needs no further round after these results of its patches."""
         waits = self.ask_again_after_s is not None
         return (
             self.done_when_applied and not waits and all(r.outcome is PatchOutcome.APPLIED for r in patched)
@@ -165,12 +164,12 @@ class PreBindResult:
 
 @dataclass(frozen=True, slots=True)
 class ReserveResult:
-    """SUCCESS, and what the plugin knows by then of its part in the binding cycle: calls that are spared.
+    """SUCCESS, and the plugin's answers for the binding cycle, as far as known: these calls are saved.
 
-    `pre_bind`: what `pre_bind` would answer when it is first called, with `patched` empty. The host takes it
-    when PreBind is due, and calls only for a further round. `pre_flight`: what `pre_bind_pre_flight` would
-    answer; SKIP: `pre_bind` is not called at all. Both are for plugins that have `pre_bind`, which an older
-    host calls all the same.
+    `pre_bind`: the answer of `pre_bind` to its first call, with `patched` empty. The host takes it
+    when PreBind is due, and calls only for a further round. `pre_flight`: the answer of
+    `pre_bind_pre_flight`; SKIP: `pre_bind` is not called at all. Both are for plugins that have `pre_bind`,
+    which an older host calls all the same.
     """
 
     status: Status
@@ -219,7 +218,7 @@ class WaitingPod:
 class LiveReservation:
     """A reservation whose cycle still runs, as `reconcile` gets it.
 
-    `state`: what this process remembers of the cycle, with the token that the plugin left with the host.
+    `state`: the cycle's state in this process, with the token that the plugin left with the host.
     `pod` has no more than name, namespace and uid where the process was restarted.
     `waiting_on_permit`: the pod waits for this plugin's decision, until `deadline_s` (Unix seconds).
     """
@@ -232,7 +231,7 @@ class LiveReservation:
 
 
 class Decision(Enum):
-    """What became of an allow or a reject (the contract's DecideWaitingPodsResponse.Result)."""
+    """The outcome of an allow or a reject (the contract's DecideWaitingPodsResponse.Result)."""
 
     APPLIED = 1
     STORED_EARLY = 2
@@ -243,7 +242,7 @@ class Decision(Enum):
 
 
 class Cancellation(Enum):
-    """What became of a `cancel_binding` (the contract's CancelBindingResponse.Result)."""
+    """The outcome of a `cancel_binding` (the contract's CancelBindingResponse.Result)."""
 
     CANCELLED = 1
     NOT_IN_PRE_BIND = 2
@@ -252,14 +251,14 @@ class Cancellation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominatedPod:
-    """A pod that is promised a node: `node_name`. `pod.nominated_node` is what its status says."""
+    """A pod that is promised a node: `node_name`. `pod.nominated_node` is the node in its status."""
 
     pod: Pod
     node_name: str
 
 
 class Nomination(Enum):
-    """What became of a `nominate` (the contract's NominateResponse.Result)."""
+    """The outcome of a `nominate` (the contract's NominateResponse.Result)."""
 
     APPLIED = 1
     NOT_PENDING = 2
@@ -279,10 +278,10 @@ class PluginNodeScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeScores:
-    """What `run_scores` answers about n nodes. `totals`: int64[n], the sum of score times weight.
+    """The answer of `run_scores` about n nodes. `totals`: int64[n], the sum of score times weight.
 
     `status` SUCCESS, or the error of the first plugin that failed: then the rest is empty. `plugins`: in the
-    configured order, without those that skip the pod.
+    configured order, without plugins that skip the pod.
     """
 
     status: Status
@@ -307,5 +306,5 @@ class NodeRejections:
         return self.by_node.get(node_name, self.absent)
 
     def with_code(self, code: Code, node_names: Sequence[str]) -> list[str]:
-        """Those of `node_names` whose verdict has `code`."""
+        """The names of `node_names` whose verdict has `code`."""
         return [name for name in node_names if self.status(name).code is code]

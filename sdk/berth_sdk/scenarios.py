@@ -1,6 +1,6 @@
 """`Scenarios`: "what if these pods left and those came?", many nodes at once.
 
-The one mechanism behind the second pass for nominated pods, preemption and what-if questions. Each
+The only mechanism behind the second pass for nominated pods, preemption and what-if questions. Each
 scenario is one node with pods removed and added, absolute against the cycle's snapshot.
 """
 
@@ -29,7 +29,7 @@ class Scenario:
 class Scenarios:
     """m scenarios. `nodes` has one row per scenario, its usage columns with the changes applied.
 
-    `removed` and `added` say who leaves and who comes, as columns; `items` says it one by one.
+    `removed` and `added` hold the leaving and coming pods as columns; `items` yields them one by one.
     """
 
     __slots__ = ("_items", "added", "nodes", "removed")
@@ -73,7 +73,7 @@ class Scenarios:
 
     @property
     def pods(self) -> PodTable:
-        """All pods of the snapshot, those that would leave included. Raises ValueError if unknown."""
+        """All pods of the snapshot, leaving pods included. Raises ValueError if unknown."""
         return self.nodes.pods
 
     def take(self, positions: NDArray[Any] | Sequence[int]) -> Scenarios:

@@ -15,7 +15,7 @@ from berth_sdk.tables import PodTable
 
 @dataclass(frozen=True, slots=True)
 class SelectedPods:
-    """Each pod counts one. `namespaces` None: those of every namespace.
+    """Each pod counts one. `namespaces` None: pods of every namespace.
 
     Implements `berth_sdk.tables.Tally`. A null selector selects nothing, an empty one everything.
     """
@@ -25,7 +25,7 @@ class SelectedPods:
     exclude_terminating: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
     _first: tuple[str, str] | None = field(init=False, repr=False, compare=False)
-    """A label and the only value that it may have, if there is such a requirement."""
+    """A label and the only value that it may have, if a requirement says so."""
 
     def __post_init__(self) -> None:
         # A column is looked up by it in every cycle.
@@ -48,7 +48,7 @@ class SelectedPods:
         return int(self.selects(pod))
 
     def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """`of`, of each. Nearly always the first label tells who is none of them."""
+        """`of`, of each. Nearly always the first label rules a pod out."""
         if self._first is None:
             return [int(self.selects(pod)) for pod in pods]
         key, value = self._first

@@ -1,8 +1,8 @@
 """A pod -> a digest that pods with the same scheduling wishes share.
 
-Used to share columns between equal pods. Covers what a plugin may judge a pod by: namespace, labels,
-annotations, priority, the controller that owns it, the spec without the node it is on, and the claims that
-were made for it. Where the
+Used to share columns between equal pods. Covers the facts by which a plugin may judge a pod: namespace,
+labels, annotations, priority, the controller that owns it, the spec without the node it is on, and the claims
+that were made for it. Where the
 object is not known, the summary stands in for the spec; the two forms never meet, because their digests
 differ.
 """
@@ -33,14 +33,14 @@ def signature(pod: Pod) -> bytes:
     known = pod._signature
     if known is None:
         known = _digest(pod)
-        # The record is frozen for everybody else; what follows from its fields may be kept beside them.
+        # The record is frozen for other code; values derived from its fields may be kept beside them.
         object.__setattr__(pod, "_signature", known)
     return known
 
 
 def wishes(pod: Pod) -> bytes:
-    """As `signature`, and the nodes that spec and status name beside it: what a class signs that does not say
-    what its answers follow from.
+    """As `signature`, and the nodes that spec and status name beside it: the signature for a class that does
+    not declare `depends_on`.
     """
     if pod.node_name or pod.nominated_node:
         return signature(pod) + f"{pod.node_name}/{pod.nominated_node}".encode()
@@ -56,7 +56,7 @@ def of_spec(pod: Pod) -> str:
 
 
 def spec_wishes(pod: Pod) -> str:
-    """As `of_spec`; of a pod without its object, what the summary tells in the place of the spec."""
+    """As `of_spec`; for a pod without its object, the summary's fields in place of the spec."""
     return repr(_summary_wishes(pod)) if pod.object is None else _text_of_spec(pod)
 
 
@@ -73,7 +73,7 @@ def _digest(pod: Pod) -> bytes:
         pod.object is None,
         wishes,
     )
-    # `repr` of strings, numbers, lists and maps says each of them exactly, and is what costs least. The maps
+    # `repr` of strings, numbers, lists and maps says each of them exactly, and costs least. The maps
     # of a spec keep the order in which they were written: siblings have the same.
     text = repr(document) if pod.object is None else f"{document!r}{_text_of_spec(pod)}"
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -5,7 +5,7 @@ The queue compares keys bytewise, smallest first; parts are joined, most importa
     def sort_key(self, pod):
         return join(descending(integer(pod.pod.priority)), time(pod.added_at_s))
 
-Each part is written so that no part is the beginning of another one of its kind, which is why parts
+Each part is written so that no part is the beginning of another part of its kind, which is why parts
 can be joined, and turned round with `descending`.
 """
 

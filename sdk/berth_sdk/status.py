@@ -19,7 +19,7 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Code(IntEnum):
-    """What a plugin said, and what the queue does next. Numbers are kube-scheduler's."""
+    """A plugin's verdict, which decides what the queue does next. Numbers are kube-scheduler's."""
 
     SUCCESS = 0
     """Go on."""
@@ -34,7 +34,7 @@ class Code(IntEnum):
     SKIP = 5
     """PreFilter, PreScore, PreBindPreFlight, Bind: nothing to do for this pod."""
     PENDING = 6
-    """A place is found, but somebody outside must act first; requeueing skips the backoff."""
+    """A place is found, but an outside component must act first; requeueing skips the backoff."""
 
     @property
     def kube_name(self) -> str:
@@ -85,7 +85,7 @@ class Status:
 
     @staticmethod
     def pending(*reasons: str) -> Status:
-        """Rejected until somebody outside acts; the retry skips the backoff."""
+        """Rejected until an outside component acts; the retry skips the backoff."""
         return Status(Code.PENDING, reasons)
 
     @staticmethod

@@ -81,7 +81,7 @@ def test_nothing_of_the_host_comes_along(environment: Path) -> None:
     )
     names = {item["name"] for item in json.loads(listed.stdout)}
     assert {"berth-sdk", "berth-gpu-share"} <= names
-    assert not names & {"berth-host", "berth-plugins", "kubernetes", "aiohttp", "pydantic"}
+    assert not names & {"berth-host", "berth-plugins", "kubernetes", "aiohttp"}
 
 
 def test_it_is_served_by_its_name_and_introduces_itself(address: str) -> None:

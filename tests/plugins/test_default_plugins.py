@@ -9,7 +9,6 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.loading import default_configuration
 from berth_plugins.default_binder import DefaultBinder
 from berth_plugins.taint_toleration import TaintToleration
-from berth_sdk.events import Hint
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import BindResult
 from berth_sdk.runtime.descriptor import EAGER, Descriptor, describe
@@ -63,21 +62,6 @@ def test_points_are_those_of_the_table(descriptor: Descriptor) -> None:
     # A configuration has no point of that name: it comes with score.
     points = set(descriptor.points) - {ExtensionPoint.NORMALIZE_SCORE}
     assert {point.config_name for point in points} == want
-
-
-@each_plugin
-def test_events_are_those_of_the_table(descriptor: Descriptor) -> None:
-    got = {
-        (interest.resource, word, interest.hint is Hint.ASK_PLUGIN)
-        for interest in descriptor.events or ()
-        for word in interest.actions
-    }
-    want = {
-        (event.resource, word, event.has_hint)
-        for event in DEFAULT_PLUGINS_BY_NAME[descriptor.name].events
-        for word in event.actions
-    }
-    assert got == want
 
 
 @pytest.mark.parametrize("name", ["NodeResourcesFit", "TaintToleration", "NodeAffinity"])

@@ -1,4 +1,4 @@
-"""What is free on every GPU of every node, as columns that follow the snapshot.
+"""The free part of every GPU of every node, as columns that follow the snapshot.
 
 The snapshot says which pods are on a node, reserved ones included; which GPUs they have is in their
 annotations, and for a reservation whose annotation is not written yet, in memory. So nothing is counted
@@ -26,7 +26,7 @@ from berth_gpu_share.requests import (
 )
 
 MAX_GPUS: Final = 64
-"""Of one node; more are not used."""
+"""GPUs of one node; more are not used."""
 SWEEP_AT: Final = 64
 """So many reservations, and twice as many as were alive when last looked at, are looked through."""
 MAX_KEPT: Final = 256
@@ -45,7 +45,7 @@ class Placement(NamedTuple):
 
 @dataclass(slots=True)
 class Fit:
-    """Of one kind of request, as of a length of the ledger's list of changes."""
+    """The fit of one kind of request, as of a length of the ledger's list of changes."""
 
     left_over: NDArray[np.int64]
     seen: int
@@ -76,7 +76,7 @@ class Ledger:
         self.reserved[uid] = placement
 
     def release(self, uid: str, cycle_id: str) -> None:
-        """Drop this reservation, and no later one of the same pod."""
+        """Drop this reservation, but not a later one of the same pod."""
         found = self.reserved.get(uid)
         if found is not None and found.cycle_id == cycle_id:
             self.reserved.pop(uid, None)
@@ -105,7 +105,7 @@ class Ledger:
             self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
-        """Which GPUs a pod on a node has; None: none. Where nobody knows: each of them, to be safe."""
+        """The GPUs of a pod on a node; None: none. If unknown: all of them, to be safe."""
         try:
             request = request_of(pod)
         except RequestError:
@@ -123,7 +123,7 @@ class Ledger:
     # --- choosing ----------------------------------------------------------------------------------
 
     def left_over(self, request: GpuRequest) -> NDArray[np.int64]:
-        """int64[slots]: what the GPUs that fit best would have left in all, -1 where too few have enough.
+        """int64[slots]: the sum left on the best-fitting GPUs, -1 where too few have enough.
 
         Kept for each kind of request and made anew where something changed: read it before the next update.
         """
@@ -187,7 +187,8 @@ class Ledger:
         self.free[:, node.index] = free
 
     def _sweep(self, pods: PodTable) -> None:
-        """Forget pods that are no reservations any more; seldom, so that a call costs what changed."""
+        """Forget pods that are no reservations any more; seldom, so that a call's cost follows the
+        changes."""
         for uid in list(self.reserved):
             if not pods.is_assumed(uid):  # bound, or not on its node any more
                 self.reserved.pop(uid, None)
@@ -204,7 +205,7 @@ class Ledger:
 
 
 def left_over_of(free: NDArray[np.int64], request: GpuRequest) -> NDArray[np.int64]:
-    """int64[n] of what is free (int64[GPUs, n]): see `Ledger.left_over`."""
+    """int64[n] from the free parts (int64[GPUs, n]): see `Ledger.left_over`."""
     if len(free) < request.count:
         return np.full(free.shape[1], -1)
     left = free - request.milli

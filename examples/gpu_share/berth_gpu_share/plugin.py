@@ -116,7 +116,7 @@ class GpuShare(Plugin):
         return MAX_NODE_SCORE - MAX_NODE_SCORE * left_over // (WHOLE * request.count)
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> ReserveResult | Status:
-        """Choose the GPUs. What PreBind has to do is known by then, so the host need not ask."""
+        """Choose the GPUs. PreBind's work is known by then, so the host need not ask."""
         request = request_of(pod)
         if request is None:
             return ReserveResult(Status.success(), pre_flight=PreFlightResult(Status.skip()))
@@ -169,7 +169,7 @@ class GpuShare(Plugin):
     # --- plumbing ----------------------------------------------------------------------------------
 
     def _verdicts(self, request: GpuRequest, nodes: NodeTable, left_over: NDArray[np.int64]) -> Verdicts:
-        """`left_over` is int64[n]: see `Ledger`. What no pod's leaving can cure comes first."""
+        """`left_over` is int64[n]: see `Ledger`. Verdicts that no pod's leaving can cure come first."""
         plural = "" if request.count == 1 else "s"
         few = self._ledger.gpu_count.take(nodes.slots) < request.count
         verdicts = Verdicts.feasible(len(nodes)).otherwise(

@@ -1,4 +1,4 @@
-"""What a pod asks for, and which GPUs it got, as its annotations say."""
+"""A pod's request and its GPUs, as its annotations say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GpuRequest:
 
 
 def request_of(pod: Pod) -> GpuRequest | None:
-    """What the pod asks for; None: no GPU. Raises RequestError."""
+    """The pod's request; None: no GPU. Raises RequestError."""
     told, requested = pod.annotations.get, pod.requests.get
     return _request(told(GPU_COUNT), told(GPU_MILLI), told(GPU_MODEL), requested(GPU), requested(GPU_MILLI))
 
@@ -48,7 +48,7 @@ def _request(
     requested_milli: int | None,
 ) -> GpuRequest | None:
     """Read once for all pods that ask for the same."""
-    # A request of 0 asks for nothing; one of `gpu-milli` alone does not say of how many GPUs.
+    # A request of 0 asks for nothing; a `gpu-milli` alone does not say of how many GPUs.
     if not (requested_count or requested_milli) and count_text is milli_text is model_text is None:
         return None
     count = _number(GPU_COUNT, count_text, requested_count or 1)

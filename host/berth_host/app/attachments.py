@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.tables import StateVersion
 
-from berth_host.app.live_cycles import CyclesUnderWay
+from berth_host.app.clients import Clients
+from berth_host.app.live_cycles import CyclesOfHost, CyclesUnderWay
+from berth_host.app.queue_wiring import QueueWiring
 from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
 from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import PluginRoute
 from berth_host.attach.wanted import wanted_places
+from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
+from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
+from berth_host.model.fate import Fate
 from berth_host.model.state_changes import StateChanges, StateSelection
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
 REFRESH_S: Final = 1.0
@@ -39,10 +42,34 @@ REFRESH_S: Final = 1.0
 FIRST_SYNC_S: Final = 60.0
 
 
+class StateOfHost(Protocol):
+    """The host's snapshot, and the way to bring it up to date."""
+
+    snapshot: Snapshot
+
+    async def refresh_snapshot(self) -> None:
+        """Bring it up to date, when no cycle reads it."""
+        ...
+
+
+class HostWithPlugins(StateOfHost, CyclesOfHost, Protocol):
+    """The parts of the host that plugins in other processes are wired to."""
+
+    cache: Cache
+    queue: SchedulingQueue
+    wiring: QueueWiring
+    clients: Clients
+    fate: Fate
+
+    async def declare(self, descriptors: Iterable[Descriptor]) -> None:
+        """Have the cluster hand over what these plugins need as well. Raises ClusterError."""
+        ...
+
+
 class SnapshotState:
     """`attach.feed.HostState` over the host's snapshot."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: StateOfHost) -> None:
         self._host = host
         self._snapshot = host.snapshot
         self._log = ChangeLog(host.snapshot)
@@ -72,7 +99,9 @@ class SnapshotState:
 class HostAttachments:
     """The host's attachments: `attach.Attachments`, the idle refresh, and what a return sets going."""
 
-    def __init__(self, configuration: LoadedConfiguration, host: Host, grants: HandleGrants | None) -> None:
+    def __init__(
+        self, configuration: LoadedConfiguration, host: HostWithPlugins, grants: HandleGrants | None
+    ) -> None:
         self._host = host
         self._refresher: asyncio.Future[None] | None = None
         self._stopping = False

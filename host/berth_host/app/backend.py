@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
@@ -20,19 +20,41 @@ from berth_sdk.results import (
 )
 from berth_sdk.tables import NodeTable
 
+from berth_host.app.clients import Clients
+from berth_host.app.open_calls import OpenCalls
+from berth_host.cache.cache import Cache
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.snapshot import Snapshot
+from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.queue.events import PluginRequest
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.schedule_one import Scheduler
 
 log = get_logger()
+
+
+class HostBehindHandles(Protocol):
+    """The parts of the host that a plugin may ask, or set going."""
+
+    objects: ObjectStores
+    cache: Cache
+    snapshot: Snapshot
+    queue: SchedulingQueue
+    scheduler: Scheduler
+    waiting_pods: WaitingPods
+    binding: BindingCycle
+    status: PodStatusWriter
+    clients: Clients
+    open_calls: OpenCalls
 
 
 class Backend:
     """`handle.HandleBackend` of one host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostBehindHandles) -> None:
         self._host = host
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from berth_host import log
 from berth_host.app.answers.pages import PREFIX as ANSWERS
-from berth_host.app.answers.pages import Answers
+from berth_host.app.answers.pages import Answers, HostOnPages
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.reviews import KubeReviewer
+from berth_host.cluster.port import ClusterPort
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
 from berth_host.endpoints.access import NoReviewer, Reviewer
@@ -33,10 +34,22 @@ from berth_host.metrics.pod_resources import pod_resources_text
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.user import ClientTrust, User
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host, HostOptions
-
 NOT_SYNCED: Final = "handlers are not fully synchronized"
+
+
+class ServedHost(HostOnPages, Protocol):
+    """The parts of the host that the port shows."""
+
+    cluster: ClusterPort
+
+
+class OptionsOfHosts(Protocol):
+    """What every host of the process is made with, as far as the port shows it."""
+
+    @property
+    def metrics(self) -> SchedulerMetrics:
+        """That all of them write to."""
+        ...
 
 
 class Election(Protocol):
@@ -56,7 +69,7 @@ class Observed(Protocol):
         ...
 
     @property
-    def host(self) -> Host | None:
+    def host(self) -> ServedHost | None:
         """The host that schedules, or stands by."""
         ...
 
@@ -105,7 +118,7 @@ class Settings(Protocol):
         ...
 
     @property
-    def options(self) -> HostOptions:
+    def options(self) -> OptionsOfHosts:
         """With the metrics that every host of the process writes to."""
         ...
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.app.attachments import SnapshotState
+from berth_host.app.attachments import SnapshotState, StateOfHost
+from berth_host.app.backend import Backend
+from berth_host.app.clients import Clients
+from berth_host.app.open_calls import OpenCalls
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import HandleSeams
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+
+class HostWithHandles(StateOfHost, Protocol):
+    """The parts of the host that the way back leads to."""
+
+    configuration: LoadedConfiguration
+    backend: Backend
+    open_calls: OpenCalls
+    clients: Clients
 
 
-def handle_server(host: Host) -> HandleServer:
+def handle_server(host: HostWithHandles) -> HandleServer:
     """HandleService of this host; it also listens on loopback TCP if some plugin is reached that way."""
     plugins = host.configuration.berth.plugins
     seams = HandleSeams(
@@ -28,7 +38,7 @@ def handle_server(host: Host) -> HandleServer:
     )
 
 
-def _descriptor(host: Host, name: str) -> Descriptor | None:
+def _descriptor(host: HostWithHandles, name: str) -> Descriptor | None:
     for clients in host.clients.by_profile.values():
         client = clients.get(name)
         if client is not None and client.is_remote and client.available:

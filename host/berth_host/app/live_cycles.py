@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from berth_host.attach.reconciling import LiveCycle
+from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.rpc.relay import LOST
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.schedule_one import Scheduler
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+
+class CyclesOfHost(Protocol):
+    """The parts of the host that run cycles."""
+
+    scheduler: Scheduler
+    binding: BindingCycle
+    waiting_pods: WaitingPods
 
 
 class CyclesUnderWay:
     """`attach.reconciling.LiveCycles` over the scheduling cycle and the binding cycles of a host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CyclesOfHost) -> None:
         self._host = host
 
     def live(self, plugin: str) -> list[LiveCycle]:

@@ -8,7 +8,7 @@ Made by `Host`; the same for plugins in process (`Backend`) and elsewhere (`hand
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
@@ -19,23 +19,37 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.cache.objects import ObjectStores
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.what_if import filter_scenarios
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.scheduler.attempt import Attempt
-from berth_host.scheduler.preemption.evaluator import SearchLimits
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+from berth_host.scheduler.evictions import Evictions
+from berth_host.scheduler.preemption.evaluator import Evaluator, SearchLimits
+from berth_host.scheduler.schedule_one import Scheduler
 
 POST_FILTER: Final = ExtensionPoint.POST_FILTER
 SCORED_FROM: Final = (POST_FILTER, ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
 
 
+class CycleAndSearch(Protocol):
+    """The parts of the host that answer an open call."""
+
+    scheduler: Scheduler
+    evaluator: Evaluator
+
+
+class StoresAndEvictions(Protocol):
+    """The parts of the host that know who is being evicted."""
+
+    objects: ObjectStores
+    evictions: Evictions
+
+
 class OpenCalls:
     """`handle.service.FilterRunner`, and the preemption and the scores of `handle.HandleBackend`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CycleAndSearch) -> None:
         self._host = host
         self._scoring: set[str] = set()
         """Plugins for which scores are being run."""
@@ -113,7 +127,7 @@ def _rows(nodes: NodeTable, names: Sequence[str]) -> NDArray[np.intp]:
 class PodsAndEvictions:
     """`scheduler.preemption.evaluator.PodsAndPreemptions`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: StoresAndEvictions) -> None:
         self._host = host
 
     def current(self, pod: Pod) -> Pod | None:

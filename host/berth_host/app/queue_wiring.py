@@ -109,13 +109,11 @@ def queue_config(configuration: KubeSchedulerConfiguration, max_in_pool_s: float
 def _registrations(
     profile: ResolvedProfile, clients: Mapping[str, PluginClient]
 ) -> dict[str, tuple[Registration, ...]]:
-    """The events of every plugin that can reject a pod, also of default plugins not in this build."""
-    result: dict[str, tuple[Registration, ...]] = {}
+    """The events of every plugin that can reject a pod: what its class or its descriptor says, and of default
+    plugins that are not installed what kube-scheduler's do.
+    """
     rejecting = {enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)}
-    defaults = default_registrations(rejecting & DEFAULT_PLUGINS_BY_NAME.keys())
-    for name in sorted(rejecting):
-        if name in defaults:
-            result[name] = tuple(defaults[name])
-        elif name in clients:
-            result[name] = registrations_of(clients[name].descriptor.events)
-    return result
+    result = {name: registrations_of(clients[name].descriptor.events) for name in rejecting & clients.keys()}
+    missing = rejecting & DEFAULT_PLUGINS_BY_NAME.keys() - clients.keys()
+    result.update((name, tuple(items)) for name, items in default_registrations(missing).items())
+    return dict(sorted(result.items()))

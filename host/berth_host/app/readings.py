@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
+from berth_host.cache.cache import Cache
+from berth_host.cluster.handlers import EventHandlers
 from berth_host.metrics import families
 from berth_host.metrics.plugin_families import show_plugins
+from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import Labels, Values
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.scheduler.binding_cycle import BindingCycle
 
 _POD_POPPED = "PodPopped"
 
 
-def show_host(metrics: SchedulerMetrics, host: Host) -> None:
+class MeasuredHost(Protocol):
+    """The parts of the host whose sizes are shown."""
+
+    cache: Cache
+    queue: SchedulingQueue
+    binding: BindingCycle
+    handlers: EventHandlers
+
+    def plugin_stats(self) -> Mapping[str, PluginStats]:
+        """What each plugin cost, by name."""
+        ...
+
+
+def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     """From now on `metrics` show this host's sizes, in place of an earlier one's."""
     cache = host.cache
     metrics.read(
@@ -40,7 +55,7 @@ def show_host(metrics: SchedulerMetrics, host: Host) -> None:
     show_plugins(metrics, host.plugin_stats)
 
 
-def _pending(host: Host) -> Iterator[tuple[Labels, float]]:
+def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
     places = host.queue.places
     gated = places.pool.gated_count
     yield ("active",), len(places.active)
@@ -49,7 +64,7 @@ def _pending(host: Host) -> Iterator[tuple[Labels, float]]:
     yield ("unschedulable",), len(places.pool) - gated
 
 
-def _in_flight(host: Host) -> Iterator[tuple[Labels, float]]:
+def _in_flight(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
     in_flight = host.queue.in_flight
     for label, count in in_flight.labels().items():
         yield (label,), count
@@ -57,7 +72,7 @@ def _in_flight(host: Host) -> Iterator[tuple[Labels, float]]:
         yield (_POD_POPPED,), len(in_flight)
 
 
-def _binding(host: Host) -> Iterator[tuple[Labels, float]]:
+def _binding(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
     if host.binding.bound_count or len(host.binding):
         yield ("binding",), len(host.binding)
 

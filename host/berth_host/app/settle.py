@@ -13,13 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from berth_host.app.attachments import HostAttachments
+from berth_host.app.queue_wiring import QueueWiring
+from berth_host.cluster.port import ClusterPort
+from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.evictions import Evictions
+from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.schedule_one import Scheduler
 
 TRIES_WITHOUT_CHANGE: Final = 5
 _CYCLES_PER_LOOK: Final = 256
@@ -28,7 +34,30 @@ NEVER_FLUSHED_S: Final = 10.0**9
 _POLL_S: Final = 0.002
 
 
-def is_busy(host: Host) -> bool:
+class MovingHost(Protocol):
+    """The parts of the host in which something may be under way."""
+
+    cluster: ClusterPort
+    queue: SchedulingQueue
+    wiring: QueueWiring
+    scheduler: Scheduler
+    binding: BindingCycle
+    waiting_pods: WaitingPods
+    status: PodStatusWriter
+    evictions: Evictions
+    attachments: HostAttachments
+
+    @property
+    def changes(self) -> int:
+        """Counts what may help a pod that ended in an error."""
+        ...
+
+    def check(self) -> None:
+        """Raise what broke the host, if anything did."""
+        ...
+
+
+def is_busy(host: MovingHost) -> bool:
     """Whether anything moves without time passing on the host's clock."""
     return bool(
         host.queue.has_ready
@@ -54,7 +83,7 @@ class Settling:
     """One run. `host` must have been made with `clock`."""
 
     def __init__(
-        self, host: Host, clock: ManualClock, progress: Callable[[Progress], None] | None = None
+        self, host: MovingHost, clock: ManualClock, progress: Callable[[Progress], None] | None = None
     ) -> None:
         self._host = host
         self._clock = clock

@@ -40,13 +40,14 @@ def watched_resources(configuration: LoadedConfiguration, clients: Clients) -> f
     for profile in configuration.profiles:
         if profile.plugins_at("postFilter"):
             found.add(BUDGETS)
-        for name, client in clients.by_profile[profile.scheduler_name].items():
+        theirs = clients.by_profile[profile.scheduler_name]
+        for name, client in theirs.items():
             found |= resources_of(client.descriptor)
             settings = configuration.berth.plugin(name)
             if settings is not None and settings.scope.namespace_selector is not None:
                 found.add(NAMESPACES)
         for registrations in default_registrations(
-            profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys()
+            profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys() - theirs.keys()
         ).values():
             found |= _of_events(registrations)
     return frozenset(found)

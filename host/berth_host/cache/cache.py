@@ -1,7 +1,7 @@
 """`Cache`: every node with its pods and totals, as of this moment, reserved pods included.
 
 Watch events (through the event handlers), the scheduling cycle (assume) and binding tasks (forget) write
-to it; `Snapshot` takes over what moved at the start of a cycle.
+to it; `Snapshot` takes over the changes at the start of a cycle.
 Source: kube-scheduler `backend/cache/cache.go`, v1.36.
 """
 
@@ -28,8 +28,8 @@ class Cache:
 
     assumed -forget-> unknown (the bind failed); unknown -add_pod-> added (someone else bound it).
     Assumed pods never expire. Pods are told apart by uid. A step that is not drawn raises CacheError and
-    changes nothing; the caller logs it and goes on: a second add of the same pod, an update or a removal
-    of one that is not here are duplicates or late events.
+    changes nothing; the caller logs it and goes on: a second add of the same pod, an update or removal of an
+    unknown pod: these are duplicates or late events.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
@@ -76,7 +76,7 @@ class Cache:
         return self._infos.get(name)
 
     def node_infos(self) -> Iterator[NodeInfo]:
-        """All records, placeholders included, the one that changed longest ago first."""
+        """All records, placeholders included, the longest unchanged first."""
         return iter(self._infos.values())
 
     def changed_since(self, generation: int) -> list[NodeInfo]:
@@ -143,10 +143,10 @@ class Cache:
         return known.node_name
 
     def update_pod(self, old: Pod, new: Pod) -> None:
-        """A bound pod changed. `old` names the pod; what is uncounted is what the cache had.
+        """A bound pod changed. `old` names the pod; the cache's own record is uncounted.
 
         Raises CacheError for a pod that is not here or only assumed (its add comes first), InvariantError
-        for one that changed its node, which the API server never does.
+        for a pod that changed its node, which the API server never does.
         """
         _check_identity(new)
         known = self._pods.get(old.uid)
@@ -195,7 +195,7 @@ class Cache:
         return info
 
     def update_node(self, node: Node) -> NodeInfo:
-        """A node changed; one that is not here is added."""
+        """A node changed; an unknown node is added."""
         return self.add_node(node)
 
     def remove_node(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""`ChangeLog`: what moved in the snapshot since a version that some copy holds.
+"""`ChangeLog`: the changes in the snapshot since a version that some copy holds.
 
-Asked once per call that carries state, so an answer costs what changed, not what there is: it reads the
-bounded logs of the snapshot's `RowLog`, and for who lags behind them the rows' generations. It keeps no
-history of its own.
+Asked once per call that carries state, so the cost grows with the changes, not with the cluster: it reads the
+bounded logs of the snapshot's `RowLog`, and, for a holder that lags behind them, the rows' generations. It
+keeps no history of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODULUS = 2**53
 
 
 class ChangeLog:
-    """Views of one snapshot; what it answers is of the snapshot's version at that moment."""
+    """Views of one snapshot; its answers are of the snapshot's version at that moment."""
 
     __slots__ = ("_snapshot",)
 
@@ -37,7 +37,7 @@ class ChangeLog:
         return self._snapshot.version
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """What a holder of `base` lacks; everything for None.
+        """The changes that a holder of `base` lacks; everything for None.
 
         Answers None when the way from `base` is not known: another epoch, or too long ago. Then the
         holder needs everything.

@@ -20,7 +20,7 @@ class NodeInfo:
     """Totals in scheduling units (cpu in milli, else base units); a resource without key is 0.
 
     `node` is None for a placeholder: pods name a node that is not known, or not any more.
-    `pods` is in kube-scheduler's order: the last pod takes the place of one that leaves.
+    `pods` is in kube-scheduler's order: the last pod takes the place of a leaving pod.
     `generation` is that of the last change, `node_generation` that of the last change of the Node
     object, `usage_generation` that of the last change of pods; `born`, of the arrival of this node, so
     that a node deleted and made again is told from the old one.
@@ -81,8 +81,8 @@ class NodeInfo:
         return pod
 
     def replace_pod(self, pod: Pod) -> Pod | None:
-        """What `remove_pod` and `add_pod` do together, for a newer record of a pod that is here; answers the
-        older one, None if it is not here. A pod that requests what it did before is not counted anew.
+        """Replace the record of a pod, as `remove_pod` and `add_pod` do together; returns the older record,
+        None if unknown. A pod that requests what it did before is not counted anew.
         """
         old = self._take_out(pod.uid)
         if old is None:
@@ -135,8 +135,8 @@ class NodeInfo:
 
 
 def _counts_alike(old: Pod, new: Pod) -> bool:
-    """Whether uncounting one and counting the other changes nothing. Ports are not looked at: counting a pod
-    again brings back a port that another pod's leaving has freed.
+    """Whether uncounting one record and counting the other changes nothing. Ports are not looked at: counting
+    a pod again brings back a port that another pod's leaving has freed.
     """
     if old.host_ports or new.host_ports or old.claims != new.claims:
         return False
@@ -150,7 +150,7 @@ def _capped(totals: dict[str, int]) -> dict[str, int]:
 
 
 def _add(totals: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
-    # No key at 0: a node whose pods all left equals one that never had any.
+    # No key at 0: a node whose pods all left equals a node that never had any.
     for name, amount in amounts.items():
         total = totals.get(name, 0) + sign * amount
         if total:

@@ -17,7 +17,7 @@ _ZONE: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.i
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """What tells zones apart: region and zone, "" without both. The older label wins where it is set."""
+    """The key of a zone: region and zone, "" without both. The older label wins where it is set."""
     region, zone = _first(labels, _REGION), _first(labels, _ZONE)
     return f"{region}:\x00:{zone}" if region or zone else ""
 
@@ -40,7 +40,7 @@ class NodeTree:
         return len(self._zone_of)
 
     def put(self, node: Node) -> None:
-        """A node came or changed; one that changed its zone comes last in the new one."""
+        """A node came or changed; a node that changed its zone comes last in the new zone."""
         zone = zone_key(node.labels)
         old = self._zone_of.get(node.name)
         if old == zone:

@@ -22,8 +22,8 @@ from berth_host.cache.resources import kind_of
 class ObjectStores:
     """Pods by key and uid, nodes by name, all else by kind, namespace and name.
 
-    Pods and nodes are kept as records. Every call is safe to repeat: putting replaces, removing what is
-    not there answers None.
+    Pods and nodes are kept as records. Every call is safe to repeat: putting replaces, removing an unknown
+    object returns None.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
@@ -39,10 +39,10 @@ class ObjectStores:
     # --- pods --------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Pod | None:
-        """Store a pod; answers the one that had its name, which may have another uid.
+        """Store a pod; returns the pod that had its name, which may have another uid.
 
         Of a pod on a node the JSON bytes are kept and the parsed form is let go: there are many, and
-        nobody reads more than their record.
+        no code reads more than their record.
         """
         old = self._pods.get(pod.key)
         if old is not None and old.uid != pod.uid:
@@ -90,7 +90,7 @@ class ObjectStores:
     # --- nodes -------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> Node | None:
-        """Store a node; answers the one that had its name."""
+        """Store a node; returns the node that had its name."""
         old = self._nodes.get(node.name)
         self._nodes[node.name] = node
         return old
@@ -110,7 +110,7 @@ class ObjectStores:
     # --- all other kinds ------------------------------------------------------------------------
 
     def put(self, kind: str, item: KubeObject) -> KubeObject | None:
-        """Store an object of `kind` (as the watch names it); answers the one that had its name."""
+        """Store an object of `kind` (as the watch names it); returns the object that had its name."""
         store = self.of_kind(kind)
         ref = item.ref
         old = store.get(ref.name, ref.namespace)

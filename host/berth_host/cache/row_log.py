@@ -1,4 +1,4 @@
-"""`RowLog`: when each part of each row of the snapshot last changed, and what left.
+"""`RowLog`: when each part of each row of the snapshot last changed, and the rows that left.
 
 Written by `Snapshot.update`, read by `ChangeLog`.
 """

@@ -1,7 +1,7 @@
 """`Snapshot`: the cluster as one cycle sees it, taken over from the cache row by row.
 
-Brought up to date by the scheduler at the start of a cycle (and while idle) from what moved since; stands
-still until the cycle lets go of it. Plugins read it as `NodeTable`; `ChangeLog` says what moved.
+Brought up to date by the scheduler at the start of a cycle (and while idle) with the changes since; stands
+still until the cycle lets go of it. Plugins read it as `NodeTable`; `ChangeLog` lists the changes.
 Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.36.
 """
 
@@ -23,13 +23,13 @@ from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
 
 _EPOCHS: Final = 2**53 - 1
-"""How many there are: decoders that hold numbers as floating point read every one of them exactly."""
+"""The number of versions: decoders that hold numbers as floating point read every one of them exactly."""
 
 
 class Snapshot:
     """One set of columns, changed in place by `update` and never while it is held.
 
-    `epoch` is drawn at random, so that nobody mistakes another host's generation for this one's, nor that
+    `epoch` is drawn at random, so that another host's generation is not mistaken for this one's, nor that
     of another term as leader.
     `confirmed_generation` answers the oldest version that any copy of the snapshot still has; None: there
     are no copies. A removed node's slot is given to another node only when all copies are past it.
@@ -53,7 +53,7 @@ class Snapshot:
     # --- reading -----------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
-        """A new term: whoever has a copy needs all of it anew. Raises InvariantError if held."""
+        """A new term: the holder of a copy needs all of it anew. Raises InvariantError if held."""
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}: its epoch cannot end")
         self.epoch = _new_epoch()
@@ -101,7 +101,7 @@ class Snapshot:
         self._held = True
 
     def release(self) -> None:
-        """The cycle is over; harmless when nobody holds the snapshot."""
+        """The cycle is over; harmless when no cycle holds the snapshot."""
         self._held = False
         waiting, self._on_release = self._on_release, []
         for act in waiting:
@@ -117,7 +117,7 @@ class Snapshot:
     # --- updating ----------------------------------------------------------------------------
 
     def update(self, cache: Cache) -> None:
-        """Take over what moved in the cache and in the object stores. Raises InvariantError if held."""
+        """Take over the changes in the cache and the object stores. Raises InvariantError if held."""
         if self._held:
             raise InvariantError(f"the snapshot is held by a cycle at {self.version}, so it cannot move")
         target = cache.generations.last

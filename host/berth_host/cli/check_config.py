@@ -1,4 +1,4 @@
-"""`berth check-config`: what a configuration file means, or everything that is wrong with it.
+"""`berth check-config`: the meaning of a configuration file, or all errors in it.
 
 Shows the result of loading only; nothing is started and nothing is connected to.
 """

@@ -29,8 +29,8 @@ def load(
 ) -> LoadedConfiguration:
     """The configuration at `path`, or the default one; `plugins` are the program's own.
 
-    `convert_older`: one of an older version is converted to v1, with warnings, and not refused.
-    `feature_gates` and `overrides`: what the command line says. Raises ConfigurationError and
+    `convert_older`: a file of an older version is converted to v1, with warnings, and not refused.
+    `feature_gates` and `overrides`: the command line's settings. Raises ConfigurationError and
     PluginLoadError.
     """
     registered = ClassRegistry(plugins).points()
@@ -58,7 +58,7 @@ def for_simulation(
 
 
 def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedConfiguration:
-    """The configuration itself. Raises ConfigurationError where it has what no release does yet."""
+    """The configuration itself. Raises ConfigurationError for settings that no release supports yet."""
     if loaded.scheduler.extenders:
         raise ConfigurationError("validation", [Finding(NO_EXTENDERS, field="extenders")], source=path or "")
     return loaded

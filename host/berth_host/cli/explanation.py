@@ -1,6 +1,6 @@
 """A finished simulation and a pod -> why it is where it is, as an `explain.Explanation`.
 
-Called by `why`. What the nodes lack is computed from the cluster as it is at the end.
+Called by `why`. The missing resources are computed from the cluster as it is at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from berth_host.explain.nearest_fit import Shortage, shortages
 
 
 def explain(done: Finished, key: str) -> Explanation:
-    """Everything about the pod `namespace/name`, which must be one of the input."""
+    """Everything about the pod `namespace/name`, which must be in the input."""
     node = next((item.node for item in done.report.placements if item.pod == key), "")
     pending = next((item for item in done.report.pending if item.pod == key), None)
     diagnosis = done.host.diagnoses.find(key)

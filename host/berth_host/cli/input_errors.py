@@ -19,7 +19,7 @@ INPUT_ERRORS: Final = (ConfigurationError, ManifestError, PluginLoadError, Dupli
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Print what is wrong with the input, all of it, and exit."""
+    """Print all errors in the input, and exit."""
     try:
         yield
     except INPUT_ERRORS as err:
@@ -27,6 +27,6 @@ def reported() -> Iterator[None]:
 
 
 def fail(text: str) -> NoReturn:
-    """Say what is wrong and exit with 2."""
+    """Print the error and exit with 2."""
     click.echo(text, err=True)
     sys.exit(BAD_INPUT)

@@ -40,7 +40,7 @@ berth.add_command(why)
 def run_command(plugins: Mapping[str, type], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command with plugins that belong to the program.
 
-    Raises DuplicatePluginError, and PluginLoadError for what is no class.
+    Raises DuplicatePluginError, and PluginLoadError for a value that is no class.
     """
     ClassRegistry(plugins)
     run_group(berth, "berth", arguments, plugins)
@@ -60,7 +60,7 @@ def run_group(
             # Now, where a full disk can still be reported; at the end of the process it could not.
             sys.stdout.flush()
     except OSError as err:
-        # What is left in the buffer has nowhere to go.
+        # The rest of the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         cure = "free some space, or send the result elsewhere"
         click.echo(f"{name}: the result cannot be written: {err.strerror}: {cure}", err=True)

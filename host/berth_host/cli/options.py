@@ -1,4 +1,4 @@
-"""The options that `simulate` and `why` share, and what they make of them."""
+"""The options that `simulate` and `why` share, and the values made of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OPTIONS: Final = (
 
 
 def simulation_options(command: Command) -> Command:
-    """-f (whose further paths may follow without it), --config, --no-convert, --seed, -o and -v."""
+    """-f (further paths may follow without it), --config, --no-convert, --seed, -o and -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -67,7 +67,8 @@ def own_plugins() -> Mapping[str, type]:
 
 
 def prepared(options: Mapping[str, Any]) -> Prepared:
-    """Read the input; say on standard error what it does not cover. Raises what `prepare` raises."""
+    """Read the input; warn on standard error of parts that it does not cover. Passes on the errors of
+    `prepare`."""
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR")
     request = Request(
         paths=[*options["paths"], *options["more_paths"]],
@@ -77,7 +78,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         read_stdin=_read_stdin,
         plugins=own_plugins(),
     )
-    with redirect_stdout(sys.stderr):  # what plugins print is no part of the result
+    with redirect_stdout(sys.stderr):  # plugins' own prints are no part of the result
         ready = prepare(request)
     # Plugins elsewhere are attached by the run, which warns itself where they differ from the file.
     known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]

@@ -20,10 +20,10 @@ from berth_host.explain.explanation import gated_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """What the host knows beyond the objects. All take a pod's `namespace/name`.
+    """The host's knowledge beyond the objects. All take a pod's `namespace/name`.
 
     `preempted_by`: the pod that took the place, or None; `gate`: the plugin that keeps the pod out
-    of the queue, and what it said; `last_attempt`: how its latest attempt ended.
+    of the queue, and its message; `last_attempt`: how its latest attempt ended.
     """
 
     scheduler_names: Collection[str]

@@ -1,6 +1,6 @@
 """`berth plugins`: the plugins that this installation finds, and the points that each takes part in.
 
-With `--server`: those of a running host, as `kubectl berth plugins` shows them.
+With `--server`: the plugins of a running host, as `kubectl berth plugins` shows them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulation found out, as values; the shape of `-o json` and `-o yaml`.
+"""The findings of a simulation, as values; the shape of `-o json` and `-o yaml`.
 
 Made by `outcome.report_of`, printed by `rendering`.
 """
@@ -42,7 +42,7 @@ class PendingPod:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
-    of the scheduling alone; `newly_placed`: those that this run has bound.
+    of the scheduling alone; `newly_placed`: pods that this run has bound.
     """
 
     nodes: int
@@ -96,7 +96,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCost:
-    """What one plugin took at one call; `p99_ms` is right up to a factor of 2."""
+    """One plugin's time at one call; `p99_ms` is right up to a factor of 2."""
 
     plugin: str
     call: str

@@ -1,7 +1,7 @@
 """A configuration and manifests -> the host, run on the embedded cluster until nothing moves.
 
 Called by `simulate`, `why` and the demo; `bench` takes the host and its warnings from here. The host is the
-one that every other way of running berth builds.
+same in every other way of running berth.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from berth_host.scheduler.chooser import SeededChooser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a command was given. `config` None: the default configuration; `plugins`: the program's own.
+    """The arguments of a command. `config` None: the default configuration; `plugins`: the program's own.
 
     `convert_older`: a configuration of an older version is converted to v1 and not refused.
     """
@@ -69,7 +69,7 @@ class Prepared:
 class Finished:
     """A run that is over: the report, the host with its diagnoses, and the cluster as it is now.
 
-    `warnings`: plugins in other processes that could not be asked, what the attached ones remarked, and
+    `warnings`: plugins in other processes that could not be asked, remarks of the attached ones, and
     plugins whose calls failed.
     """
 
@@ -105,7 +105,7 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         started_s = time.perf_counter()
         await Settling(host, prepared.clock).run()
         seconds = time.perf_counter() - started_s
-        # Before the host stops: stopping undoes what still waits.
+        # Before the host stops: stopping undoes waiting attempts.
         run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
@@ -119,7 +119,7 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
 
 
 def attachment_warnings(host: Host) -> list[str]:
-    """What is wrong with plugins in other processes, one sentence each."""
+    """The problems with plugins in other processes, one sentence each."""
     warnings: list[str] = []
     for condition in host.attachments.attached_places.conditions():
         names = ", ".join(condition.plugins)
@@ -146,7 +146,7 @@ def failure_warnings(host: Host) -> list[str]:
 
 
 def costs_of(host: Host) -> list[PluginCost]:
-    """What every plugin took at every call."""
+    """Every plugin's time at every call."""
     remote = {
         name
         for clients in host.clients.by_profile.values()
@@ -169,7 +169,7 @@ def costs_of(host: Host) -> list[PluginCost]:
 
 
 def embedded_host(config: LoadedConfiguration, server: ApiServer, options: HostOptions) -> Host:
-    """The host on the embedded cluster: the one that `simulate`, `why` and `bench` run."""
+    """The host on the embedded cluster: as `simulate`, `why` and `bench` run it."""
     return Host(config, MemoryCluster(options.clock, server), options)
 
 

@@ -1,1 +1,1 @@
-"""The cluster behind a port: `port` says what berth needs of it, `memory` is the embedded one."""
+"""The cluster behind a port: `port` is berth's interface to it, `memory` the embedded cluster."""

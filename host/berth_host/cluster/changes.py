@@ -27,7 +27,7 @@ RESOURCE_OF_KIND = {
     "DeviceClass": "resource.k8s.io/DeviceClass",
     "PodGroup": "scheduling.k8s.io/PodGroup",
 }
-"""Kinds whose events carry their API group; those of the core group go by the kind alone."""
+"""Kinds whose events carry their API group; kinds of the core group go by the kind alone."""
 
 
 def pod_changes(old: Pod, new: Pod) -> list[QueueEvent]:
@@ -59,7 +59,7 @@ def node_changes(old: Node, new: Node) -> list[QueueEvent]:
     return [
         QueueEvent("Node", action, old, new)
         for action, changed in (
-            # A node that may be used again behaves as one that lost a taint.
+            # A node that may be used again behaves like a node that lost a taint.
             (ActionType.UPDATE_NODE_TAINT, old.unschedulable and not new.unschedulable),
             (ActionType.UPDATE_NODE_ALLOCATABLE, old.allocatable != new.allocatable),
             (ActionType.UPDATE_NODE_LABEL, dict(old.labels) != dict(new.labels)),
@@ -84,7 +84,7 @@ def event_resource(kind: str, item: KubeObject) -> str:
 
 
 def nomination_changed(old: Pod, new: Pod) -> bool:
-    """Whether a nomination that was there is gone, or has gone elsewhere."""
+    """Whether an earlier nomination is gone or names another node."""
     return bool(old.nominated_node) and old.nominated_node != new.nominated_node
 
 

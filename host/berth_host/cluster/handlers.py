@@ -1,7 +1,7 @@
-"""`EventHandlers`: what the cluster's watches show -> object stores, cache and queue, in this order.
+"""`EventHandlers`: the cluster's watch events -> object stores, cache and queue, in this order.
 
 Composed by `app`, which gives `handle` to the cluster port. Each event is handled completely before the
-next one. What the objects say is taken over here; whether it helps a pod is the queue's business.
+next one. The objects' contents are taken over here; the queue decides whether a change helps a pod.
 Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 """
 
@@ -43,13 +43,14 @@ class Attempts(Protocol):
         ...
 
     def abort(self, uid: str) -> None:
-        """The pod is gone: cancel what its attempt waits for. Nothing to do for a pod without one."""
+        """The pod is gone: cancel the call that its attempt waits for. Nothing to do for a pod without an
+        attempt."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """What the events are written to. `report`: writes an event about an object that cannot be taken over."""
+    """The parts that take the events. `report`: writes an event about an object that cannot be taken over."""
 
     stores: ObjectStores
     cache: Cache
@@ -78,7 +79,7 @@ class EventHandlers:
         """Take one change over; an object at the version that is known already says nothing new.
 
         kube-scheduler wakes pods for an update to the same version (`take_over` does); here a relist must
-        wake nobody. An object that cannot be read is counted, named in the log and in an event, and skipped:
+        wake no pod. An object that cannot be read is counted, named in the log and in an event, and skipped:
         the last version that we had of it stays.
 
         Raises InvariantError when a bound pod changed its node: the feed, or the cache, is broken.
@@ -89,12 +90,12 @@ class EventHandlers:
         except InvariantError:
             raise
         except Exception as err:  # noqa: BLE001
-            # The feed's top. What a cluster shows was written by anybody: whatever reading it raises is about
-            # this object alone, and the next one has to be handled.
+            # The feed's top. Anybody may have written the object: an error in reading it is about this object
+            # alone, and the next one has to be handled.
             self._refuse(event, err)
 
     def take_over(self, event: WatchEvent) -> None:
-        """Take one change over, whatever its version. Raises what reading the object raises."""
+        """Take one change over, of any version. Passes on the errors of reading the object."""
         if event.kind == "Pod":
             self._handle_pod(event)
         elif event.kind == "Node":
@@ -103,7 +104,7 @@ class EventHandlers:
             self._handle_other(event)
 
     def _is_known(self, event: WatchEvent) -> bool:
-        """Whether the object is known as it is; one without a version may have changed."""
+        """Whether the object is known in this version; an object without a version may have changed."""
         if event.new is None or not (ref := event.new.ref).resource_version:
             return False
         known: Pod | Node | None
@@ -176,7 +177,7 @@ class EventHandlers:
             self._pending_updated(old, new)
 
     def _assigned(self, pod: Pod) -> None:
-        """A pod is on a node: one of ours that was bound, or somebody else's."""
+        """A pod is on a node: bound by this scheduler or by another one."""
         try:
             reserved_on = self._cache.add_pod(pod)
         except CacheError as err:
@@ -216,7 +217,7 @@ class EventHandlers:
         self._attempts.abort(pod.uid)
 
     def _assumed_pod_leaves(self, pod: Pod) -> None:
-        """A pod with a reserved node is deleted: what it holds is free for others."""
+        """A pod with a reserved node is deleted: its resources are free for others."""
         assumed = self._cache.get_pod(pod.uid) or pod
         if not self._attempts.reject_waiting(pod.uid):
             with _logging_refusal(pod.key):
@@ -294,7 +295,7 @@ def _same_version(known: ObjectRef, seen: ObjectRef) -> bool:
 
 
 def _ref_of(item: KubeObject | None) -> ObjectRef:
-    """Of an object that may be anything."""
+    """The ref of an object that may be malformed."""
     try:
         ref = ObjectRef(name="") if item is None else item.ref
     except Exception:  # noqa: BLE001  # not even its metadata can be read
@@ -308,7 +309,7 @@ def _is_finished(pod: Pod) -> bool:
 
 
 def _is_same(item: KubeObject, uid: str) -> bool:
-    """Whether a deletion speaks of the object that we know, and not of an older one of its name."""
+    """Whether a deletion is about the object that we know, and not an older one of its name."""
     return item.ref.uid in ("", uid)
 
 

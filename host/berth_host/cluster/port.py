@@ -1,4 +1,4 @@
-"""What the host needs of a cluster: one stream of changes in, a few calls out.
+"""The host's interface to a cluster: one stream of changes in, a few calls out.
 
 Adapters: `cluster/memory` (embedded) and `cluster/kube` (a real API server). Composed by `app`, which hands
 the calls to the scheduler and the stream to `cluster/handlers`; nothing above the port knows which it is.
@@ -56,19 +56,19 @@ class ClusterPort(Protocol):
 
         In order within a kind; between kinds no order is promised. The handler runs on the loop, at most
         MAX_EVENTS_PER_TURN times in one turn. An update whose object has the resource version that was
-        handed over last is not handed over: a relist tells of nothing that did not change.
+        handed over last is not handed over: a relist hands over only changes.
         """
         ...
 
     async def watch(self, resources: Collection[str]) -> None:
         """Hand over these resources too, for a plugin that came later; returns when all that exists was.
 
-        Harmless for those that are handed over already.
+        Harmless for resources that are handed over already.
         """
         ...
 
     async def stop(self) -> None:
-        """Nothing is handed over any more, and events that wait are written, for a bounded time."""
+        """Stop handing over changes; write the events that wait, for a bounded time."""
         ...
 
     def cut(self) -> None:
@@ -84,7 +84,7 @@ class ClusterPort(Protocol):
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether calls never wait for anything: several side by side are then no faster than in a row."""
+        """Whether calls never wait: concurrent calls are then no faster than sequential ones."""
         ...
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
@@ -116,8 +116,8 @@ class ClusterPort(Protocol):
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError:
-        there is one of that name.
+        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError: the
+        name is taken.
         """
         ...
 
@@ -130,5 +130,5 @@ class ClusterPort(Protocol):
         ...
 
     def create_event(self, event: EventRecord) -> None:
-        """Write any event, in the background: nobody waits for one. What is dropped is counted."""
+        """Write any event, in the background: no caller waits for it. Dropped events are counted."""
         ...

@@ -1,7 +1,7 @@
 """Configuration: KubeSchedulerConfiguration v1 and berth's own BerthConfiguration.
 
-`load_configuration` turns the text of a file into typed values that `app` builds a host from; whatever is
-wrong comes as one ConfigurationError with file, line and field path.
+`load_configuration` turns the text of a file into typed values that `app` builds a host from; all errors come
+as one ConfigurationError with file, line and field path.
 
     loading           the steps, in order
     source/           text -> values that remember their lines (YAML as yaml.v2 reads it, JSON)
@@ -11,7 +11,7 @@ wrong comes as one ConfigurationError with file, line and field path.
     profiles/         default plugins merged in, multiPoint expanded, profiles built
     berth/            BerthConfiguration: endpoints, scopes, deadlines, failure policies
     default_plugins   the one table of default plugins and the events they register
-    configuration     the result;  rendering: its JSON;  errors: what went wrong
+    configuration     the result;  rendering: its JSON;  errors: all that can go wrong
 
 Source: kube-scheduler v1.36 `pkg/scheduler/apis/config`.
 """

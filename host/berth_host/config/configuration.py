@@ -1,7 +1,7 @@
 """The loaded configuration, as the rest of the host sees it: no versions, nothing absent.
 
 Built by `loading`, read by `app`, `check-config` and everything that `app` composes. Times are in
-seconds. What a plugin is told stays JSON, because only the plugin knows its meaning.
+seconds. Plugin arguments stay JSON, because only the plugin knows their meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from berth_host.config.source.node import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
-    """How replicas agree on the one that schedules."""
+    """Leader election: how replicas agree on which one schedules."""
 
     leader_elect: bool
     lease_duration_s: float
@@ -114,9 +114,10 @@ class ResolvedProfile:
     """One scheduler name with the plugins that run for it.
 
     `plugins`: by point, spelled as in KubeSchedulerConfiguration, in the order in which they run; points
-    without plugins are absent. `plugin_args`: what each plugin that runs is told, defaults included.
+    without plugins are absent. `plugin_args`: the arguments of each plugin that runs, defaults included.
     `percentage_of_nodes_to_score` None: the global value counts. `merged_plugins` and `plugin_config` are
-    the profile before expansion, `framework_plugin_config` what the plugins get, sorted by name.
+    the profile before expansion, `framework_plugin_config` the arguments that the plugins get, sorted by
+    name.
     """
 
     scheduler_name: str
@@ -156,5 +157,5 @@ class LoadedConfiguration:
     converted_from: str | None = None
 
     def profile(self, scheduler_name: str) -> ResolvedProfile | None:
-        """The profile of a scheduler name, None if it is somebody else's."""
+        """The profile of a scheduler name, None if it is another scheduler's."""
         return next((p for p in self.profiles if p.scheduler_name == scheduler_name), None)

@@ -39,7 +39,7 @@ def scheduler_configuration(given: KubeSchedulerConfigurationV1) -> KubeSchedule
         percentage_of_nodes_to_score=given.percentage_of_nodes_to_score or 0,
         pod_initial_backoff_s=given.pod_initial_backoff_seconds or 0,
         pod_max_backoff_s=given.pod_max_backoff_seconds or 0,
-        # Those that may be ignored are asked last; the order is kept otherwise.
+        # Extenders that may be ignored are asked last; the order is kept otherwise.
         extenders=tuple(sorted(extenders, key=lambda extender: extender.ignorable)),
         delay_cache_until_active=given.delay_cache_until_active,
     )

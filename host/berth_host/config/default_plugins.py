@@ -1,4 +1,4 @@
-"""The one table of default plugins: where they run, what they weigh, what wakes the pods they reject.
+"""The one table of default plugins: their points, their weights, the events that wake the pods they reject.
 
 Read by the configuration (default profile, argument kinds), by the queue (registered events) and by
 `simulate` (which of them this build has). Facts only: the plugins themselves live in `berth_plugins`.
@@ -58,7 +58,7 @@ class DefaultPlugin:
     `points` are spelled as in KubeSchedulerConfiguration. `weight` is the one in the default profile,
     0 where none is listed (a score plugin then counts 1). `args_kind` names its argument type, None if
     it takes none. `feature_gate`: it belongs to the default profile only while that gate is on.
-    `reads_gates`: gates that change what it does; it is told of those that are not at their default.
+    `reads_gates`: gates that change its behaviour; it gets the ones that are not at their default.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a bad configuration gets: findings with file, line, field path and the nearest valid name.
+"""The errors of a bad configuration: findings with file, line, field path and the nearest valid name.
 
     ConfigurationError          the file cannot be used; `kind` says how far loading came
       kind "decode"             not YAML or JSON, unknown version, unknown or repeated field, wrong type
@@ -102,7 +102,7 @@ class ConfigurationError(Exception):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that somebody who wrote `name` most likely meant, None if nothing is close."""
+    """The known name that `name` most likely stands for, None if none is close."""
     candidates = sorted(set(known) - {name})
     by_lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)

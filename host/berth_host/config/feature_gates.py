@@ -1,8 +1,8 @@
-"""Feature gates of kube-scheduler 1.36: those that bear on scheduling, and what may be said of all.
+"""Feature gates of kube-scheduler 1.36: the ones that bear on scheduling, and reading of settings for all.
 
 Given gates are checked and merged here, by the loader; defaulting, validation and the default plugin
 table then ask `is_enabled`. The others stand in `other_feature_gates`, so that a command line of
-kube-scheduler's is understood. Every row is compared with what the binary answers.
+kube-scheduler's is understood. Every row is compared with the binary's answer.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta":
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates in effect: the defaults with the given ones on top. `warnings`: given ones that will go."""
+    """The gates in effect: the defaults with the given ones on top. `warnings`: given gates that a later
+    release removes."""
 
     values: Mapping[str, bool]
     warnings: tuple[str, ...] = ()
@@ -116,8 +117,8 @@ class FeatureGates:
 def resolve_feature_gates(given: Mapping[str, bool], *, source: str) -> FeatureGates:
     """Merge given gates over the defaults; `AllAlpha` and `AllBeta` stand for all of their stage.
 
-    Raises ConfigurationError for a gate that nobody knows, one whose value is locked, and one that is on
-    without another one that it depends on.
+    Raises ConfigurationError for an unknown gate, a gate whose value is locked, and a gate that is on without
+    one that it depends on.
     """
     findings = [*_unknown(given), *_locked(given)]
     if findings:

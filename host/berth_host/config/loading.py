@@ -54,8 +54,8 @@ def load_configuration(
     `convert_older`: a document of an older version is converted to v1, with warnings; otherwise it is
     refused, as kube-scheduler 1.36 does. `registered`: plugins beside the default ones, by name, with the
     points they implement, spelled as in KubeSchedulerConfiguration. `berth`: a BerthConfiguration that comes
-    from another file; `overrides`: what a command line says in place of the file. Raises ConfigurationError,
-    and ValueError for a registered point that does not exist.
+    from another file; `overrides`: fields of the command line that replace the file's. Raises
+    ConfigurationError, and ValueError for a registered point that does not exist.
     """
     gates = resolve_feature_gates(feature_gates, source=source)
     documents = _read(text, source, convert_older=convert_older)
@@ -112,7 +112,7 @@ def default_configuration(
     berth: BerthConfiguration | None = None,
     overrides: Overrides = NO_OVERRIDES,
 ) -> LoadedConfiguration:
-    """What an empty KubeSchedulerConfiguration means: one profile, all default plugins."""
+    """The meaning of an empty KubeSchedulerConfiguration: one profile, all default plugins."""
     text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     return load_configuration(
         text,
@@ -160,7 +160,7 @@ def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedSchedu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """What the caller gave beside the text, and the warnings so far."""
+    """The caller's arguments beside the text, and the warnings so far."""
 
     source: str
     registered: Mapping[str, frozenset[str]]
@@ -172,7 +172,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rest:
-    """What building needs beside the defaulted document."""
+    """The inputs of building beside the defaulted document."""
 
     documents: Documents
     source: str
@@ -213,7 +213,7 @@ def _object(root: SourceNode | None) -> Mapping[str, Json] | None:
 def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfile:
     """Plugins learn of gates in their arguments, as `featureGates`; a served plugin has no other way.
 
-    Only of those that are not at their default, so that nothing is added to most configurations.
+    Only of gates that are not at their default, so that nothing is added to most configurations.
     """
     args = dict(profile.plugin_args)
     for name in profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys():

@@ -1,7 +1,7 @@
-"""What a command line says in place of the file: fields of the first document, after its defaults.
+"""The command line's replacements for the file: fields of the first document, after its defaults.
 
 Made by the command line of `berth scheduler`, applied by the loader between defaults and validation, so that
-what is said there is validated too. Source: `cmd/kube-scheduler/app/options/options.go`, v1.36.
+they are validated too. Source: `cmd/kube-scheduler/app/options/options.go`, v1.36.
 """
 
 from __future__ import annotations

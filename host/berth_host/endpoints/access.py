@@ -1,12 +1,13 @@
-"""Who asks, and may they? Delegated to the API server, answers kept for some seconds.
+"""Identifies a request's user and checks its rights, by the API server; answers are kept for seconds.
 
     front proxy's certificate -> the user in its headers
     client certificate        -> common name and organisations
     bearer token              -> TokenReview          nothing of these -> system:anonymous
-    then: a path that everybody may see | system:masters | SubjectAccessReview -> yes or no
+    then: a path that every user may see | system:masters | SubjectAccessReview -> yes or no
 
 Source: `k8s.io/apiserver/pkg/server/options` (DelegatingAuthenticationOptions,
-DelegatingAuthorizationOptions) and what they put together, v1.36. Whoever cannot be asked has not said yes.
+DelegatingAuthorizationOptions) and the chains they build, v1.36. An API server that cannot be asked has not
+said yes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Reviewer(Protocol):
     """The API server, as far as it knows people (`cluster.kube.reviews`). Calls raise ReviewError."""
 
     async def user_of(self, token: str) -> User | None:
-        """TokenReview: whose token this is; None: nobody's."""
+        """TokenReview: the user of the token; None: no user."""
         ...
 
     async def may(self, user: User, verb: str, path: str) -> bool:
@@ -44,10 +45,10 @@ class Reviewer(Protocol):
 
 
 class NoReviewer:
-    """There is no API server to ask, as on the embedded cluster: nobody is known, nothing is allowed."""
+    """There is no API server to ask, as on the embedded cluster: no user is known, nothing is allowed."""
 
     async def user_of(self, token: str) -> User | None:
-        """Nobody."""
+        """No user."""
         return None
 
     async def may(self, user: User, verb: str, path: str) -> bool:
@@ -79,12 +80,12 @@ class Authentication:
         self._reviewer = reviewer
         self._known: Expiring[User | str] = Expiring(now_s)
         self.trust = options.trust
-        """Whose certificates count; the server renews it."""
+        """The CAs whose client certificates count; the server renews it."""
 
     async def user_of(
         self, headers: Mapping[str, Sequence[str]], certificate: Certificate | None
     ) -> User | None:
-        """Who it is; None: credentials were shown, and are not good. `headers`: names in lower case."""
+        """The user; None: credentials were shown, and are not good. `headers`: names in lower case."""
         if certificate is not None and certificate.by_proxy_ca:
             names = self.trust.proxy_names
             if not names or certificate.common_name in names:
@@ -116,7 +117,7 @@ class Authentication:
 
 
 class Authorization:
-    """Users -> what they may see."""
+    """Users -> their rights."""
 
     def __init__(
         self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic

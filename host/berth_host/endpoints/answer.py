@@ -67,7 +67,7 @@ def failure(status: int, reason: str, message: str, *, details: bool = False) ->
 
 
 def not_found() -> Answer:
-    """There is no such path."""
+    """The path does not exist."""
     return text("404 page not found\n", 404)
 
 
@@ -83,6 +83,6 @@ def forbidden(request: Request) -> Answer:
 
 
 def not_acceptable() -> Answer:
-    """The page has no such form."""
+    """The page does not have the requested form."""
     media_types = "application/json, application/yaml, text/plain"
     return failure(406, "NotAcceptable", f"only the following media types are accepted: {media_types}")

@@ -1,4 +1,4 @@
-"""The secure port's certificate, and whom its clients' certificates make them: files or PEM -> SSL contexts.
+"""The secure port's certificate, and the users of client certificates: files or PEM -> SSL contexts.
 
 Asked by `EndpointServer` at its start, and again now and then: files that were replaced take effect without
 a restart. Source: `k8s.io/apiserver/pkg/server/options/serving.go` (MaybeDefaultWithSelfSignedCerts) and
@@ -43,7 +43,7 @@ _CIPHERS: Final = {
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-"""IANA names -> OpenSSL's; those of TLS 1.3 cannot be chosen, as in kube-scheduler."""
+"""IANA names -> OpenSSL's; ciphers of TLS 1.3 cannot be chosen, as in kube-scheduler."""
 
 
 class ServingCertificate:
@@ -57,13 +57,14 @@ class ServingCertificate:
         self._seen = self._stamp()
 
     def has_changed(self) -> bool:
-        """Whether the files are others than at the last call, or at the start."""
+        """Whether the files changed since the last call, or the start."""
         stamp = self._stamp()
         changed, self._seen = stamp != self._seen, stamp
         return changed
 
     def context(self, trust: ClientTrust) -> ssl.SSLContext:
-        """For handshakes from now on. Clients need no certificate; one that they show must be good."""
+        """For handshakes from now on. Clients need no certificate; a certificate that they show must be
+        good."""
         options = self._options
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[options.min_tls]
@@ -182,14 +183,15 @@ def self_signed() -> tuple[bytes, bytes]:
 
 
 class ClientAuthorities:
-    """Which of the trusted CAs has made a client's certificate that the handshake accepted."""
+    """The trusted CA that signed a client's certificate which the handshake accepted."""
 
     def __init__(self, trust: ClientTrust) -> None:
         self._clients = _authorities(trust.client_ca)
         self._proxies = _authorities(trust.proxy_ca)
 
     def certificate(self, der: bytes) -> Certificate:
-        """Whose it is. With one kind of CA alone, chains over intermediate ones count as well."""
+        """The user of the certificate. With one kind of CA alone, chains over intermediate ones count as
+        well."""
         leaf = x509.load_der_x509_certificate(der)
         by_client = any(_issued(leaf, one) for one in self._clients)
         by_proxy = any(_issued(leaf, one) for one in self._proxies)

@@ -1,4 +1,4 @@
-"""`/debug/pprof/` and `/debug/flags/v`: what the process does now, and how much it says of it.
+"""`/debug/pprof/` and `/debug/flags/v`: the process's current work, and its log level.
 
 There is no pprof in Python: the pages show asyncio's tasks with their stacks, the threads, and a profile
 of some seconds as text. Source of the paths: `k8s.io/apiserver/pkg/server/routes`, v1.36.

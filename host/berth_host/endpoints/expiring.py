@@ -1,4 +1,4 @@
-"""Answers that are good for some seconds: what the API server said of tokens and permissions."""
+"""Answers that are good for some seconds: the API server's words on tokens and permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Expiring(Generic[V]):
         self._kept: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
 
     def get(self, key: Hashable) -> V | None:
-        """What was kept under `key`, while it is good."""
+        """The answer kept under `key`, while it is good."""
         found = self._kept.get(key)
         if found is None:
             return None

@@ -19,9 +19,9 @@ KINDS: Final = ("healthz", "livez", "readyz")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`problem` answers why it does not pass, "" when it does; only who may see more is told the reason.
+    """`problem` returns why it does not pass, "" when it does; only a user with more rights sees the reason.
 
-    `applies`: asked at each request; what does not apply is as if it were not there.
+    `applies`: asked at each request; a check that does not apply is left out.
     """
 
     name: str

@@ -18,8 +18,8 @@ class ServingOptions:
 
     `port` 0: no server. Without `cert_file` a certificate is made: in `cert_dir` if that is given, where it
     stays for the next start, else in memory. `min_tls` is `VersionTLS12` or `VersionTLS13`, `ciphers` IANA
-    names of TLS 1.2. `always_allowed`: paths that need no permission. `trust` is what the flags say;
-    what they leave open is read from the cluster unless `skip_lookup`.
+    names of TLS 1.2. `always_allowed`: paths that need no permission. `trust` has the flags' settings; the
+    rest is read from the cluster unless `skip_lookup`.
     """
 
     bind_address: str = "0.0.0.0"

@@ -1,4 +1,4 @@
-"""Ends connections on which no request comes: each holds a file, and anybody may open many.
+"""Ends connections on which no request comes: each holds a file, and a client may open many.
 
 Used by `server`. Source of the times: `net/http` as `k8s.io/apiserver/pkg/server/secure_serving.go` sets it
 (ReadHeaderTimeout, IdleTimeout), v1.36.
@@ -52,5 +52,5 @@ class Patience:
     def _end(self, connection: RequestHandler) -> None:
         del self._ends[connection]
         if connection.transport is not None:
-            # No farewell in TLS: who sends nothing may not answer it either.
+            # No farewell in TLS: a client that sends nothing may not answer it either.
             connection.transport.abort()

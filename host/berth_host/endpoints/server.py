@@ -1,4 +1,4 @@
-"""`EndpointServer`: HTTPS requests -> who asks, may they, which page. READ THIS FIRST (endpoints).
+"""`EndpointServer`: HTTPS requests -> the user, its rights, the page. READ THIS FIRST (endpoints).
 
     handshake (certificates.py) -> user (access.py) -> permission (access.py) -> health.py, a page, a route
 
@@ -52,7 +52,7 @@ class EndpointServer:
     """`start` listens, `stop` ends it; pages may be added before and after. On one asyncio loop."""
 
     def __init__(self, options: ServingOptions, reviewer: Reviewer | None = None) -> None:
-        """`reviewer`: whom to ask about users; None: nobody, so health is all that can be seen.
+        """`reviewer`: asked about users; None: only health can be seen.
 
         Raises EndpointError for options that can never work.
         """
@@ -80,10 +80,10 @@ class EndpointServer:
         self._renewing: asyncio.Future[None] | None = None
         self._patience = Patience()
 
-    # --- what it answers -------------------------------------------------------------------------
+    # --- answers ---------------------------------------------------------------------------------
 
     def add_checks(self, kind: str, checks: Iterable[Check]) -> None:
-        """More checks for `healthz`, `livez` or `readyz`, behind those that are there."""
+        """More checks for `healthz`, `livez` or `readyz`, behind the existing ones."""
         self._health.add(kind, checks)
 
     def add_page(self, path: str, handler: Handler, *, listed: bool = False) -> None:
@@ -112,7 +112,7 @@ class EndpointServer:
         """Listen, on a socket of the caller's if there is one. Does nothing with port 0.
 
         Raises EndpointError: the port is in use, the address is not here, no certificate can be had, or
-        (where that is not tolerated) the cluster does not say whose client certificates count.
+        (where that is not tolerated) the cluster does not name the CAs whose client certificates count.
         """
         if listening is None and not self.options.port:
             return
@@ -165,7 +165,7 @@ class EndpointServer:
             await self.renew()
 
     async def _listen(self, context: ssl.SSLContext) -> None:
-        """Take new connections with `context`; those that are open stay as they are."""
+        """Take new connections with `context`; open connections stay as they are."""
         web_server = self._web
         if self._socket is None or web_server is None:
             return
@@ -186,7 +186,7 @@ class EndpointServer:
             before.close()
 
     async def _look_up_trust(self, *, tolerate: bool) -> bool:
-        """Whose client certificates count: whether that has changed."""
+        """Read again the CAs whose client certificates count; whether they changed."""
         given = self.options.trust
         if self.options.skip_lookup:
             return False
@@ -250,7 +250,7 @@ class EndpointServer:
         if not await self._authorization.may(user, request.method, request.path):
             return forbidden(request)
         if request.method == "PUT":
-            # Nobody is waited for who may not do it anyway.
+            # A caller without the right is not waited for.
             request = replace(request, body=await raw.content.read(_MAX_BODY_BYTES))
         return await self._page(request)
 
@@ -273,7 +273,7 @@ class EndpointServer:
 
 
 def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:
-    """What the flags say, and for the rest what the cluster says."""
+    """The flags' settings, and for the rest the cluster's."""
     proxy = given if given.proxy_ca else found
     return ClientTrust(
         client_ca=given.client_ca or found.client_ca,
@@ -295,7 +295,7 @@ def _bound(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=128)
     except OSError as err:
         if err.errno == errno.EADDRINUSE:
-            problem = "the port is in use; end who listens there, or choose another --secure-port (0: none)"
+            problem = "the port is in use; end its process, or choose another --secure-port (0: none)"
         elif err.errno == errno.EADDRNOTAVAIL:
             problem = "this machine does not have the address; correct --bind-address"
         elif err.errno == errno.EACCES:

@@ -1,4 +1,4 @@
-"""`/statusz` and `/flagz`: what runs here and with which flags, as text and as `config.k8s.io` objects.
+"""`/statusz` and `/flagz`: the running program and its flags, as text and as `config.k8s.io` objects.
 
 Source: component-base `zpages/statusz` and `zpages/flagz`, v1.36.
 """
@@ -24,7 +24,7 @@ _VERSIONS: Final = ("v1beta1", "v1alpha1")
 
 
 class Statusz:
-    """`paths`: what the server answers to beside this page. `now_s`: Unix seconds."""
+    """`paths`: the server's other paths. `now_s`: Unix seconds."""
 
     def __init__(
         self, started_s: float, paths: Callable[[], Sequence[str]], now_s: Callable[[], float] = time.time

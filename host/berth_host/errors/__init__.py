@@ -2,21 +2,21 @@
 
 HostError
 ├── ClusterError            the cluster refused a call, or could not be asked (errors/cluster.py)
-│   ├── ConflictError       the object is not what the caller believed: read it again
+│   ├── ConflictError       the object differs from the caller's version: read it again
 │   ├── NotFoundError       there is no such object (any more)
 │   ├── GoneError           the resource version is too old: list again
 │   ├── InvalidError        the request can never succeed as it is
 │   ├── UnauthorizedError   the credentials are not good
 │   ├── ForbiddenError      the credentials are good, and not enough
 │   ├── TooManyRequestsError    not done: come back later
-│   └── UnavailableError    nobody answered: the outcome is unknown
-│       └── TimedOutError   nobody answered in time
+│   └── UnavailableError    no answer: the outcome is unknown
+│       └── TimedOutError   no answer in time
 ├── ClientConfigError       how to reach the API server is missing or wrong (errors/cluster.py)
 ├── EndpointError           the secure port cannot be opened (errors/endpoints.py)
 ├── ReviewError             the API server could not be asked about a user (errors/endpoints.py)
 ├── ManifestError           files that do not describe a cluster (errors/manifests.py)
 ├── PluginError             a plugin's call gave no usable answer (errors/plugins.py)
-├── CycleRestartError       a plugin lost what the cycle left with it (errors/plugins.py)
+├── CycleRestartError       a plugin lost its state of the cycle (errors/plugins.py)
 ├── CacheError              a step that the cache's state does not allow (errors/state.py)
 └── InvariantError          two things that must agree contradict each other (errors/state.py)
 

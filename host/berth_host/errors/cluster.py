@@ -1,4 +1,4 @@
-"""What a cluster answers instead of doing what it was asked: the same for every adapter.
+"""Errors of a cluster that refuses a call or cannot be asked: the same for every adapter.
 
 Raised by `cluster/`, acted on by the scheduling and the binding cycle. The status codes of the API
 server that each stands for are named in its docstring.
@@ -15,7 +15,7 @@ from berth_host.errors import HostError
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One field that is wrong. `path`: dotted, `[i]` for list items; `problem`: what, and the cure."""
+    """One wrong field. `path`: dotted, `[i]` for list items; `problem`: the mistake and the cure."""
 
     path: str
     problem: str
@@ -27,9 +27,9 @@ class FieldProblem:
 class ClusterError(HostError):
     """A call to the cluster that did not succeed. Attributes: resource, key (`namespace/name`), text.
 
-    `server_message`: what the API server said itself, which is then the whole text of the error: users know
+    `server_message`: the API server's own text, which is then the whole text of the error: users know
     it from kubectl and from kube-scheduler's conditions.
-    `outcome_known` False: nobody can tell whether the call took effect: read before deciding.
+    `outcome_known` False: the call may have taken effect: read before deciding.
     """
 
     outcome_known: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class ClusterError(HostError):
 
 
 class ConflictError(ClusterError):
-    """409: somebody was faster, or the object has moved on. Read it again before trying again."""
+    """409: another writer was faster, or the object has moved on. Read it again before trying again."""
 
 
 class NotFoundError(ClusterError):
@@ -59,7 +59,7 @@ class GoneError(ClusterError):
 
 
 class InvalidError(ClusterError):
-    """400, 422: refused for what it says. Attribute: problems, one per field, all of them."""
+    """400, 422: refused for its content. Attribute: problems, one per field, all of them."""
 
     def __init__(
         self, resource: str, key: str, problems: Sequence[FieldProblem], *, server_message: str = ""
@@ -98,4 +98,4 @@ class TimedOutError(UnavailableError):
 
 
 class ClientConfigError(HostError):
-    """What says how to reach the API server is missing or wrong. The text ends in the cure."""
+    """The configuration for reaching the API server is missing or wrong. The text ends in the cure."""

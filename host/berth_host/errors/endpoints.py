@@ -1,4 +1,5 @@
-"""What keeps the secure port shut, or from knowing who asks. The tree is drawn in `berth_host.errors`."""
+"""Errors that keep the secure port shut, or from identifying a caller. The tree is drawn in
+`berth_host.errors`."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from berth_host.errors import HostError
 
 
 class EndpointError(HostError):
-    """The server cannot start: the text says what is wrong and what to do."""
+    """The server cannot start: the text has the reason and the cure."""
 
 
 class ReviewError(HostError):
-    """The API server could not be asked who somebody is, or what they may do."""
+    """The API server could not be asked for a caller's user or rights."""

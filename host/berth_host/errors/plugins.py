@@ -1,4 +1,4 @@
-"""What can go wrong between the host and a plugin, one class per way it is handled.
+"""Errors between the host and a plugin, one class per way of handling.
 
     PluginError                  a call that gave no usable answer; the point's policy applies
     ├── PluginAbsentError        no instance is attached: the call was not made
@@ -67,7 +67,8 @@ class PluginUnavailableError(PluginError):
 
 
 class PluginTimeoutError(PluginError):
-    """No answer before the deadline. Attribute: deadline_s. `budget`: it was what the cycle had left."""
+    """No answer before the deadline. Attribute: deadline_s. `budget`: the deadline was the rest of the
+    cycle's time."""
 
     outcome = "timeout"
     outcome_unknown = True
@@ -104,7 +105,7 @@ class PluginRaisedError(PluginError):
 
 
 class PluginStaleError(PluginRaisedError):
-    """FAILED_PRECONDITION: outside of cycles, what NEED_STATE is inside."""
+    """FAILED_PRECONDITION: the same outside of cycles as NEED_STATE inside."""
 
 
 class PluginProtocolError(PluginError):
@@ -115,13 +116,13 @@ class PluginProtocolError(PluginError):
 
 
 class HostFaultError(PluginError):
-    """INVALID_ARGUMENT: the request itself was at fault; Fail applies whatever the policy."""
+    """INVALID_ARGUMENT: the request itself was at fault; Fail applies under every policy."""
 
     outcome = "host_fault"
 
 
 class CycleRestartError(HostError):
-    """The cycle has to start again, without backoff: what its earlier calls left is lost.
+    """The cycle has to start again, without backoff: the state of its earlier calls is lost.
 
     Raised before Reserve, at most once per attempt. Attributes: plugin, reason.
     """

@@ -1,4 +1,4 @@
-"""What the cache and the snapshot refuse. The tree is drawn in `berth_host.errors`."""
+"""Errors of cache and snapshot about refused steps. The tree is drawn in `berth_host.errors`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an attempt found out, kept in a bounded ring; messages and `berth why` are views of it."""
+"""The findings of attempts, kept in a bounded ring; messages and `berth why` are views of it."""

@@ -22,7 +22,7 @@ from berth_host.explain.slot_names import SlotNames
 from berth_host.model.node_statuses import NodeStatuses
 
 ATTEMPTS_KEPT: Final = 5
-"""Of each pod. Most pods have one attempt; what a pod that is tried for ever leaves behind is bounded."""
+"""Attempts kept per pod. Most pods have one; the limit is for pods that are tried for ever."""
 
 
 class Outcome(Enum):
@@ -82,14 +82,14 @@ class TopScores:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Diagnosis:
-    """What one attempt found out. Times: Unix seconds, durations in milliseconds.
+    """The findings of one attempt. Times: Unix seconds, durations in milliseconds.
 
-    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: what a failure policy
+    `timings_s`: seconds per (plugin, extension point) of this attempt. `notes`: failures that a policy
     swallowed, such as an absent optional plugin. `cycle_ms`: the scheduling cycle, `duration_ms`: from the
     same start to the end of the attempt. `algorithm_ms`: from PreFilter to the chosen node, 0 without one.
     `first_tried_at_s`: when the pod first came into activeQ. `after_flush`: it was tried this time for no
-    other reason than that it had waited too long. `history`: what happened to the pod in the queue, `(Unix
-    microseconds, what, about)`, shared by all its attempts. `slot_names`: the node in each slot at the time
+    other reason than that it had waited too long. `history`: the pod's events in the queue, `(Unix
+    microseconds, event, detail)`, shared by all its attempts. `slot_names`: the node in each slot at the time
     of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those
     that are kept.
     """
@@ -128,14 +128,14 @@ class Diagnosis:
 
     @property
     def top_scores(self) -> list[NodeScore]:
-        """The best nodes with what each plugin gave them; none where nobody scored."""
+        """The best nodes with each plugin's scores; none if no plugin scored."""
         return [] if self.scores is None else self.scores.nodes()
 
     def record_rejections(
         self, statuses: NodeStatuses, counted: Iterable[tuple[Status, int]], names: SlotNames | None = None
     ) -> None:
         """Keep the node set of every explicit rejection. `counted`: the `group_counts` of `statuses`;
-        `names`: what the sets are to be read with later, when other nodes may have the slots.
+        `names`: the names by which the sets are read later, when other nodes may have the slots.
         """
         table = statuses.table
         if names is not None:
@@ -189,7 +189,7 @@ class Diagnoses:
             diagnosis.ended_at_s = self._now_s()
         previous = self._by_uid.get(uid)
         if previous is not None:
-            # Of earlier attempts nobody asks which nodes: the names of many moments would be a lot.
+            # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
             previous.slot_names = None
             diagnosis.previous = previous
             _cut(diagnosis)
@@ -215,7 +215,7 @@ class Diagnoses:
 
 
 def _cut(latest: Diagnosis) -> None:
-    """Let go of what came before the attempts that are kept."""
+    """Drop the attempts before the kept ones."""
     kept = latest
     for _ in range(ATTEMPTS_KEPT - 1):
         if kept.previous is None:

@@ -31,7 +31,7 @@ class RejectedNodes:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RejectedNodes:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(plugin=value["plugin"], reason=value["reason"], node_names=tuple(value["nodes"]))
 
 
@@ -39,7 +39,7 @@ class RejectedNodes:
 class Explanation:
     """All that is known. `node` empty: pending; `attempts` 0: the pod was never tried.
 
-    `node_count`, `feasible_count`: nodes of the latest attempt, and those of them that passed.
+    `node_count`, `feasible_count`: nodes of the latest attempt, and how many of them passed.
     """
 
     pod: str
@@ -73,7 +73,8 @@ class Explanation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Explanation:
-        """What `as_json` made, perhaps with more in it. Raises KeyError and TypeError for anything else."""
+        """Read the result of `as_json`; extra keys are ignored. Raises KeyError and TypeError for other
+        values."""
         return cls(
             pod=value["pod"],
             node=value["node"] or "",
@@ -93,7 +94,7 @@ class Explanation:
 def explanation_of(
     key: str, node: str, message: str, diagnosis: Diagnosis | None, nearest: Sequence[Shortage] = ()
 ) -> Explanation:
-    """The pod `namespace/name` with what its latest attempt found out; None: it was never tried."""
+    """The pod `namespace/name` with the findings of its latest attempt; None: it was never tried."""
     if diagnosis is None:
         return Explanation(pod=key, node=node, message=message, nearest=nearest)
     return Explanation(
@@ -130,7 +131,7 @@ def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
 
 
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
-    """What keeps a pod out of the queue: gates of its own, or a plugin's PreEnqueue with what it said."""
+    """The pod's gates that keep it out of the queue, or a plugin's PreEnqueue with its message."""
     if scheduling_gates:
         return f"gated: waiting for scheduling gates: {', '.join(scheduling_gates)}"
     return f"gated: kept out of the queue by plugin {plugin}{f': {said}' if said else ''}"

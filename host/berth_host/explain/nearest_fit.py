@@ -1,7 +1,7 @@
 """A pod that fits nowhere, the nodes that lack resources for it -> how much they lack, the nearest first.
 
 Called by `berth why` and by a running host (`app.answers`) with the nodes whose only obstacle is
-NodeResourcesFit. Figures are those of the cluster at that moment: cpu in milli, all else in base units.
+NodeResourcesFit. Figures are of the cluster at that moment: cpu in milli, all else in base units.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ Lacking = tuple[tuple[str, int], ...]
 
 
 def shortages(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod]) -> list[Shortage]:
-    """What each of `nodes` lacks for `pod` beside `pods` (those with a node), grouped; nearest first."""
+    """The resources that `nodes` lack for `pod` beside `pods` (the ones with a node), grouped; nearest
+    first."""
     used = requested_by_node(pods)
     return grouped(pod, ((node.name, lacking(pod, node, used.get(node.name, Counter()))) for node in nodes))
 
 
 def grouped(pod: Pod, found: Iterable[tuple[str, Lacking]]) -> list[Shortage]:
     """Nodes that lack the same, together; a node that lacks nothing is in no group. Nearest first: the
-    smallest sum of what is lacking, each resource as a share of what the pod asks for.
+    smallest sum of missing amounts, each as a share of the pod's request.
     """
     groups: dict[Lacking, list[str]] = {}
     for name, missing in found:
@@ -66,7 +67,7 @@ def requested_by_node(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
 
 
 def lacking(pod: Pod, node: Node, used: Mapping[str, int]) -> Lacking:
-    """What a node lacks for `pod`; `used`: what its pods request, with `pods` for their number."""
+    """The resources that a node lacks for `pod`; `used`: its pods' requests, with `pods` for their number."""
     wanted = {name: amount for name, amount in pod.requests.items() if amount > 0} | {"pods": 1}
     missing = {
         name: amount - (node.allocatable.get(name, 0) - used.get(name, 0)) for name, amount in wanted.items()

@@ -1,4 +1,4 @@
-"""`PodAnswer`: what a running host says of one pod: an `Explanation`, and where the pod is and has been.
+"""`PodAnswer`: a running host's answer about one pod: an `Explanation`, and where the pod is and has been.
 
 Made by `app.answers.pods`, sent as JSON (docs/reference/http-api.md), read back by `kubectl berth why`.
 All times are Unix seconds here and RFC 3339 with microseconds in the JSON.
@@ -33,7 +33,8 @@ class PodState(Enum):
 class QueueState:
     """A pod that is queued. `retry_at_s`: when it is tried again without any event; None: at its turn.
 
-    `rejected_by`: the plugins of its last attempt, which decide what wakes it; `gated_by` "": no gate.
+    `rejected_by`: the plugins of its last attempt, which decide the events that wake it; `gated_by` "": no
+    gate.
     """
 
     since_s: float
@@ -54,7 +55,7 @@ class QueueState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueState:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(
             since_s=seconds(value["since"]),
             retry_at_s=None if value["retryAt"] is None else seconds(value["retryAt"]),
@@ -78,13 +79,13 @@ class PermitState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PermitState:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(plugins=tuple(value["plugins"]), node=value["node"], until_s=seconds(value["until"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waking:
-    """What may bring a pod back that `plugin` rejected: one resource and what happens to it. `asks`: the
+    """An event that may bring a pod back that `plugin` rejected: one resource and its actions. `asks`: the
     plugin is asked whether it helps this pod; otherwise it always does.
     """
 
@@ -104,7 +105,7 @@ class Waking:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Waking:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(
             plugin=value["plugin"],
             resource=value["resource"],
@@ -130,7 +131,7 @@ class Step:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Step:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(at_s=seconds(value["time"]), step=value["step"], cause=value["cause"], text=value["text"])
 
 
@@ -158,7 +159,7 @@ class OnNode:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> OnNode:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(
             node=value["node"],
             verdict=value["verdict"],
@@ -186,7 +187,7 @@ class PodAnswer:
     on_node: OnNode | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What `GET /berth/v1/pods/NAMESPACE/NAME` answers."""
+        """The answer of `GET /berth/v1/pods/NAMESPACE/NAME`."""
         value = self.explanation.as_json()
         return {
             "pod": value.pop("pod"),
@@ -206,7 +207,7 @@ class PodAnswer:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PodAnswer:
-        """What `as_json` made, perhaps with more in it. Raises KeyError, TypeError, ValueError for else."""
+        """Read the result of `as_json`; extra keys are ignored. Raises KeyError, TypeError, ValueError."""
         queue, permit, on_node = value["queue"], value["permit"], value["onNode"]
         return cls(
             explanation=Explanation.from_json(value),
@@ -230,5 +231,5 @@ def timestamp(moment_s: float) -> str:
 
 
 def seconds(text: str) -> float:
-    """What `timestamp` made -> Unix seconds."""
+    """The result of `timestamp` -> Unix seconds."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,4 +1,4 @@
-"""Which node is in which slot, kept for as long as somebody has node sets of that time.
+"""The node in each slot, kept for as long as node sets of that time exist.
 
 Slots are given away again: a set of slots read with the names of a later snapshot could name nodes that had
 nothing to do with it. Owned by the scheduler, read through a `Diagnosis`.

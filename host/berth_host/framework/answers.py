@@ -1,7 +1,7 @@
 """`Answers`: how the plugins of a profile come to answer the four points that look at nodes.
 
     AskEveryone   the plain story: every plugin is asked about every pod
-    Recall        what was said of pods that are the same is not asked again while it holds (`recall`)
+    Recall        answers about an equal pod are not asked for again while they hold (`recall`)
 
 `app` chooses; `Framework` and the scheduler know neither. The same verdicts, reasons and scores come of both.
 """
@@ -28,7 +28,8 @@ Clients = tuple[PluginClient, ...]
 
 
 class Answers(Protocol):
-    """Of one profile. `clients`, `pre_score`, `score`: who is to answer, in configured order."""
+    """The answers of one profile's plugins. `clients`, `pre_score`, `score`: the plugins to ask, in
+    configured order."""
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
         """PreFilter over all nodes; Skip takes a plugin out of this cycle's Filter."""
@@ -45,7 +46,7 @@ class Answers(Protocol):
     ) -> Rows:
         """The rows of `rows` (positions in `statuses.table`) that all pass; `statuses`: why others do not.
 
-        `pre_score`: who has a say in who scores, for those who would score ahead.
+        `pre_score`: the plugins that decide which plugins score; read by callers that score early.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Who is asked at a point: the plugins of one profile, in order, without those that have nothing to do with
+"""The plugins to ask at a point: the profile's, in order, without the ones that have nothing to do with
 the pod. Called by `Framework`.
 """
 
@@ -24,7 +24,7 @@ class Asked:
         self._clients = {
             point: tuple(plugin.client for plugin in plugins.get(point, ())) for point in ExtensionPoint
         }
-        # All others are asked about every pod, whatever the pod.
+        # All others are asked about every pod, without exception.
         self._sometimes = {
             point: tuple(client for client in found if not client.always_asked_at(point))
             for point, found in self._clients.items()
@@ -38,8 +38,8 @@ class Asked:
     def about(
         self, pod: Pod, point: ExtensionPoint, skip: frozenset[str] = _NOBODY
     ) -> tuple[PluginClient, ...]:
-        """Those that are asked about `pod`, without those in `skip`. Always the very same tuple for the same
-        plugins.
+        """The plugins to ask about `pod`, without the plugins in `skip`. Always the very same tuple for the
+        same plugins.
         """
         absent = [
             client.name

@@ -21,7 +21,7 @@ from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
-"""What a PreBind that did not end by itself came to, for those who watch it."""
+"""The outcome of a PreBind that did not end by itself, for its watcher."""
 
 
 class PatchExecutor(Protocol):
@@ -39,7 +39,7 @@ class PatchExecutor(Protocol):
 
 
 async def pre_flight(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-    """Ask every PreBind plugin whether it will act; (status, somebody will)."""
+    """Ask every PreBind plugin whether it will act; (status, whether any will)."""
     will_act = False
     for client in plugins:
         answer = await client.pre_bind_pre_flight(cycle.context, node_name)
@@ -90,7 +90,7 @@ class PreBindRunner:
         clock: Clock,
         watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
     ) -> None:
-        """`watch`: who is told of the rounds of one plugin; None: nobody."""
+        """`watch` is told of the rounds of one plugin; None: no watcher."""
         self.executor = executor
         self._clock = clock
         self._watch = watch

@@ -1,4 +1,4 @@
-"""What a plugin's signature says of its concern with a pod. Read by both implementations of `Answers`."""
+"""Reads from a plugin's signature which points concern the pod. Read by both implementations of `Answers`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from berth_sdk.extension_points import NoConcern
 
 
 def concern(signature: Hashable) -> NoConcern | None:
-    """What is none of the plugin's business, said alone or as the first part of a pair; None: it has some."""
+    """The NotConcerned in a signature, alone or as the first part of a pair; None: the pod concerns it."""
     if type(signature) is NoConcern:
         return signature
     if type(signature) is tuple and len(signature) == 2 and type(signature[0]) is NoConcern:

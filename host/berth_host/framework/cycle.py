@@ -29,7 +29,7 @@ class Cycle:
     context: CycleContext
     nodes: NodeTable
     recalled: Recalled | None = None
-    """What is recalled of pods that are the same; None: nothing, or nobody recalls anything."""
+    """The recalled answers about equal pods; None: there are none."""
     skip: frozenset[str] = frozenset()
     """Plugins that have nothing to do with this pod, to the end of the cycle."""
     skip_filter: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class Cycle:
     statuses: NodeStatuses | None = None
     """Why no node fits, once that is known."""
     changes: list[tuple[PluginClient, Sequence[ObjectPatch]]] = field(default_factory=list)
-    """What PostFilter plugins want changed; done when the cycle is over."""
+    """The changes that PostFilter plugins ask for; applied when the cycle is over."""
     pre_scored_s: float = 0.0
     """When PreScore was over (`time.perf_counter`)."""
     idle: bool = False

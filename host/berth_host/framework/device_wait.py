@@ -33,7 +33,7 @@ class DeviceWaits:
         self._now_s = now_s
 
     def watched(self, plugin: str, pod: Pod) -> DeviceWait | None:
-        """Who watches a PreBind that begins; None for other plugins."""
+        """The watcher of a PreBind that begins; None for other plugins."""
         return DeviceWait(self._work, self._claims, pod, self._now_s) if plugin == PLUGIN else None
 
 
@@ -54,7 +54,7 @@ class DeviceWait:
             self._began_s = self._now_s()
 
     def patched(self, patches: Sequence[ObjectPatch], results: Sequence[PatchResult]) -> None:
-        """What became of the patches of a round."""
+        """The outcomes of a round's patches."""
         for patch, result in zip(patches, results, strict=True):
             if patch.resource == CLAIMS and result.object is not None:
                 self._written[result.object.ref.name] = result.object
@@ -71,7 +71,7 @@ class DeviceWait:
 
     def _own_claims(self) -> Iterator[Mapping[str, Any]]:
         for name in dict.fromkeys([*self._written, *_names(self._pod)]):
-            # What was written may be ahead of what the watch shows, and has the allocation.
+            # The written object may be newer than the watched one, and has the allocation.
             claim = self._written.get(name) or self._claims.get(name, self._pod.namespace)
             if claim is not None:
                 yield claim.parsed

@@ -61,7 +61,7 @@ async def nominated_pass(
 ) -> Rows:
     """The first of two passes: plugins must accept a row with the pods nominated to it as well as without.
 
-    Answers `rows` without those that it rejected; the others are yet to be asked about as they are.
+    Returns `rows` without the rejected ones; the rest are still to be judged as they are.
     """
     if not nominated or not clients:
         return rows

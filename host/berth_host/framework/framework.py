@@ -68,7 +68,7 @@ class Framework:
 
     @property
     def has_post_filters(self) -> bool:
-        """Whether anybody can help when no node fits."""
+        """Whether any PostFilter plugin can help when no node fits."""
         return bool(self.plugins_at(ExtensionPoint.POST_FILTER))
 
     @property
@@ -77,7 +77,7 @@ class Framework:
         return bool(self._score)
 
     def end_cycle(self, cycle: Cycle, outcome: Outcome) -> None:
-        """Let every plugin elsewhere drop what it holds for the cycle."""
+        """Let every plugin in another process drop its state of the cycle."""
         for client in self._remote:
             client.end_cycle(cycle.context, outcome)
 
@@ -124,7 +124,7 @@ class Framework:
         return name, PostFilterResult(status, result.nominated_node, result.clear_nomination, result.victims)
 
     def _with_patches(self, client: PluginClient, cycle: Cycle, result: PostFilterResult) -> PostFilterResult:
-        """The answer, with what it asks for among the cycle's changes; an error where it may not ask."""
+        """The answer; its changes join the cycle's. An error if the plugin may not ask for them."""
         if not result.patches or self._pre_bind is None or result.status.code is Code.ERROR:
             return result
         for patch in result.patches:
@@ -142,7 +142,7 @@ class Framework:
         return await self._answers.score(pre_score, score, cycle, nodes)
 
     async def run_score_apart(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
-        """The same for a plugin that wants to know: everybody is asked, and the cycle goes on as it was.
+        """The same for a plugin that wants to know: every plugin is asked, and the cycle goes on as it was.
 
         Scores that came with verdicts do not count: of a rejected node they say nothing.
         """
@@ -156,11 +156,11 @@ class Framework:
             cycle.skip_score, cycle.pre_scored_s, context.eager = before
 
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
-        """Who has a say in PreScore and in Score; what has nothing to do with the pod skips both."""
+        """The plugins for PreScore and Score; a plugin that has nothing to do with the pod skips both."""
         score = self._score
         if not self._scores_all:
             inside = tuple(plugin for plugin in score if plugin.client.in_scope(cycle.pod))
-            # The same tuple as for the last pod, by which what is known of its roles is recognised.
+            # The same tuple as for the last pod, by which its known roles are found.
             score = score if len(inside) == len(score) else inside
         pre_score = self._asked.about(cycle.pod, ExtensionPoint.PRE_SCORE, cycle.skip)
         cycle.skip_score |= cycle.skip & self._pre_scoring
@@ -179,7 +179,7 @@ class Framework:
         return SUCCESS
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
-        """Every Reserve plugin, in reverse, also those whose Reserve never ran."""
+        """Every Reserve plugin, in reverse, also plugins whose Reserve never ran."""
         for client in reversed(self._asked.about(cycle.pod, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle.context, node_name, reason)
 
@@ -220,7 +220,7 @@ class Framework:
         return await binding.pre_flight(clients, cycle, node_name)
 
     async def wait_on_permit(self, cycle: Cycle) -> Status:
-        """Block until everybody allowed the pod, or somebody or the time rejected it."""
+        """Block until all plugins allowed the pod, or a plugin or the timeout rejected it."""
         cycle.idle = True
         status = await self.waiting_pods.wait(cycle.pod.uid)
         cycle.idle = False
@@ -242,6 +242,6 @@ class Framework:
         return await binding.run_bind(clients, cycle, node_name)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """Tell everybody."""
+        """Tell every PostBind plugin."""
         for client in self._asked.about(cycle.pod, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle.context, node_name)

@@ -1,6 +1,6 @@
-"""`MeasuredFramework`: a Framework whose extension points are timed, and who took part in them counted.
+"""`MeasuredFramework`: a Framework that times its extension points and counts the plugins in them.
 
-Used by `Host`; a framework that stands alone is not measured. What is written where: `metrics.points`.
+Used by `Host`; a framework that stands alone is not measured. `metrics.points` says which series it writes.
 Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v1.36 (the defers that
 observe FrameworkExtensionPointDuration, PermitWaitDuration).
 """
@@ -124,7 +124,7 @@ class MeasuredFramework(Framework):
         return status
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
-        """See Framework. Skip where nobody will do anything in PreBind."""
+        """See Framework. Skip if no plugin will act in PreBind."""
         started_s = _now_s()
         status, will_act = await super().run_pre_bind_pre_flight(cycle, node_name)
         nothing = status.is_success and not will_act

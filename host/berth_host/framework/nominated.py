@@ -21,7 +21,7 @@ _FEW: Final = 4
 class NominatedPods:
     """k pods of `table`, in its rows `pods`, each nominated to the node in its position, `positions`, of the
     cycle's nodes (intp[k], both). `rows`: bool[n], where there are any. `marks`: int64[n], equal for a node
-    whenever the same pods count, 0 where none do (empty: nowhere do any); None: nobody knows.
+    whenever the same pods count, 0 where none do (empty: nowhere do any); None: unknown.
     """
 
     __slots__ = ("_changes", "_pods", "_positions", "_table", "marks", "rows")

@@ -1,4 +1,5 @@
-"""PreFilter of all plugins over all nodes: who skips Filter, who narrows the nodes down, who says no at once.
+"""PreFilter of all plugins over all nodes: which plugins skip Filter, narrow the nodes down, or reject at
+once.
 
 Called by `answers`.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins), v1.36.
@@ -79,7 +80,7 @@ class PreFiltering:
         return None
 
     def outcome(self) -> PreFilterOutcome:
-        """What all answers came to."""
+        """The merged result of all answers."""
         return self._ended(PreFilterOutcome(self._rejected, self._eligible, tuple(self._restricting)))
 
     def _ended(self, outcome: PreFilterOutcome) -> PreFilterOutcome:

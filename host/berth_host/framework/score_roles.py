@@ -1,4 +1,4 @@
-"""Who does what in the scoring of a pod. Called by `scoring`, kept for pods that are the same."""
+"""The plugins' roles in scoring a pod. Called by `scoring`, kept for pods that are the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from berth_host.framework.score_table import WeightedPlugin
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreRoles:
     """The Score plugins `score`, in configured order, once PreScore is over and the same plugins `skip`
-    everything, or Score alone. `asked`: those with something to say; `sharing`: those of them that share
-    their scores with equal pods; `others`: those that do not.
+    everything, or Score alone. `asked`: plugins with something to say; of these, `sharing` share their scores
+    with equal pods, `others` do not.
     """
 
     score: tuple[WeightedPlugin, ...]
@@ -38,5 +38,5 @@ class ScoreRoles:
         )
 
     def fit(self, score: tuple[WeightedPlugin, ...], cycle: Cycle) -> bool:
-        """Whether they are those of this cycle as well."""
+        """Whether these roles are this cycle's as well."""
         return self.score is score and self.skip == cycle.skip and self.skip_score == cycle.skip_score

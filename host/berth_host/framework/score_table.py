@@ -1,4 +1,4 @@
-"""What scoring a pod's candidates came to: per plugin, in all, and which are the best."""
+"""The scores of a pod's candidates: per plugin, in total, and the best candidates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WeightedPlugin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginScores:
-    """int64[n] each: what Score said, and after normalisation, before the weight."""
+    """int64[n] each: as Score answered, and after normalisation, before the weight."""
 
     plugin: str
     weight: int
@@ -40,7 +40,7 @@ class ScoreTable:
     plugins: list[PluginScores] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     leaders: NDArray[np.intp] | None = None
-    """What `best` answers, where it is known already."""
+    """The answer of `best`, if it is known already."""
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> ScoreTable:

@@ -106,7 +106,7 @@ async def pre_score_answers(clients: Sequence[PluginClient], cycle: Cycle, nodes
             if client.name in early:
                 continue
             if early and client.descriptor.reads_shared:
-                # What others publish in their PreScore is there for those behind them.
+                # State published in a PreScore is there for the plugins behind.
                 await tasks.settled(other.name for other in clients[:i])
             status = statuses[client.name] = await client.pre_score(context, nodes)
             if not status.is_success and status.code is not Code.SKIP:
@@ -140,8 +140,8 @@ async def ask_scores(
 
 
 class _Early(Generic[T]):
-    """Questions on their way, by plugin. At the end of the block none is left: those whose answers nobody
-    wants any more are cancelled.
+    """Questions on their way, by plugin. At the end of the block none is left: unneeded questions are
+    cancelled.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class _Early(Generic[T]):
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def send(self, questions: Iterable[tuple[str, Coroutine[Any, Any, T]]]) -> None:
-        """Ask. When this returns the requests have gone out: what runs here by then runs beside them."""
+        """Ask. When this returns the requests have gone out: later work here runs beside them."""
         loop = asyncio.get_running_loop()
         for plugin, question in questions:
             self._tasks[plugin] = loop.create_task(question)
@@ -172,5 +172,5 @@ class _Early(Generic[T]):
             await asyncio.wait(waiting)
 
     async def answer(self, plugin: str) -> T:
-        """The answer. Raises what the question raised."""
+        """The answer. Raises the question's exception."""
         return await self._tasks[plugin]

@@ -1,4 +1,4 @@
-"""Pods held at Permit: who holds them, until when, and who decided.
+"""Pods held at Permit: the plugins that hold them, until when, and which plugin decided.
 
 An entry is registered before the Permit plugins are asked, so a decision that overtakes the reply of
 its own call is kept and applied then. Called by the framework (Permit, WaitOnPermit), by the handle
@@ -66,7 +66,7 @@ class WaitingPods:
         self._entries[pod.uid] = _Entry(pod, cycle_id, node_name)
 
     def discard(self, uid: str) -> None:
-        """Nobody waits: Permit approved or denied at once."""
+        """No plugin holds the pod: Permit approved or denied at once."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             for timer in entry.pending.values():
@@ -99,7 +99,8 @@ class WaitingPods:
         return entry is not None and not entry.open
 
     async def wait(self, uid: str) -> Status:
-        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod nobody holds."""
+        """Block until decided; the entry is gone afterwards. SUCCESS at once for a pod that no plugin
+        holds."""
         entry = self._entries.get(uid)
         if entry is None or entry.open:
             return SUCCESS
@@ -113,7 +114,7 @@ class WaitingPods:
     # --- decisions -----------------------------------------------------------------------------
 
     def list(self, plugin: str | None = None) -> list[WaitingPod]:
-        """Undecided waiting pods; `plugin`: only those that it holds."""
+        """Undecided waiting pods; `plugin`: only pods that this plugin holds."""
         return [
             WaitingPod(
                 pod=entry.pod,
@@ -142,7 +143,7 @@ class WaitingPods:
         return Decision.APPLIED
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back, whoever holds it."""
+        """Send the pod back; all plugins that hold it are overruled."""
         found = self._find(uid, cycle_id)
         if isinstance(found, Decision):
             return found

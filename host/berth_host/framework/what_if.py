@@ -21,7 +21,7 @@ from berth_host.rpc.client import PluginClient
 
 
 def sensitive(clients: Sequence[PluginClient]) -> list[PluginClient]:
-    """Those whose verdict other pods can change."""
+    """The plugins whose verdict other pods can change."""
     return [client for client in clients if client.descriptor.pod_sensitivity is not PodSensitivity.NONE]
 
 

@@ -1,1 +1,1 @@
-"""The way back: what a plugin may ask of the host, in process and through HandleService."""
+"""The way back: the calls that a plugin may make to the host, in process and through HandleService."""

@@ -45,7 +45,7 @@ class HandleBackend(Protocol):
         ...
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back, whoever holds it."""
+        """Send the pod back; the plugins that hold it are overruled."""
         ...
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
@@ -53,7 +53,7 @@ class HandleBackend(Protocol):
         ...
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
-        """The objects of a declared resource. Raises HandleError for one that is not declared."""
+        """The objects of a declared resource. Raises HandleError for an undeclared resource."""
         ...
 
     def snapshot(self) -> NodeTable:
@@ -63,7 +63,7 @@ class HandleBackend(Protocol):
     def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> Awaitable[PostFilterResult]:
-        """Where to make room for the pod of a cycle, and whose; both limits 0: the defaults.
+        """The node to make room on for the pod of a cycle, and the victims; both limits 0: the defaults.
 
         Raises NoOpenCallError.
         """

@@ -1,4 +1,4 @@
-"""`Grants`: which attachment may call back, in whose name, with which secret.
+"""`Grants`: which attachment may call back, for which plugins, with which secret.
 
 A token is made for each attachment and is worth nothing once that has ended. Asked by `HandleService`
 for every call. Implements `attach.configure.HandleGrants` together with `HandleServer`.

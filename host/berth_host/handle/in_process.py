@@ -51,7 +51,7 @@ class InProcessHandle:
             self._loop = None
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
         return self._run(lambda: self._backend.waiting_pods(self._plugin, only_mine))
 
     def allow(self, waiting: WaitingPod) -> Decision:
@@ -107,7 +107,7 @@ class InProcessHandle:
         return self._run(lambda: self._backend.nominated_pods(self._plugin, names))
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
-        """Promise a pending pod a node; None: what its status names; "": none."""
+        """Promise a pending pod a node; None: the node that its status names; "": none."""
         return self._run(lambda: self._backend.nominate(self._plugin, pod.uid, node_name))
 
     def requeue(self, pods: Iterable[Pod] = (), *, reason: str = "", skip_backoff: bool = False) -> int:

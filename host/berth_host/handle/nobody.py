@@ -1,6 +1,6 @@
 """`NoHost`: the backend of handles where no host runs: a framework alone, a configuration being checked.
 
-Reads work on what is there; there are no waiting pods and no queue, and events go nowhere.
+Reads work on the snapshot; there are no waiting pods and no queue, and events go nowhere.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class NoHost:
         self._nodes = nodes
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
-        """Nobody waits."""
+        """No pod waits."""
         return []
 
     def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
-        """Nobody waits."""
+        """No pod waits."""
         return Decision.NOT_WAITING
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Nobody waits."""
+        """No pod waits."""
         return Decision.NOT_WAITING
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
@@ -74,11 +74,11 @@ class NoHost:
         raise NoOpenCallError(f"no call of {plugin} is open: no host runs")
 
     def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
-        """Nobody is promised anything."""
+        """No pod is promised a node."""
         return []
 
     def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
-        """Nobody is pending."""
+        """No pod is pending."""
         return Nomination.NOT_PENDING
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:

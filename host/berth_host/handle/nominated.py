@@ -38,7 +38,7 @@ async def nominated_chunks(
 
 
 def nominate(backend: HandleBackend, plugin: str, item: handle_pb2.Nomination) -> Nomination:
-    """Do what one item asks for."""
+    """Carry out one item."""
     if item.mode == handle_pb2.Nomination.MODE_OVERRIDE:
         # An empty name is no node, and here not the wish to have none.
         if not item.node_name:

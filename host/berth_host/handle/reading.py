@@ -23,7 +23,7 @@ from berth_host.rpc.state_codec import StateEncoder
 
 
 class StateReader:
-    """One read of the snapshot as it was when this was made. `version`: what is read."""
+    """One read of the snapshot as of its construction. `version`: the version read."""
 
     def __init__(self, state: HostState, needs: Iterable[Need], nodes: pb.NodeSet | None) -> None:
         """`nodes` None: all. Raises UnknownNodesError."""

@@ -1,4 +1,4 @@
-"""HandleService: what plugins in other processes ask of the host. Served by `HandleServer`.
+"""HandleService: the calls of plugins in other processes to the host. Served by `HandleServer`.
 
 Every call names its plugin and carries the token of its attachment; then it is the same question that an
 `InProcessHandle` puts to the same `HandleBackend`. Source: the contract's handle.proto.
@@ -43,8 +43,8 @@ MAX_EVENTS: Final = 100
 """In one call; the others are dropped, and counted in the answer."""
 MAX_NOTE_BYTES: Final = 1024
 MAX_READS: Final = 4
-"""Of the state and the nominations, by one plugin at once: each keeps what it reads alive, however slowly it
-is taken.
+"""Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly
+it is read.
 """
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -62,7 +62,7 @@ class FilterRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandleSeams:
-    """What the service asks. `descriptor_of`: of an attached plugin, None for others."""
+    """The service's questions to the host. `descriptor_of`: an attached plugin's, None for others."""
 
     backend: HandleBackend
     state: HostState
@@ -134,7 +134,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         await self._admit(request, context)
         async with self._reading(request.plugin, context):
             reader = await self._reader(request, context)
-            # Closed here, whatever ends the stream: what was captured for it must not outlive it.
+            # Closed here however the stream ends: its captured data must not outlive it.
             async with aclosing(reader.chunks()) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -188,7 +188,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     async def EvaluatePreemption(
         self, request: handle_pb2.EvaluatePreemptionRequest, context: Context
     ) -> handle_pb2.EvaluatePreemptionResponse:
-        """Whom to evict from where. Nobody is evicted here."""
+        """Find the node and the victims of a preemption. No pod is evicted here."""
         await self._admit(request, context)
         try:
             found = await self._backend.evaluate_preemption(
@@ -209,7 +209,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
     async def RunScores(
         self, request: handle_pb2.RunScoresRequest, context: Context
     ) -> handle_pb2.RunScoresResponse:
-        """What the profile's Score plugins say of some nodes."""
+        """The scores of the profile's Score plugins for some nodes."""
         await self._admit(request, context)
         try:
             found = await self._backend.run_scores(
@@ -305,7 +305,7 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
             dropped += not written
         return handle_pb2.RecordEventsResponse(dropped=dropped)
 
-    # --- who is asking -----------------------------------------------------------------------------
+    # --- the caller --------------------------------------------------------------------------------
 
     async def _admit(self, request: Any, context: Context) -> None:
         """Let the call pass, or end it."""

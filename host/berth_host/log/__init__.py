@@ -97,7 +97,7 @@ CACHE_LOGGERS = True
 
 
 def get_logger() -> structlog.stdlib.BoundLogger:
-    """The host's logger; bind what holds for a unit of work once, with contextvars."""
+    """The host's logger; bind the values of a unit of work once, with contextvars."""
     logger: structlog.stdlib.BoundLogger = structlog.get_logger("berth")
     _LOGGERS.append(logger)
     return logger

@@ -1,4 +1,4 @@
-"""What the host counts and measures. The lowest layer: who does the work writes here, `endpoints` shows it.
+"""The host's counters and measurements. The lowest layer: every part writes here, `endpoints` shows it.
 
 families.py           every family's name, type, labels, buckets
 series.py             the light counters and histograms that are written on the way of a pod

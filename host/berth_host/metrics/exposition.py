@@ -1,4 +1,5 @@
-"""Families and series -> the text of `/metrics`, a family at a time, so that nobody else waits for all of it.
+"""Families and series -> the text of `/metrics`, a family at a time, so that no other task waits for all of
+it.
 
 Asked by `endpoints`. The text is prometheus-client's, families sorted by name as kube-scheduler has them.
 """
@@ -29,7 +30,7 @@ class Source(Protocol):
 
     @property
     def family(self) -> Named:
-        """What it makes."""
+        """The text that it makes."""
         ...
 
     def collect(self) -> Metric | None:
@@ -68,7 +69,7 @@ class Exposition:
 
 
 class _One(CollectorRegistry):
-    """What prometheus-client writes as text: a registry of one family."""
+    """A registry of one family, as prometheus-client writes it as text."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Every metric family: name, type, stability, labels, buckets. Those of kube-scheduler, then berth's own.
+"""Every metric family: name, type, stability, labels, buckets. kube-scheduler's families, then berth's own.
 
-Names, labels and buckets are those that kube-scheduler's `/metrics` shows; dashboards made for it work.
+Names, labels and buckets are the same as on kube-scheduler's `/metrics`; dashboards made for it work.
 Source: kube-scheduler `metrics/metrics.go`, component-base `metrics/prometheus/restclient`, v1.36, as
 recorded from its `/metrics`.
 """
@@ -150,7 +150,7 @@ BATCH_ATTEMPTS: Final = _counter(
     "scheduler_batch_attempts_total",
     "ALPHA",
     "profile result",
-    "Attempts by what the opportunistic batch gave them; berth has none, so no attempt has a hint.",
+    "Attempts by the result of the opportunistic batch; berth has none, so no attempt has a hint.",
 )
 BATCH_FLUSHED: Final = _counter(
     "scheduler_batch_cache_flushed_total",
@@ -303,7 +303,7 @@ INCOMING_PODS: Final = _counter(
     "scheduler_queue_incoming_pods_total",
     "STABLE",
     "event queue",
-    "Pods that came into a queue, by what brought them there.",
+    "Pods that came into a queue, by the event that brought them.",
 )
 HINT_DURATION: Final = _histogram(
     "scheduler_queueing_hint_execution_duration_seconds",
@@ -433,7 +433,7 @@ BERTH: Final[tuple[Family, ...]] = tuple(
 EXPOSED: Final[tuple[Family, ...]] = tuple(
     sorted((family for family in KUBE_SCHEDULER + BERTH if not family.gate), key=lambda family: family.name)
 )
-"""What `/metrics` can show, sorted by name."""
+"""The families that `/metrics` can show, sorted by name."""
 
 POD_REQUEST: Final = _gauge(
     "kube_pod_resource_request",

@@ -1,4 +1,4 @@
-"""`PluginStats` -> the `berth_plugin_*` families, when somebody asks: counting costs no more for it."""
+"""`PluginStats` -> the `berth_plugin_*` families, made at each reading: counting costs no more for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PER_CALL: Final[tuple[tuple[Family, Callable[[CallStats], float]], ...]] = (
 
 
 def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
-    """Show what `stats` answers, by plugin and by call, with the contract's names; what never happened is
-    left out: there are many plugins.
+    """Show the answer of `stats`, by plugin and by call, with the contract's names; zeros are left out: there
+    are many plugins.
     """
     for family, value in _PER_CALL:
         metrics.read(family, _PerCall(stats, value))

@@ -1,4 +1,4 @@
-"""What each plugin cost: calls, time, bytes, failures, violations, per plugin and call.
+"""Each plugin's cost: calls, time, bytes, failures, violations, per plugin and call.
 
 Written by `PluginClient._call`, and by the links to remote plugins, which know the bytes; read by `simulate`,
 `bench`, the demo's report and metrics.

@@ -1,4 +1,5 @@
-"""`PluginWork`: what default plugins do that kube-scheduler's count themselves, as far as the host sees it.
+"""`PluginWork`: work of default plugins that kube-scheduler's plugins count themselves, as far as the host
+sees it.
 
 A plugin reports nothing: that it failed at a point, had an object created or waited in PreBind, the host
 knows. Written by `framework` and `scheduler.patches`.

@@ -1,4 +1,4 @@
-"""What pods request and are limited to: `/metrics/resources`, read from the pods as they are.
+"""The requests and limits of pods: `/metrics/resources`, read from the pods as they are.
 
 Source: kube-scheduler `metrics/resources/resources.go`, v1.36.
 """
@@ -60,7 +60,7 @@ def _measured(resource: str, amount: int) -> tuple[str, float]:
 
 
 def _limits(pod: Pod) -> Mapping[str, int]:
-    """Limits add up as requests do, without what the pod's sandbox takes where nothing is limited."""
+    """Limits add up as requests do, without the pod's overhead where nothing is limited."""
     if pod.object is None:
         return {}
     # A bound pod is kept as bytes, and its parsed form is not kept for this.
@@ -76,7 +76,7 @@ def _limits(pod: Pod) -> Mapping[str, int]:
             overhead = requests_of({"overhead": spec["overhead"], "containers": []}, None).requests
             limits = {name: amount + overhead.get(name, 0) for name, amount in limits.items()}
     except BerthError:
-        return {}  # the API server would not have let such a pod in
+        return {}  # the API server would have refused this pod
     return limits
 
 

@@ -1,10 +1,10 @@
-"""What the plugins of one profile take: per extension point every time, per call in one cycle of ten.
+"""The durations of one profile's plugins: per extension point every time, per call in one cycle of ten.
 
-Written by `framework` for every pod, so each observation is a list look-up and a bisection. Who took part
-is counted per set of plugins, and told apart by plugin only when somebody asks for the metrics.
-Source: kube-scheduler `framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences:
-Filter asks a plugin about all nodes at once, so it counts once per attempt and not once per node; and what
-was remembered from an equal pod is counted as taking part, though nobody was called.
+Written by `framework` for every pod, so each observation is a list look-up and a bisection. Participation is
+counted per set of plugins, and told apart by plugin only when the metrics are read. Source: kube-scheduler
+`framework/runtime/framework.go` and `metrics_recorder.go`, v1.36. Two differences: Filter asks a plugin about
+all nodes at once, so it counts once per attempt and not once per node; and an answer recalled from an equal
+pod counts as taking part, though no plugin was called.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PointTimer:
 
 
 class TakingPart:
-    """How often which plugins took part at one extension point of one profile."""
+    """Counts of the sets of plugins that took part at one extension point of one profile."""
 
     __slots__ = ("_counts", "_folded", "_point", "_profile")
 
@@ -144,7 +144,7 @@ class PointTimes:
         return self.asked_pre_filter, self.asked_filter, self.asked_pre_score, self.asked_score
 
     def sampler(self) -> CallSampler | None:
-        """Who is told of the calls of a cycle that begins: somebody in one cycle of ten, by chance."""
+        """The observer of a new cycle's calls: there is one in one cycle of ten, by chance."""
         return self._sampler if random.random() < SAMPLED_SHARE else None
 
 

@@ -1,4 +1,4 @@
-"""What requests to the API server took: written by who sends them (`cluster.kube`), shown as rest_client_*.
+"""Durations of requests to the API server: written by the sender (`cluster.kube`), shown as rest_client_*.
 
 Source: component-base `metrics/prometheus/restclient/metrics.go`, v1.36.
 """

@@ -1,8 +1,8 @@
 """`SchedulerMetrics`: all that the scheduler counts and measures. One per process, shared by its hosts.
 
 Parts take the series they write (`points(profile)` for a Framework, `preemption` for evictions,
-`rest_client` for the adapter of a real cluster); sizes of queue and cache stand with their owners, who are
-asked when somebody wants the metrics (`read`).
+`rest_client` for the adapter of a real cluster); sizes of queue and cache are asked of their owners when the
+metrics are read (`read`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAST_ATTEMPTS = 15
 
 
 class PreemptionMetrics:
-    """What evictions report."""
+    """The reports of evictions."""
 
     def __init__(self) -> None:
         self.victims = Histograms(families.PREEMPTION_VICTIMS)
@@ -42,7 +42,7 @@ class PreemptionMetrics:
 
 
 class SchedulerMetrics:
-    """The series by what they are about; `sources` lists every one of them."""
+    """The series by topic; `sources` lists all of them."""
 
     def __init__(self) -> None:
         self.attempt_durations = Histograms(families.ATTEMPT_DURATION)
@@ -70,7 +70,7 @@ class SchedulerMetrics:
     # --- writing -------------------------------------------------------------------------------
 
     def points(self, profile: str) -> PointTimes:
-        """What the plugins of `profile` take; the same object every time."""
+        """The durations of the plugins of `profile`; the same object every time."""
         found = self._points.get(profile)
         if found is None:
             found = self._points[profile] = PointTimes(self.point_durations, self.plugin_durations, profile)
@@ -89,7 +89,7 @@ class SchedulerMetrics:
         series.observe(since_first_s)
 
     def read(self, family: Family, values: Callable[[], Values]) -> None:
-        """Show what `values` answers whenever somebody asks; the last one given for a family counts."""
+        """Show the answer of `values` at every reading; the last function given for a family counts."""
         self._readings[family.name] = Readings(family, values)
 
     # --- showing -------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class SchedulerMetrics:
         )
 
     def clear(self) -> None:
-        """Begin anew, as `DELETE /metrics` wants it; what is read elsewhere counts from here on."""
+        """Begin anew, as `DELETE /metrics` wants it; values read from elsewhere count from here on."""
         for source in self.sources:
             if isinstance(source, Readings) and source.family is families.PLUGIN_EVALUATIONS:
                 continue
@@ -131,7 +131,7 @@ class SchedulerMetrics:
             for part in points.taking_part:
                 part.clear()
 
-    # --- what follows from the rest --------------------------------------------------------------
+    # --- derived values --------------------------------------------------------------------------
 
     def _attempts(self) -> Iterator[tuple[Labels, float]]:
         """Every attempt's duration is observed, so there are as many."""

@@ -1,4 +1,4 @@
-"""Light counters and histograms: what is written on a pod's way through the host.
+"""Light counters and histograms: written on a pod's way through the host.
 
 An observation is a bisection and two additions, some 0.2 us; prometheus-client's own costs five times that,
 with locks that one loop does not need. It is asked only to write the text (`exposition`).
@@ -40,7 +40,7 @@ class Histogram:
         return sum(self.counts)
 
     def clear(self) -> None:
-        """As if nothing had been observed; whoever holds the series may go on."""
+        """As if nothing had been observed; the series can still be used."""
         self.counts[:] = [0] * len(self.counts)
         self.total = 0.0
 
@@ -63,7 +63,7 @@ class Histograms:
         return series
 
     def items(self) -> Iterator[tuple[Labels, Histogram]]:
-        """The series that have been observed; the one of a family without labels in any case."""
+        """The series that have been observed; a family without labels has its series in any case."""
         return ((labels, one) for labels, one in self._series.items() if not labels or one.count)
 
     def clear(self) -> None:
@@ -94,7 +94,7 @@ class Counters:
         values[labels] = values.get(labels, 0) + amount
 
     def value(self, labels: Labels = ()) -> float:
-        """What was counted so far."""
+        """The count so far."""
         return self._values.get(labels, 0)
 
     def clear(self) -> None:
@@ -109,9 +109,10 @@ class Counters:
 
 
 class Readings:
-    """A family whose values stand somewhere else, and are read when somebody asks for the metrics.
+    """A family whose values are kept elsewhere, and are read when the metrics are read.
 
-    A counter is shown from its last `clear` on, and so that it never falls: what it counts may be replaced.
+    A counter is shown from its last `clear` on, and so that it never falls: the counted object may be
+    replaced.
     """
 
     def __init__(self, family: Family, read: Callable[[], Values]) -> None:

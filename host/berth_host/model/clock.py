@@ -30,7 +30,7 @@ class Clock(Protocol):
     """Two readings and one timer. `call_at` takes the monotonic reading, in seconds."""
 
     def now_s(self) -> float:
-        """Wall clock, Unix seconds: what is shown and what backoff is computed from."""
+        """Wall clock, Unix seconds: for display and for backoff."""
         ...
 
     def monotonic_s(self) -> float:
@@ -123,7 +123,7 @@ class ManualClock:
         return self._timers[0][0] if self._timers else None
 
     def advance_to(self, when_s: float) -> None:
-        """Move to `when_s` (never backwards), running what falls due at its own instant."""
+        """Move to `when_s` (never backwards), running each due callback at its own instant."""
         while (due_s := self.next_timer_s()) is not None and due_s <= when_s:
             _, _, entry = heapq.heappop(self._timers)
             self._monotonic_s = max(self._monotonic_s, due_s)

@@ -1,7 +1,7 @@
-"""What ends a whole host: the first broken invariant, told by whoever came across it.
+"""The end of a whole host: the first broken invariant, reported by the code that found it.
 
-Told by the scheduling loop, the binding cycles, the event handlers and the loop's own handler of errors
-that nobody took; awaited by the process, which ends with exit code 1 and says what it was.
+Reported by the scheduling loop, the binding cycles, the event handlers and the loop's handler of uncaught
+errors; awaited by the process, which ends with exit code 1 and the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Fate:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the host; None while it is well."""
+        """The error that ended the host; None while it is well."""
         return self._error
 
     def fail(self, error: BaseException) -> None:
@@ -33,7 +33,7 @@ class Fate:
             self._decided.set()
 
     async def wait(self) -> BaseException:
-        """What ended the host, as soon as something does."""
+        """Wait for the error that ends the host."""
         while self._error is None:
             await self._decided.wait()
         return self._error

@@ -1,7 +1,7 @@
 """The resources of Kubernetes itself, by which a name that is misspelt is told from a custom resource.
 
-Asked by `attach.handshake` about what plugins declare. Groups that stand here are closed; every other group
-may come with a CustomResourceDefinition. Source: the API reference of Kubernetes v1.36.
+Asked by `attach.handshake` about plugins' declared resources. Groups that stand here are closed; every other
+group may come with a CustomResourceDefinition. Source: the API reference of Kubernetes v1.36.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verdicts of one attempt over the snapshot's nodes: who rejected which node, and why.
+"""Verdicts of one attempt over the snapshot's nodes: which plugin rejected which node, and why.
 
 Built by the framework while it filters, read by the failure path, PostFilter and the explainer.
 Source: kube-scheduler `framework/types.go` (NodeToStatus, Diagnosis, FitError), v1.36.
@@ -39,7 +39,7 @@ class NodeStatuses:
 
     @property
     def groups(self) -> NDArray[np.int32]:
-        """int32[n]; made when somebody looks: most attempts reject nothing."""
+        """int32[n]; made when first read: most attempts reject nothing."""
         if self._groups is None:
             self._groups = np.zeros(len(self.table), dtype=np.int32)
         return self._groups
@@ -57,11 +57,11 @@ class NodeStatuses:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was rejected yet."""
+        """Whether no node was rejected yet."""
         return len(self._codes) == 1
 
     def take_over(self, groups: NDArray[np.int32], codes: StatusCodes) -> None:
-        """What was put together elsewhere: signed statuses, and the code of one of them for each row."""
+        """Take merged verdicts: signed statuses, and for each row the code of one status."""
         self._groups = groups.copy()
         self._codes = codes.copy()
 
@@ -70,7 +70,7 @@ class NodeStatuses:
         return self._codes.encode(status)
 
     def forget(self, positions: NDArray[np.intp]) -> None:
-        """Make rows unvisited again: they were looked at beyond what sampling asks for."""
+        """Make rows unvisited again: they were judged beyond the sampling limit."""
         self.groups[positions] = 0
 
     @property

@@ -1,8 +1,8 @@
-"""What moved between two versions of the snapshot, and what of it an instance wants to know.
+"""The changes between two versions of the snapshot, and the part that an instance wants.
 
 Made by the cache's change log, turned into messages by `rpc.state_codec`. Holds records that never
 change, so it may be encoded piece by piece while the snapshot moves on. Made for every remote call, they are
-not frozen: that would triple what it costs to make them.
+not frozen: that would triple the cost of making them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Lazy(Sequence[T_co], Generic[T_co]):
 class NodeChange:
     """One row. `summary`, `object`: that part changed. `usage`: None: it did not change.
 
-    `pods`: those that changed or are at another place among the node's pods, in their order; with
+    `pods`: pods that changed or are at another place among the node's pods, in their order; with
     `pods_complete`, all of them. `removed_pods`: uids that left.
     """
 
@@ -78,7 +78,7 @@ class ObjectChange:
 class StateChanges:
     """From `base` (None: from nothing, so this is everything) to `target`, with the target's digests.
 
-    `assumed`: uids of those of its pods that are reserved only. `generation_sum` is modulo 2**53.
+    `assumed`: uids of its pods that are only reserved. `generation_sum` is modulo 2**53.
     """
 
     base: StateVersion | None
@@ -128,7 +128,7 @@ class StateSelection:
             images=any(need.images for need in nodes),
             node_object=_dropped(node_objects) if node_objects else None,
             pods=bool(pods or pod_objects),
-            # Who asks for whole pods alone must not find their records without labels.
+            # A plugin that asks for whole pods alone must still find labels in their records.
             pod_labels=_labels(pods or pod_objects),
             pod_annotations=_annotations(pods),
             pod_object=_dropped(pod_objects) if pod_objects else None,

@@ -1,4 +1,4 @@
-"""Who asks something of the secure port, as the API server knows it. For `endpoints` and `cluster.kube`."""
+"""A user of the secure port, as the API server knows it. For `endpoints` and `cluster.kube`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ ANONYMOUS: Final = User(name=ANONYMOUS_NAME, groups=(UNAUTHENTICATED_GROUP,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTrust:
-    """Whose certificates name users (PEM). Front proxies have their own CA and name the user in headers.
+    """The CAs whose certificates name users (PEM). Front proxies have their own CA and name the user in
+    headers.
 
     Made from the flags and from the ConfigMap kube-system/extension-apiserver-authentication.
     """

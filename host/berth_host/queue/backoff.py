@@ -33,7 +33,7 @@ class Backoff:
         return self._max_us if self._initial_us > self._max_us >> shift else self._initial_us << shift
 
     def expiry_us(self, info: QueuedPodInfo) -> int | None:
-        """The whole second in which the wait ends, kept in the pod; None for one that need not wait."""
+        """The whole second in which the wait ends, kept in the pod; None for a pod that need not wait."""
         if info.backoff_expiration_us is None:
             duration_us = self.duration_us(info)
             if not duration_us:

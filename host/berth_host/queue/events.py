@@ -35,7 +35,7 @@ PLUGIN_RECOVERED: Final = "PluginRecovered"
 class QueueEvent:
     """Something happened. `old` is None for an add, `new` for a delete.
 
-    `resource` is a resource of EventInterest, or one of AssignedPod and UnschedulablePod, which only
+    `resource` is a resource of EventInterest, or AssignedPod or UnschedulablePod, which only
     happen: both match a registration for Pod.
     """
 
@@ -59,7 +59,7 @@ class QueueEvent:
 
     @property
     def is_wildcard(self) -> bool:
-        """True for events that concern every pod, whatever rejected it."""
+        """True for events that concern every pod, no matter which plugin rejected it."""
         return self.resource == WILDCARD
 
     @property
@@ -69,7 +69,7 @@ class QueueEvent:
 
     @property
     def cluster_event(self) -> ClusterEvent:
-        """What a hint function is shown; the same object whenever it is asked for."""
+        """The event as a hint function sees it; always the same object."""
         if self._cluster_event is None:
             resource = self.registered_resource
             self._cluster_event = ClusterEvent(

@@ -92,7 +92,7 @@ class Gates:
         return True
 
     def keeps(self, alike: Alike, strategy: Strategy, label: str) -> bool:
-        """True: the gate that keeps these pods out was asked about one of them, and keeps them all out.
+        """Ask the gate of these alike pods about one of them. True: it keeps them all out.
         False: each of them has to be asked about.
         """
         info = alike.first
@@ -135,14 +135,14 @@ class Gates:
     def _ask(self, gate: Gate, question: GateQuestion) -> Status | Deferred:
         try:
             return gate(question)
-        except Exception as err:  # noqa: BLE001  # whatever a plugin raises, the pod must not be lost
+        except Exception as err:  # noqa: BLE001  # a plugin's error must not lose the pod
             self._seams.observer.plugin_raised(question.plugin, "PreEnqueue", err)
             return Status.error(str(err))
 
     def _reject(self, info: QueuedPodInfo, plugin: str, status: Status) -> None:
         info.unschedulable_plugins.add(plugin)
         self._seams.observer.pod_rejected(plugin, info.pod.scheduler_name)
-        # kube-scheduler has it in its log alone; here whoever explains a pod that waits shows it.
+        # kube-scheduler has it in its log alone; here the explanation of a waiting pod shows it.
         self._close(info, plugin, status.message)
 
     def _tell(self, info: QueuedPodInfo, code: Code, started_s: float) -> None:

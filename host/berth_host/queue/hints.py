@@ -22,14 +22,14 @@ from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSea
 
 
 class Strategy(IntEnum):
-    """What to do with a pod, the weaker first."""
+    """The fate of a pod after an event, the weaker first."""
 
     SKIP = 0
     """It stays in the pool."""
     AFTER_BACKOFF = 1
     """It is tried again when its backoff is over."""
     IMMEDIATELY = 2
-    """It is tried again now: what it was pending on has happened."""
+    """It is tried again now: the event it was pending on has happened."""
 
 
 class Hints:
@@ -43,16 +43,17 @@ class Hints:
         self._every_plugin = every_plugin
 
     def is_of_interest(self, event: QueueEvent) -> bool:
-        """Whether some profile has a plugin that registered for such events."""
+        """Whether some profile has a plugin that registered for this kind of event."""
         return event.is_wildcard or any(index.matching(event) for index in self._registrations.values())
 
     def interested(self, event: QueueEvent) -> list[str]:
-        """The plugins of all profiles that registered for such events, in an order that every run has."""
+        """The plugins of all profiles that registered for this kind of event, in the same order in every
+        run."""
         names = (name for index in self._registrations.values() for name in index.matching(event))
         return list(dict.fromkeys(names))
 
     def judge(self, info: QueuedPodInfo, event: Remembered) -> Strategy:
-        """What `event` means for a rejected pod."""
+        """Judge `event` for a rejected pod."""
         if isinstance(event, PluginRequest):
             return _judge_request(info, event)
         if not info.is_rejected:
@@ -68,7 +69,7 @@ class Hints:
         return self._ask_rejecting((info,), event, index) or Strategy.SKIP
 
     def judge_alike(self, alike: Alike, event: QueueEvent) -> Strategy | None:
-        """What an event that is about none of them means for all of `alike`; None: each has to be judged."""
+        """Judge an event about another object for all of `alike`; None: each pod has to be judged."""
         info = alike.first
         index = self._registrations.get(info.pod.scheduler_name)
         if event.is_wildcard or index is None or not info.is_rejected:
@@ -80,7 +81,7 @@ class Hints:
         return self._ask_rejecting(alike.infos, event, index)
 
     def judge_all(self, info: QueuedPodInfo, events: Sequence[Remembered]) -> Strategy:
-        """What all of `events` mean for a pod that comes back from an attempt: the strongest counts."""
+        """Judge all `events` for a pod that comes back from an attempt: the strongest verdict counts."""
         best = Strategy.SKIP
         for event in events:
             best = max(best, self.judge(info, event))
@@ -89,14 +90,14 @@ class Hints:
         return best
 
     def judge_own_updates(self, info: QueuedPodInfo, events: Sequence[QueueEvent]) -> Iterator[Strategy]:
-        """For each event about the pod itself, in order, what it means; judged when it is asked for."""
+        """The verdict on each event about the pod itself, in order; judged lazily."""
         answers = (self.judge(info, event) for event in events)
         return iter(list(answers)) if self._every_plugin else answers
 
     def _ask_rejecting(
         self, infos: Collection[QueuedPodInfo], event: QueueEvent, index: RegistrationIndex
     ) -> Strategy | None:
-        """What `event` means for all of `infos`; None: an answer that comes later, of one of several."""
+        """Judge `event` for all of `infos`; None: several pods, and an answer that comes later."""
         best = Strategy.SKIP
         info = next(iter(infos))
         for plugin, registrations in index.matching(event).items():
@@ -133,7 +134,7 @@ class Hints:
         ask = self._seams.profiles[info.pod.scheduler_name].hint
         try:
             answer = ask(HintQuestion(plugin, event.cluster_event, info.pod, info.attempts, event.label))
-        except Exception as err:  # noqa: BLE001  # whatever a plugin raises: better one attempt too many
+        except Exception as err:  # noqa: BLE001  # after a plugin's error: better one attempt too many
             self._seams.observer.plugin_raised(plugin, "QueueingHint", err)
             return HintVerdict.ERROR
         if answer is DEFERRED:
@@ -142,7 +143,7 @@ class Hints:
 
 
 def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:
-    """What a yes of `plugin` means: a pod that was pending on it need not sit out its backoff."""
+    """The verdict for a yes of `plugin`: a pod that was pending on it need not sit out its backoff."""
     return Strategy.IMMEDIATELY if plugin in info.pending_plugins else Strategy.AFTER_BACKOFF
 
 

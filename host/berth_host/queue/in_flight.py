@@ -1,4 +1,4 @@
-"""Pods that are being tried, and what happened meanwhile.
+"""Pods that are being tried, and the events since they were popped.
 
 An event that comes while a pod is between pop and its end would be lost on it; so events are kept while
 any pod is in flight, and a pod that comes back rejected is judged by those after its pop.
@@ -60,7 +60,7 @@ class InFlight:
             self._events.append(event)
 
     def events_since(self, uid: str) -> Sequence[Remembered] | None:
-        """What happened since the pod was popped; None for a pod that is not in flight."""
+        """The events since the pod was popped; None for a pod that is not in flight."""
         marker = self._markers.get(uid)
         if marker is None:
             return None

@@ -1,4 +1,4 @@
-"""What an event does to the pods in the pool: judged once for those that are alike.
+"""Moves the pods of the pool that an event helps; alike pods are judged once.
 
     event -> pods whose rejecting plugins registered for it -> hints -> gates -> backoffQ | activeQ | stay
 
@@ -31,7 +31,7 @@ class Moves:
         self._evicting = evicting
 
     def by_event(self, event: QueueEvent, pre_check: PreCheck | None = None) -> None:
-        """All pods that `event` helps, of those that pass `pre_check`."""
+        """All pods that `event` helps and that pass `pre_check`."""
         pool = self._places.pool
         if event.is_wildcard:
             self.each([info for info in pool if pre_check is None or pre_check(info.pod)], event)
@@ -54,7 +54,7 @@ class Moves:
         self._requeue(leaving, event)
 
     def each(self, infos: Iterable[QueuedPodInfo], event: QueueEvent) -> None:
-        """Those of `infos`, which are in the pool, that `event` helps; each is judged by itself."""
+        """The pods of `infos` (all in the pool) that `event` helps; each is judged by itself."""
         asked = (info for info in infos if not info.is_gated or _concerns(info.gating_plugin_events, event))
         self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
 
@@ -69,7 +69,7 @@ def _concerns(registrations: Iterable[Registration], event: QueueEvent) -> bool:
 
 
 def _is_about(event: QueueEvent, alike: Alike) -> bool:
-    """Whether one of the pods is the event's own, of which plugins may say something else."""
+    """Whether one of the pods is the event's own object: plugins may judge it differently."""
     old, new = event.old, event.new
     if isinstance(old, Pod) and alike.find(old) is not None:
         return True

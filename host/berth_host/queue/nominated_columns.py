@@ -1,7 +1,7 @@
 """Nominated pods as columns, kept up to date by the nominator: a cycle must not walk over all of them.
 
-Read by the scheduler at the start of a cycle, which holds them until it has chosen a node: what changes
-meanwhile goes to a copy.
+Read by the scheduler at the start of a cycle, which holds them until it has chosen a node: later changes go
+to a copy.
 """
 
 from __future__ import annotations

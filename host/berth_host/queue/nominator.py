@@ -1,4 +1,4 @@
-"""Which pods are promised a node: by preemption, or by an outside component.
+"""The pods that are promised a node: by preemption, or by an outside component.
 
 Nominated pods count on their node when others of equal or lower priority are judged. Written by the
 queue, the failure handler and the cycle (assume); read by Filter and preemption.
@@ -25,7 +25,7 @@ class Nominator:
         self.columns = NominatedColumns()
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
-        """Replace the pod's nomination. None: by what its status says; "": none.
+        """Replace the pod's nomination. None: as its status says; "": none.
 
         A pod that exists no more, or is bound, is nominated nowhere.
         """
@@ -50,7 +50,7 @@ class Nominator:
 
     def update(self, old: Pod, new: Pod) -> None:
         """The pod was updated. An update that says nothing about a nomination may have left the API
-        server before the nomination was written there: what is in memory stays.
+        server before the nomination was written there: the nomination in memory stays.
         """
         kept: str | None = None
         if not old.nominated_node and not new.nominated_node:

@@ -57,7 +57,7 @@ class PodOrder:
         return len(self._open)
 
     def assign(self, info: QueuedPodInfo) -> None:
-        """Give the pod a key, unless it has one that still holds."""
+        """Give the pod a key, unless it has a valid key."""
         if info.sort_key is None:
             info.sort_key = self._ask(info, keep=None)
 
@@ -84,7 +84,7 @@ class PodOrder:
         return info
 
     def take_keyless(self) -> list[QueuedPodInfo]:
-        """The pods whose plugin did not answer; they are the caller's to ask about again."""
+        """The pods whose plugin did not answer; the caller asks about them again."""
         found = list(self._keyless.values())
         self._keyless.clear()
         return found
@@ -100,7 +100,7 @@ class PodOrder:
         question = SortKeyQuestion(pod)
         try:
             key = sort.sort_key(question)
-        except Exception as err:  # noqa: BLE001  # whatever a plugin raises, the pod must not be lost
+        except Exception as err:  # noqa: BLE001  # a plugin's error must not lose the pod
             self._observer.plugin_raised(sort.plugin, "SortKey", err)
             return self._key_or_fallback(info, b"")
         if key is DEFERRED:

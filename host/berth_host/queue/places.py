@@ -4,7 +4,7 @@
     pool -an event helps-> backoffQ | activeQ        a closed gate keeps it in, or sends it to, the pool
     backoffQ -time is up, activated-> activeQ -pop-> in flight (not here)
 
-Owned by `SchedulingQueue`, which decides who moves; this module carries it out.
+Owned by `SchedulingQueue`, which decides on each move; this module carries it out.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (moveToActiveQ, moveToBackoffQ,
 requeuePodWithQueueingStrategy), v1.36.
 """
@@ -80,7 +80,7 @@ class Places:
         return found
 
     def free_at_us(self, info: QueuedPodInfo) -> int | None:
-        """When the pod's backoff ends, Unix microseconds; None for one that need not wait."""
+        """When the pod's backoff ends, Unix microseconds; None for a pod that need not wait."""
         return self._backoff_times.expiry_us(info)
 
     # --- moves -------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ class Places:
         return Place.ACTIVE
 
     def stay_gated(self, alike: Alike, strategy: Strategy, label: str) -> bool:
-        """Whether all of these, who are to leave the pool, stay in it because their gate is still closed.
-        It is asked about one of them.
+        """Whether all these pods stay in the pool because their gate is still closed. The gate is asked about
+        one of them.
         """
         if not alike.is_gated or not self.gates.keeps(alike, strategy, label):
             return False

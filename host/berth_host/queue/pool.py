@@ -1,8 +1,9 @@
-"""The unschedulable pool: pods that wait for an event, gated ones included, found by who rejected them.
+"""The unschedulable pool: pods that wait for an event, gated ones included, found by the plugins that
+rejected them.
 
 An event asks only the pods rejected by plugins that registered for it, so that thousands of pods that
-it cannot concern cost nothing. Of those it asks one for all that are alike: rejected and held back by the
-same plugins, to whom they are the same (`QueueSigningPlugin`). Owned by `places`.
+it cannot concern cost nothing. Of the others, one pod answers for all that are alike: rejected and held back
+by the same plugins, to which they are the same (`QueueSigningPlugin`). Owned by `places`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (unschedulablePods), v1.36.
 """
 
@@ -24,7 +25,7 @@ _NOBODY: Final = ""  # the index entry of pods without a rejecting plugin
 
 
 class _Likeness(NamedTuple):
-    """What decides what an event does to a waiting pod, beside the pod's identity."""
+    """The facts that decide an event's effect on a waiting pod, beside the pod's identity."""
 
     profile: str
     signed: tuple[Hashable, ...]
@@ -47,7 +48,7 @@ class Alike:
 
     @property
     def first(self) -> QueuedPodInfo:
-        """One of them, who speaks for all."""
+        """The pod that answers for all of them."""
         return next(iter(self._infos.values()))
 
     @property
@@ -62,11 +63,11 @@ class Alike:
 
     @property
     def gating_plugin_events(self) -> tuple[Registration, ...]:
-        """What the plugin whose gate keeps them out registered."""
+        """The events registered by the plugin whose gate keeps them out."""
         return self.first.gating_plugin_events
 
     def find(self, pod: Pod) -> QueuedPodInfo | None:
-        """The one of them that is this pod."""
+        """The entry of this pod."""
         info = self._infos.get(pod.key)
         return info if info is not None and info.uid == pod.uid else None
 
@@ -82,7 +83,7 @@ class Alike:
 
 class UnschedulablePool:
     """Pods by key, in the order of their coming. `evicting`: uids of pods whose victims are being evicted;
-    `renew` has to be told when that changes for a pod that is here. `profiles`: who signs pods.
+    `renew` has to be told when that changes for a pod that is here. `profiles`: the plugins that sign pods.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class UnschedulablePool:
         return self._infos.get(key)
 
     def put(self, info: QueuedPodInfo) -> None:
-        """Put a pod in, or again after it or what keeps it here has changed."""
+        """Put a pod in; call again after the pod or its reasons to wait changed."""
         key = info.key
         self.remove(key)
         self._infos[key] = info
@@ -152,12 +153,12 @@ class UnschedulablePool:
                 self._class(self._infos[key])
 
     def rejected_by(self, plugins: Iterable[str]) -> list[Alike]:
-        """Pods that one of `plugins` rejected, and those that nobody did: any event may help these."""
+        """Pods that one of `plugins` rejected, and pods that no plugin rejected: any event may help these."""
         by_plugin = self._by_plugin
         kinds = [by_plugin[plugin] for plugin in (_NOBODY, *plugins) if plugin in by_plugin]
         if len(kinds) == 1:
             return list(kinds[0].values())
-        # Whoever several plugins rejected comes once, in the place of the first of these.
+        # A pod that several plugins rejected comes once, in the place of the first.
         return list({id(alike): alike for kind in kinds for alike in kind.values()}.values())
 
     def place_of(self, info: QueuedPodInfo) -> int:
@@ -189,7 +190,7 @@ class UnschedulablePool:
             return (info.uid,)
         signs = profile.signs
         try:
-            # Whoever signs nothing is asked about each pod anyhow.
+            # A plugin that signs nothing is asked about each pod anyhow.
             signed = tuple([signs[name](info.pod) for name in sorted(plugins) if name in signs])
             hash(signed)
         except Exception:  # noqa: BLE001 (only a shortcut: the pod is like no other, and asked about by itself)

@@ -1,4 +1,4 @@
-"""`QueuedPodInfo`: what the queue knows of one pod, from its arrival until it is bound or gone.
+"""`QueuedPodInfo`: the queue's record of one pod, from its arrival until it is bound or gone.
 
 Made by the queue, popped by the scheduler, handed back by the failure handler. Times are Unix
 microseconds, whole numbers: backoff compares whole seconds, which floats would miss by a rounding.
@@ -19,13 +19,14 @@ SortKey = tuple[int, Any, int, int]
 """(keyed before fallback, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
-"""(Unix microseconds, what happened, more about it): one line of a pod's history; read by `app.answers`."""
+"""(Unix microseconds, event, detail): one line of a pod's history; read by `app.answers`."""
 GATED: Final = "gated"
 TRIED: Final = "tried"
 WAITING: Final = "waiting"
 PRE_BIND: Final = "preBind"
-"""What may have happened, beside coming into one of the queue's three places: a gate closed, an attempt
-began, Permit holds the pod, PreBind plugins are at work. The rest of an entry is who, or which attempt.
+"""History events beside coming into one of the queue's three places: a gate closed, an attempt
+began, Permit holds the pod, PreBind plugins are at work. The detail of an entry is the plugin, or the
+attempt.
 """
 HISTORY_KEPT: Final = 32
 """So many entries are kept at least; at most twice as many."""
@@ -39,11 +40,11 @@ class QueuedPodInfo:
     initial_attempt_timestamp_us: when it first entered activeQ. attempts: pops.
     unschedulable_count: rejections so far; consecutive_errors_count: errors since the last rejection.
     backoff_expiration_us: a whole second, None until it is asked for after an attempt.
-    unschedulable_plugins, pending_plugins: who rejected it in the last attempt (a Pending rejection is in
-    both); kept until the next failure. gating_plugin: whose PreEnqueue keeps it out, with that plugin's
-    registrations and what it said ("" while it has not answered). sort_key: its place in QueueSort's order,
-    None when it has to be asked for. history: what happened to it, the oldest first; shared with the
-    diagnoses of its attempts.
+    unschedulable_plugins, pending_plugins: the plugins that rejected it in the last attempt (a Pending
+    rejection is in both); kept until the next failure. gating_plugin: the plugin whose PreEnqueue keeps it
+    out, with its registrations and its answer ("" while it has not answered). sort_key: its place in
+    QueueSort's order, None when it has to be asked for. history: its events, the oldest first; shared with
+    the diagnoses of its attempts.
     """
 
     pod: Pod
@@ -105,7 +106,7 @@ class QueuedPodInfo:
         self.sort_key = None
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
-        """What PreEnqueue and QueueSort are shown."""
+        """The pod as PreEnqueue and QueueSort see it."""
         first_us = self.initial_attempt_timestamp_us
         return QueuedPod(
             pod=self.pod,

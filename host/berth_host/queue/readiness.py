@@ -6,18 +6,18 @@ import asyncio
 
 
 class Readiness:
-    """`wait` returns at the next `notify`; nothing is kept for those who come later."""
+    """`wait` returns at the next `notify`; a later `wait` does not see it."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a task waits."""
         return bool(self._waiters)
 
     def notify(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -1,6 +1,6 @@
-"""Which events each plugin wants to hear of, and the rule that matches them.
+"""The events that each plugin registered for, and the rule that matches them.
 
-Built once per profile by `app` (from descriptors and from the table of default plugins); read by
+Built once per profile by `app`, from what the plugins declare; read by
 `hints` and `gates`. Source: kube-scheduler `framework/events.go` (MatchClusterEvents), `scheduler.go`
 (buildQueueingHintMap, registration of node taints) and `framework/interface.go` (EnqueueExtensions), v1.36.
 """
@@ -32,7 +32,7 @@ ANY_RESOURCE: Final = (
     "resource.k8s.io/ResourceClaim",
     "resource.k8s.io/DeviceClass",
 )
-"""What a plugin that declares no events hears of: every action on these."""
+"""The resources of a plugin that declares no events: it hears of every action on these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class Registration:
     selector: LabelSelector | None = None
 
     def matches(self, event: QueueEvent) -> bool:
-        """Whether `event` is one of those.
+        """Whether the registration matches `event`.
 
         The numeric comparison is part of the rule: it keeps a general update, whose number is that of
-        all kinds of update together, away from those who registered one kind.
+        all kinds of update together, away from plugins that registered one kind.
         """
         if self.resource == WILDCARD:
             return True
@@ -62,7 +62,7 @@ class Registration:
         return bool(self.action & event.action) and event.action <= self.action
 
     def selects(self, event: QueueEvent) -> bool:
-        """Whether the object has the labels; the new one, or the last state of a deleted one."""
+        """Whether the object has the labels; the new state, or the last state of a deleted object."""
         if self.selector is None:
             return True
         subject = event.new if event.new is not None else event.old
@@ -93,7 +93,7 @@ def registrations_of(interests: Iterable[EventInterest] | None) -> tuple[Registr
 
 
 def default_registrations(plugins: Iterable[str]) -> dict[str, Sequence[Registration]]:
-    """The registrations of default plugins by name, also of those that this build does not have."""
+    """The registrations of kube-scheduler's own plugins by name, for plugins that are not installed."""
     result: dict[str, Sequence[Registration]] = {}
     for name in plugins:
         plugin = DEFAULT_PLUGINS_BY_NAME[name]
@@ -113,7 +113,8 @@ def default_registrations(plugins: Iterable[str]) -> dict[str, Sequence[Registra
 
 
 def _with_node_taints(declared: Iterable[Registration]) -> tuple[Registration, ...]:
-    """A node may be added tainted and lose the taint later: who waits for new nodes waits for that too."""
+    """A node may be added tainted and lose the taint later: a plugin that waits for new nodes waits for that
+    too."""
     found = tuple(declared)
     nodes = [item for item in found if item.resource == "Node"]
     if not any(item.action & ActionType.ADD for item in nodes):
@@ -132,7 +133,7 @@ class RegistrationIndex:
         self._declared: dict[str, tuple[Registration, ...]] = {}
 
     def replace(self, plugin: str, items: Sequence[Registration]) -> None:
-        """What a plugin registers is known now, or is different now."""
+        """Take over a plugin's registrations, for the first time or changed."""
         self._by_plugin[plugin] = tuple(items)
         self._found.clear()
         self._declared.pop(plugin, None)
@@ -150,11 +151,11 @@ class RegistrationIndex:
         return found
 
     def all_of(self, plugin: str) -> tuple[Registration, ...]:
-        """What the plugin registered, and what the host did on its behalf."""
+        """The plugin's registrations, and the host's on its behalf."""
         return self._by_plugin.get(plugin, ())
 
     def declared_by(self, plugin: str) -> tuple[Registration, ...]:
-        """What the plugin itself registered; the same object until it registers anew."""
+        """The plugin's own registrations; the same object until it registers anew."""
         found = self._declared.get(plugin)
         if found is None:
             items = self._by_plugin.get(plugin, ())

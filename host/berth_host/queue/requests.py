@@ -59,7 +59,8 @@ class PluginRequests:
         return moved
 
     def recover(self, plugin: str) -> int:
-        """The plugin can be asked again: activate what failed on its account, open its gates anew."""
+        """The plugin can be asked again: activate the pods that failed on its account, open its gates
+        anew."""
         moved = 0
         for key in self.failed_on.take(plugin):
             info = self._places.backoff.get(key)

@@ -1,4 +1,4 @@
-"""`SchedulingQueue`: every pending pod, and what brings a rejected one back. READ THIS FIRST (queue).
+"""`SchedulingQueue`: holds every pending pod, and brings rejected pods back. READ THIS FIRST (queue).
 
     add, update ----------> activeQ --pop--> in flight --done--> (bound, or gone)
                   backoff over ^  ^                |
@@ -6,7 +6,7 @@
                             backoffQ <---- pool <--+        (an error goes to backoffQ at once)
 
 A plain class without locks: one loop owns it. Written by the event handlers (`cluster.handlers`), the
-scheduler and its failure handler; told by `app` what remote plugins answered. No pod is ever lost: a
+scheduler and its failure handler; `app` hands it the answers of remote plugins. No pod is ever lost: a
 queued pod is in exactly one of activeQ, backoffQ and the pool, a popped one in flight until its end.
 Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 """
@@ -75,7 +75,7 @@ class SchedulingQueue:
         self._enter(pod, events.POD_ADD)
 
     def update(self, old: Pod, new: Pod, own_events: Iterable[QueueEvent]) -> None:
-        """A pending pod was changed; `own_events`: what about it changed, at least one.
+        """A pending pod was changed; `own_events`: its changes, at least one.
 
         Queued pods get the new version; one in the pool leaves it when a change answers its rejection;
         one in flight is judged by the events when it comes back.
@@ -123,7 +123,7 @@ class SchedulingQueue:
             self._settle()
 
     def wants(self, event: QueueEvent) -> bool:
-        """Whether any plugin registered for such events."""
+        """Whether any plugin registered for this kind of event."""
         return self._hints.is_of_interest(event)
 
     # --- the scheduler's side ----------------------------------------------------------------
@@ -162,9 +162,9 @@ class SchedulingQueue:
         self.in_flight.end(uid)
 
     def add_unschedulable(self, info: QueuedPodInfo, *, failed_plugin: str = "") -> bool:
-        """Put a popped pod back after a failed attempt; its plugin sets say who rejected it.
+        """Put a popped pod back after a failed attempt; its plugin sets name the plugins that rejected it.
 
-        Without any it ended in an error and backs off; `failed_plugin` names the plugin on whose
+        With empty sets it ended in an error and backs off; `failed_plugin` names the plugin on whose
         account. False, and nothing is done, if the pod is queued already. The attempt is over either way.
         """
         since = self.in_flight.events_since(info.uid)
@@ -226,13 +226,13 @@ class SchedulingQueue:
         self._settle()
 
     def reopen(self, pod: Pod) -> None:
-        """What kept this pod out may do so no more, and no event tells: ask its gates again."""
+        """Ask this pod's gates again: its obstacle may be gone without an event."""
         info = self.places.pool.get(pod.key)
         if info is not None and info.uid == pod.uid and info.is_gated:
             self.activate([info.pod])
 
     def activate_named(self, keys: Iterable[str]) -> None:
-        """The same for pods by `namespace/name`; those that do not exist are passed over."""
+        """The same for pods by `namespace/name`; unknown pods are passed over."""
         found = [pod for key in keys if (pod := self._seams.pods.pod(key)) is not None]
         if found:
             self.activate(found)
@@ -262,7 +262,7 @@ class SchedulingQueue:
         return moved
 
     def invalidate_sort_keys(self, uids: frozenset[str] | None = None) -> None:
-        """The keys of these pods no longer hold; None: nobody's. Pods keep their place until asked."""
+        """The keys of these pods no longer hold; None: no key holds. Pods keep their place until asked."""
         for info in [*self.places.active, *self.places.backoff.rejected()]:
             if uids is None or info.uid in uids:
                 self._renew_key(info)
@@ -334,14 +334,14 @@ class SchedulingQueue:
             self._settle()
         return len(due)
 
-    # --- what is there, and what was -----------------------------------------------------------
+    # --- the pods held, and their history -----------------------------------------------------
 
     def note(self, info: QueuedPodInfo, what: str, about: str) -> None:
         """Keep a line of the pod's history, with the time."""
         info.note(self._now_us(), what, about)
 
     def events_for(self, profile: str, plugin: str) -> tuple[Registration, ...]:
-        """What can help the pods of a profile that `plugin` rejected; none of a plugin that is not known."""
+        """The events that can help a profile's pods that `plugin` rejected; none for an unknown plugin."""
         index = self._registrations.get(profile)
         return () if index is None else index.all_of(plugin)
 
@@ -351,7 +351,7 @@ class SchedulingQueue:
 
     @property
     def next_backoff_flush_s(self) -> float | None:
-        """Monotonic reading of the next backoff flush; None while nobody backs off."""
+        """Monotonic reading of the next backoff flush; None while no pod backs off."""
         return self._timers.next_backoff_flush_s
 
     @property
@@ -399,7 +399,7 @@ class SchedulingQueue:
         self.places.reorder(info)
 
     def _settle(self) -> None:
-        """After every change: wake up who waits for a pod, and see to the timers."""
+        """After every change: wake the waiters for a pod, and see to the timers."""
         self._wake()
         self._timers.arm()
 

@@ -1,4 +1,4 @@
-"""What the queue needs of others, as values and Protocols; wired by `app`, faked in tests.
+"""The queue's needs of other packages, as values and Protocols; wired by `app`, faked in tests.
 
 The queue calls plain functions. A plugin that runs elsewhere cannot answer at once: its function answers
 DEFERRED, and the answer is handed to the queue later, with the question that it belongs to.
@@ -74,13 +74,12 @@ def always_queue(question: HintQuestion) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProfile:
-    """What the queue knows of one profile's plugins.
+    """One profile's plugins, as the queue sees them.
 
     `gates`: PreEnqueue plugins by name, in configured order. `registrations`: events by plugin, of all
     plugins that can reject. `hint` is asked where a registration says so. A function that raises counts
     as a closed gate, or as "the event may help". `signs`: of plugins whose gate and hint answer at
-    once, what these tell pods apart by (`QueueSigningPlugin`): they answer the same for all that are signed
-    alike.
+    once, their signatures of a pod (`QueueSigningPlugin`): they answer the same for all pods signed alike.
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
@@ -105,7 +104,7 @@ class QueueConfig:
     """Limits, in seconds. `pod_max_backoff_s` 0 turns the backoff off.
 
     `ask_every_plugin`: ask every plugin that rejected a pod about every event, for a record of all
-    hints; otherwise asking ends with the first answer that decides. What happens is the same.
+    hints; otherwise asking ends with the first answer that decides. The outcome is the same.
     """
 
     pod_initial_backoff_s: int = 1
@@ -127,7 +126,7 @@ class PodLister(Protocol):
 
 
 class HintVerdict(Enum):
-    """What a hint said, in the spelling of kube-scheduler's metric; an error counts as Queue."""
+    """A hint's verdict, in the spelling of kube-scheduler's metric; an error counts as Queue."""
 
     QUEUE = "Queue"
     SKIP = "QueueSkip"
@@ -136,7 +135,7 @@ class HintVerdict(Enum):
 
 
 class QueueObserver:
-    """Told what happens, for metrics and recordings. This one ignores everything."""
+    """Told of the queue's events, for metrics and recordings. This class ignores all of them."""
 
     def event_received(self, event: QueueEvent, *, own_update: bool) -> None:
         """An event reached the queue; `own_update`: a queued or popped pod was changed itself."""
@@ -144,18 +143,19 @@ class QueueObserver:
     def hint_given(
         self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
-        """One registration of a rejecting plugin was consulted; `pods`: those that the verdict is about, to
-        be looked at now and not kept.
+        """One registration of a rejecting plugin was consulted; `pods`: the pods judged, to be read now and
+        not kept.
         """
 
     def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
         """A rejecting plugin was consulted, or its registration alone decided; `seconds`: that took."""
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
-        """PreEnqueue of a profile that has such plugins came to `code`; not told where one answers later."""
+        """PreEnqueue of a profile that has such plugins came to `code`; not told if a plugin answers
+        later."""
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
-        """Pods came into `active`, `backoff` or `unschedulable`; `label`: what brought them there."""
+        """Pods came into `active`, `backoff` or `unschedulable`; `label`: the cause."""
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """Pods are held back on this plugin's word."""
@@ -177,7 +177,7 @@ class Evicting(Protocol):
 
 
 class NoEvicting:
-    """Nobody is evicted."""
+    """No pod is evicted."""
 
     def __contains__(self, uid: object) -> bool:
         return False
@@ -189,7 +189,7 @@ class NoEvicting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSeams:
-    """Everybody the queue talks to."""
+    """All the parts that the queue talks to."""
 
     pods: PodLister
     profiles: Mapping[str, QueueProfile]

@@ -38,7 +38,7 @@ class Feasible:
 
 
 class TiedNodes:
-    """Equally good nodes: rows of a table. There may be thousands, and one of them is looked at."""
+    """Equally good nodes: rows of a table. There may be thousands, and only one is looked at."""
 
     __slots__ = ("_rows", "_table")
 
@@ -50,7 +50,7 @@ class TiedNodes:
         return len(self._rows)
 
     def name(self, position: int) -> str:
-        """The name of one of them."""
+        """The name of one of these nodes."""
         return self._table.name(self._rows.item(position))
 
     @property
@@ -157,7 +157,7 @@ class Algorithm:
         return self.select_host(scores, counts)
 
     def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
-        """One of the rows with the highest total, by the Chooser."""
+        """Pick a row with the highest total, by the Chooser."""
         return self._chosen(TiedNodes(scores.nodes, scores.best()), counts, scores)
 
     def _chosen(

@@ -1,4 +1,4 @@
-"""One attempt for one pod: what the two cycles and the failure path hand to each other."""
+"""One attempt for one pod: the values that the two cycles and the failure path hand to each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUT_OFF = "the attempt was cancelled from inside; the plugins' code says where"
 
 
 class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of the host
-    """An attempt that ended without a bound pod. `status`: what the queue is told.
+    """An attempt that ended without a bound pod. `status` goes to the queue.
 
     `nominated`: the node to nominate, "" to clear the nomination, None to leave it as it is.
     `fit_error`: the plugins in the diagnosis rejected the pod; otherwise no plugin is on record and the
@@ -40,7 +40,7 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
 
 def unexpected(err: Exception) -> Failed:
-    """The end of an attempt by something that nobody foresaw: the pod is tried again after its backoff."""
+    """The end of an attempt by an unforeseen error: the pod is tried again after its backoff."""
     text = f"unexpected {type(err).__name__}: {err}"
     return Failed(Status.error(text), text)
 
@@ -49,9 +49,9 @@ def unexpected(err: Exception) -> Failed:
 class Attempt:
     """`assumed`: the pod counts on its node in the cache. `aborted`: why it was cut short.
     `in_pre_bind`: PreBind plugins are at work, and the attempt can still be undone. `in_bind`: from the
-    Binding on, which may take effect whatever is cancelled here: an abort waits until what became of it is
-    known, and a pod that is bound is not undone. `is_told`: the event of its binding is written.
-    `task`: what `abort` cancels, if anything; `cancellations`: how often it did.
+    Binding on, which may take effect whatever is cancelled here: an abort waits until its outcome is known,
+    and a pod that is bound is not undone. `is_told`: the event of its binding is written. `task` is cancelled
+    by `abort` (None: nothing to cancel); `cancellations`: how often it did.
     """
 
     queued: QueuedPodInfo
@@ -75,7 +75,7 @@ class Attempt:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether a plugin says that it has bound the pod, and that is being made sure of."""
+        """Whether a plugin says that it has bound the pod, and the host is checking this."""
         return self.in_bind and self.is_told
 
     @property
@@ -84,11 +84,11 @@ class Attempt:
         return self.queued.pod
 
     def abort(self, reason: str) -> None:
-        """Cancel what is outstanding; the attempt then undoes itself."""
+        """Cancel the outstanding calls; the attempt then undoes itself."""
         self.aborted = reason
         if self.in_bind:
             return
-        # Who says it from inside the attempt goes on to its end: a cancellation would strike later, when the
+        # A caller inside the attempt runs on to its end: a cancellation would strike later, when the
         # task is about another pod.
         if self.task is not None and self.task is not asyncio.current_task() and self.task.cancel():
             self.cancellations += 1
@@ -103,7 +103,7 @@ class Attempt:
 
 
 def record_scores(diagnosis: Diagnosis, result: ScheduleResult) -> None:
-    """Keep the best few nodes with what each plugin gave them."""
+    """Keep the best few nodes with the score of each plugin."""
     table = result.scores
     if table is None:
         return

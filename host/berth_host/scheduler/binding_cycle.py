@@ -4,8 +4,8 @@
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 Started by `schedule_one`, whose own failures after assume leave through here as well, so there is one way
-to undo. Where nobody can tell whether a Binding took effect, the pod is read until the cluster says it, and
-counts on its node meanwhile (`readback`); such a cycle is never cancelled on the way.
+to undo. If it is unknown whether a Binding took effect, the pod is read until the cluster says it, and
+counts on its node meanwhile (`readback`); a cycle in this state is never cancelled.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -99,7 +99,7 @@ class BindingCycle:
         task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
-        """The pod was deleted: cancel what its binding cycle waits for. False if it has none."""
+        """The pod was deleted: cancel the call that its binding cycle waits for. False if it has none."""
         attempt = self._running.get(uid)
         if attempt is None:
             return False
@@ -127,7 +127,7 @@ class BindingCycle:
         return Cancellation.CANCELLED if self.preempt_pod(uid, reason) else Cancellation.NOT_IN_PRE_BIND
 
     def adopt(self, assumed: Pod) -> None:
-        """Find out what became of an assumed pod whose Binding the host before could not follow."""
+        """Find out where an assumed pod is whose Binding the previous host could not follow."""
         # Until it is known: a host that follows this one before that has to go on asking.
         self.undecided.append(assumed)
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
@@ -148,7 +148,7 @@ class BindingCycle:
             self._fate.fail(err)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Send back who waits on Permit, and let the others end, for `timeout_s` (real time) at most.
+        """Send back the pods that wait on Permit; let other cycles end, for `timeout_s` (real time) at most.
 
         Whether all of them did.
         """
@@ -161,7 +161,7 @@ class BindingCycle:
     async def stop(self, timeout_s: float) -> None:
         """Cancel every binding cycle and wait until each has undone its work.
 
-        One whose Binding is on its way has `timeout_s` (real time) to learn what became of it; then it is
+        A cycle whose Binding is on its way has `timeout_s` (real time) to learn the outcome; then it is
         left as it is: nothing is undone that may have happened.
         """
         self._is_draining = True
@@ -212,7 +212,7 @@ class BindingCycle:
         except InvariantError:
             raise
         except Exception as err:
-            # Whatever it was, no pod may be lost by it: the attempt is undone, and the pod tried again.
+            # No error may lose a pod: the attempt is undone, and the pod tried again.
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
             await self.fail_binding(attempt, unexpected(err))
         else:
@@ -247,7 +247,8 @@ class BindingCycle:
                 # By a PreBind plugin from inside this very task, which nobody could cancel.
                 raise Failed(Status.error(attempt.aborted), attempt.aborted)
             if not status.is_success:
-                # A plugin that failed wakes the pod when it is back; one that rejected it is not on record.
+                # A failed plugin wakes the pod when it is back; a plugin that rejected the pod is not on
+                # record.
                 failed_plugin = "" if status.is_rejected else status.plugin
                 raise Failed(Status(status.code, status.reasons, failed_plugin), status.message)
         for plugin in cycle.context.lost_by:
@@ -257,7 +258,7 @@ class BindingCycle:
     async def _bind(self, attempt: Attempt) -> None:
         """Ask the Bind plugins, and post the Binding or check that one did; raises Failed.
 
-        From here on an abort waits: what the cluster has is looked at first.
+        From here on an abort waits: the host first looks at the cluster's state.
         """
         attempt.in_bind = True
         status, is_known = await self._ask_to_bind(attempt)
@@ -330,7 +331,7 @@ class BindingCycle:
         except InvariantError:
             raise
         except Exception as err:
-            # The pod is bound, whatever was met since.
+            # The pod is bound; errors met since do not change that.
             log.error("task.failed", pod=pod.key, exc_info=err)
         finally:
             attempt.framework.end_cycle(attempt.cycle, CycleOutcome.BOUND)
@@ -355,7 +356,7 @@ class BindingCycle:
         return Failed(Status(status.code, (message,)), message, fit_error=True)
 
     async def fail_cycle(self, attempt: Attempt, failed: Failed) -> None:
-        """The scheduling cycle failed. No AssignedPod/Delete event: nobody saw the pod on the node."""
+        """The scheduling cycle failed. No AssignedPod/Delete event: no watcher saw the pod on the node."""
         if attempt.assumed:
             await self._unreserve(attempt, failed.message)
             self._forget(attempt.pod.on_node(attempt.node_name))
@@ -378,7 +379,7 @@ class BindingCycle:
             self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def _unreserve(self, attempt: Attempt, reason: str) -> None:
-        """Whatever a plugin does here, the host's own part of the undoing follows."""
+        """The host's own part of the undoing follows even if a plugin fails here."""
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
         try:
             await attempt.framework.run_unreserve(attempt.cycle, attempt.node_name, reason)
@@ -395,7 +396,7 @@ class BindingCycle:
             self._cache.forget(assumed)
 
     def _ended_with(self, attempt: Attempt, failed: Failed) -> Failure:
-        """Record the attempt, release its cycle, and say what the queue is to know."""
+        """Record the attempt, release its cycle, and tell the queue."""
         rejected = failed.status.is_rejected
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
         if attempt.has_cycle:
@@ -409,7 +410,7 @@ class BindingCycle:
             "plugins": sorted(diagnosis.unschedulable_plugins),
         }
         if rejected:
-            # A line that every pod may bring costs too much where nobody reads it.
+            # A line that every pod may bring costs too much where it is not read.
             log.debug("pod.unschedulable", **said)
         else:
             log.info("pod.failed", **said)

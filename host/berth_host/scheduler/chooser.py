@@ -11,10 +11,10 @@ from typing import Protocol
 
 
 class Tied(Protocol):
-    """Equally good nodes, at least one; names are made only for those who read them."""
+    """Equally good nodes, at least one; a name is made only when it is read."""
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of nodes."""
         ...
 
     @property

@@ -19,7 +19,7 @@ class ClusterCalls(Protocol):
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether calls never wait for anything: several side by side are then no faster than in a row."""
+        """Whether calls never wait: concurrent calls are then no faster than sequential ones."""
         ...
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
@@ -48,8 +48,8 @@ class ClusterCalls(Protocol):
         ...
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError:
-        there is one of that name.
+        """Make an object; the object as it is then. A name that ends in "-" is completed. ConflictError: the
+        name is taken.
         """
         ...
 

@@ -4,10 +4,10 @@
       -> all victims but the last deleted -> the last one deleted
 
 The order lets a new host take over after a crash at any point: a nomination that is written has all its
-victims marked, and none is deleted before it is written. So whoever finds a nominated pod, and marked pods
-on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by PreEnqueue.
-Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every victim
-is on the nominated node and of lower priority than the pod.
+victims marked, and none is deleted before it is written. So a host that finds a nominated pod, and marked
+pods on its node, only has to finish (`resume`). Until its victims are gone the pod is held back by
+PreEnqueue. Called by the scheduling cycle after PostFilter answered SUCCESS; the relay has checked that every
+victim is on the nominated node and of lower priority than the pod.
 Source: kube-scheduler `framework/preemption/executor.go`, v1.36 (prepareCandidateAsync, PreemptPod,
 IsPodRunningPreemption); the order of the writes is berth's own.
 """
@@ -42,7 +42,7 @@ from berth_host.scheduler.victim_calls import VictimCalls, is_marked_for
 log = get_logger()
 T = TypeVar("T")
 REMEMBERED_VICTIMS: Final = 16384
-"""Victims whose preemptors are remembered; the oldest go first."""
+"""Victims whose preemptors are remembered; the oldest are dropped first."""
 
 
 class Waker(Protocol):
@@ -71,8 +71,8 @@ class Waker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSeams:
-    """What evictions look at. `preempt_binding`: undo a pod's binding cycle while it is in PreBind; False if
-    it is not there.
+    """The state that evictions read. `preempt_binding`: undo a pod's binding cycle while it is in PreBind;
+    False if it is not there.
     """
 
     cache: Cache
@@ -104,8 +104,8 @@ class ChangeFailedError(ClusterError):
 
 
 class Evictions:
-    """`preempted_by` remembers, by victim uid, who took the place of the latest victims; for reports.
-    `victim_count`: of all there were.
+    """`preempted_by` remembers, by victim uid, the pods that took the place of the latest victims; for
+    reports. `victim_count`: of all there were.
     """
 
     def __init__(self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams) -> None:
@@ -136,11 +136,11 @@ class Evictions:
         return result.nominated_node
 
     def change(self, cycle: Cycle) -> None:
-        """Begin with what PostFilter plugins want changed, before anything else is written about the pod."""
+        """Apply the changes PostFilter plugins ask for, before anything else is written about the pod."""
         self._begin_changes(cycle)
 
     def resume(self, pending: Iterable[Pod]) -> None:
-        """Finish what an earlier host began: marked victims on the node of a pending, nominated pod."""
+        """Finish the evictions of an earlier host: marked victims on the node of a pending, nominated pod."""
         for pod in pending:
             node = self._seams.cache.node_info(pod.nominated_node)
             left = [
@@ -157,7 +157,7 @@ class Evictions:
     async def finish(self, timeout_s: float) -> bool:
         """Wait until no preemption is under way, for `timeout_s` (real time) at most, and give up the rest.
 
-        The next host finishes what was begun (see the order above). Whether all of it ended.
+        The next host finishes the rest (see the order above). True: all of it ended.
         """
         ended = await all_ended(self._tasks, timeout_s)
         self._is_over = True
@@ -169,7 +169,7 @@ class Evictions:
 
     def _held_no_more(self, uid: str) -> None:
         if uid in self._victims:
-            # Once the event that ended it has been told to everybody.
+            # Only after all handlers have seen the event that ended it.
             asyncio.get_running_loop().call_soon(self._look_again, uid)
 
     def _look_again(self, uid: str) -> None:
@@ -238,7 +238,7 @@ class Evictions:
             now = self._seams.pods.pod_by_uid(eviction.preemptor.uid)
             if now is None or now.node_name:
                 self.preempting.end(eviction.preemptor.uid)
-                return  # nobody needs the room any more
+                return  # the room is not needed any more
             await self._status.ensure_nominated(now, eviction.node_name)
         for lower in self._lower_nominations(eviction):
             self._status.in_order(lower, partial(self._status.clear_nomination, lower))
@@ -254,7 +254,7 @@ class Evictions:
 
     async def _mark(self, eviction: _Eviction, changes: asyncio.Future[None] | None) -> None:
         if changes is not None:
-            await changes  # done by now; nobody is evicted for a change that failed
+            await changes  # done by now; no pod is evicted for a change that failed
         stays = self._seams.waiting_pods.is_waiting
         await self._together(
             [
@@ -285,7 +285,7 @@ class Evictions:
         there = self._seams.queue.nominated_to(eviction.node_name)
         return [pod for pod in there if pod.priority < eviction.preemptor.priority]
 
-    # --- what PostFilter plugins want changed ------------------------------------------------------
+    # --- changes that PostFilter plugins ask for ---------------------------------------------------
 
     def _begin_changes(self, cycle: Cycle) -> asyncio.Future[None] | None:
         """None where nothing is to be changed."""

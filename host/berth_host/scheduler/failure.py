@@ -1,4 +1,4 @@
-"""A failed attempt -> the pod back in the queue, its nomination, and what its owner is told.
+"""A failed attempt -> the pod back in the queue, its nomination, and the message to its owner.
 
     failure -> queued pod refreshed from the informer -> add_unschedulable -> nomination -> StatusWriter
 
@@ -32,7 +32,7 @@ class Failure:
     `message`: the text for the owner, in full. `nominated`: the node to nominate, "" to clear the
     nomination, None to leave it as the pod's status has it. `unschedulable_plugins`, `pending_plugins`:
     the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that said Pending is
-    in both. An ERROR status may name in `plugin` the one that could not be asked.
+    in both. An ERROR status may name in `plugin` the plugin that could not be asked.
     """
 
     status: Status
@@ -78,7 +78,7 @@ class FailureHandler:
         pod = queued.pod
         current = self._pods.pod(pod.key)
         if current is None or current.node_name:
-            # Bound: somebody else did it, or our own bind succeeded although its answer was lost.
+            # Bound: by another writer, or our own bind succeeded although its answer was lost.
             self._queue.done(pod.uid)
         elif current.uid != pod.uid:
             self._queue.done(pod.uid)

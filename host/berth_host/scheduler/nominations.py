@@ -1,7 +1,7 @@
-"""The queue's nominated pods -> those that count for the pod of a cycle, as rows of its snapshot.
+"""The queue's nominated pods -> the ones that count for the cycle's pod, as rows of its snapshot.
 
-Called by the scheduling cycle. What a cycle costs follows the nominations that count, as columns; names are
-looked up where a node was nominated, came or went since.
+Called by the scheduling cycle. A cycle's cost grows with the nominations that count, held as columns; names
+are looked up where a node was nominated, came or went since.
 Source: kube-scheduler `framework/runtime/framework.go` (addGENominatedPods), v1.36.
 """
 

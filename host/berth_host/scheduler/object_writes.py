@@ -2,7 +2,7 @@
 
 Called by `patches`. kube-scheduler replaces volumes, volume claims and resource claims whole; audit rules,
 admission webhooks and RBAC of a cluster count on the verb `update` there. The plugin's patch is merged into
-the object of the version that it names, so a PUT can lose nobody's change: the server refuses it then.
+the object of the version that it names, so a PUT can lose no other change: the server refuses it then.
 Source: kube-scheduler `plugins/volumebinding/binder.go` (bindAPIUpdate),
 `plugins/dynamicresources/dynamicresources.go` (bindClaim), v1.36.
 """
@@ -23,7 +23,7 @@ REPLACED_WHOLE: Final = frozenset(
     {"persistentvolumes", "persistentvolumeclaims", "resource.k8s.io/resourceclaims"}
 )
 REMEMBERED: Final = 256
-"""Own writes whose answers are kept until the watch shows them; the oldest go first."""
+"""Own writes whose answers are kept until the watch shows them; the oldest are dropped first."""
 
 
 class ObjectWrites:

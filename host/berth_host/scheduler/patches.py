@@ -1,8 +1,8 @@
 """Executes the patches that PreBind and PostFilter plugins ask for, in process and remote alike.
 
 Called by the framework (PreBind) and by `evictions` (PostFilter). The relay has checked the answer's form;
-what is checked here needs the cycle: which objects this plugin may touch, and that its own pod is meant.
-A call without an answer is read back: where the object says what was asked for, it was applied.
+the checks here need the cycle: which objects this plugin may touch, and that its own pod is meant.
+A call without an answer is read back: if the object has the requested values, the patch was applied.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PatchRunner:
     # --- after a conflict, or without an answer --------------------------------------------------
 
     async def _as_it_is(self, cycle: Cycle, patch: ObjectPatch, err: ClusterError) -> PatchResult:
-        """What the object itself says of the patch."""
+        """Tell from the object itself whether the patch was applied."""
         unknown = PatchResult(outcome=PatchOutcome.UNKNOWN, ref=patch.ref, message=str(err))
         if patch.action is PatchAction.CREATE and patch.ref.name.endswith("-"):
             return unknown  # the API server alone knows the name
@@ -113,7 +113,7 @@ class PatchRunner:
     async def _read(self, cycle: Cycle, patch: ObjectPatch) -> KubeObject | None:
         """The object now; raises ClusterError when READ_TRIES were not answered."""
         pause_s = FIRST_PAUSE_S
-        # Of whichever version it is: the one that was expected may be the one before the patch.
+        # Any version will do: the expected version may be the one before the patch.
         ref = replace(patch.ref, resource_version="")
         for _ in range(READ_TRIES - 1):
             try:

@@ -1,4 +1,4 @@
-"""What an attempt leaves on the pod: its PodScheduled condition, its nomination, and events.
+"""Writes an attempt's result on the pod: its PodScheduled condition, its nomination, and events.
 
 Called by the failure handler, the binding cycle and evictions. A write that fails, after the tries of
 `status_patch`, is logged and lost, as in kube-scheduler: the next attempt writes again.
@@ -34,7 +34,7 @@ Write: TypeAlias = Callable[[], Awaitable[None]]
 class PodStatusWriter:
     """Writes through the cluster port; nothing is sent where nothing changed.
 
-    What an ended attempt leaves is written in the background (`pending_count`), in order per pod.
+    The result is written in the background (`pending_count`), in order per pod.
     """
 
     def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class PodStatusWriter:
         return is_written
 
     async def settled(self, pod: Pod) -> None:
-        """Wait until what was handed over about `pod` is written."""
+        """Wait until all writes handed over for `pod` are done."""
         while (line := self._lines.get(pod.uid)) is not None:
             await asyncio.wait({line.task})
 
@@ -76,7 +76,7 @@ class PodStatusWriter:
             self.in_order(pod, partial(self._patch, pod, patch))
 
     def in_order(self, pod: Pod, write: Write) -> asyncio.Future[None]:
-        """Write in the background, after what was handed over about `pod` before."""
+        """Write in the background, after the earlier writes for `pod`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.get(pod.uid)
         if line is None:
@@ -88,7 +88,7 @@ class PodStatusWriter:
         return done
 
     async def _write(self, uid: str, writes: deque[tuple[Write, asyncio.Future[None]]]) -> None:
-        """What is handed over about one pod, until nothing is left; one task for all of it."""
+        """Do the writes for one pod until none is left; one task does all of them."""
         while writes:
             await _written(uid, *writes.popleft())
         del self._lines[uid]
@@ -114,7 +114,7 @@ class PodStatusWriter:
             await self.nominate(pod, node_name)
 
     async def clear_nomination(self, pod: Pod) -> None:
-        """Take status.nominatedNodeName away, whatever `pod` says of it: it may be older than that."""
+        """Clear status.nominatedNodeName even if `pod` has none: the record may be out of date."""
         await self._patch(pod, {"nominatedNodeName": None})
 
     def _condition(self, pod: Pod, failure: Failure) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ class PodStatusWriter:
 
 
 class _Line:
-    """What is to be written about one pod, in order, and the task that does it."""
+    """The pending writes for one pod, in order, and the task that does them."""
 
     __slots__ = ("task", "writes")
 
@@ -155,18 +155,18 @@ class _Line:
 
 
 async def _written(uid: str, write: Write, done: asyncio.Future[None]) -> None:
-    """Write, and say so in `done`, for whoever waits for it."""
+    """Write, then set `done` for the callers that wait."""
     try:
         await write()
     except Exception as err:
         if not isinstance(err, ClusterError):
             log.error("task.failed", pod_uid=uid, exc_info=err)
-        if isinstance(err, InvariantError):  # nobody may wait for it, and it has to end the host
+        if isinstance(err, InvariantError):  # there may be no waiter, and it has to end the host
             told = {"message": "writing a pod's status", "exception": err}
             asyncio.get_running_loop().call_exception_handler(told)
         if not done.done():
             done.set_exception(err)
-            done.exception()  # seen, also where nobody waits
+            done.exception()  # seen, also without a waiter
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -191,5 +191,5 @@ def cut_note(note: str) -> str:
 
 
 def writable(text: str) -> str:
-    """Without what UTF-8 cannot say (lone surrogates): a plugin in process may answer any string."""
+    """Drop lone surrogates, which UTF-8 cannot encode: a plugin in process may answer any string."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -33,7 +33,7 @@ class Preempting:
     def __init__(self, pods: LeavingPods) -> None:
         self._pods = pods
         self._waits_for: dict[str, set[str] | None] = {}
-        """Victims that have not begun to leave; None: whoever leaves, more is to be done."""
+        """Victims that have not begun to leave; None: more must be done even after they leave."""
         self.waited_for_by: dict[str, set[str]] = {}
         self._changed: set[str] = set()
         self._told_of_end: Callable[[str], None] = lambda _: None

@@ -1,4 +1,4 @@
-"""Asks the cluster where a pod is, until it answers: after a Binding of which nobody knows what became of it.
+"""Asks the cluster where a pod is, until it answers: after a Binding whose outcome is unknown.
 
 Called by the binding cycle, which keeps the pod assumed meanwhile: given up too early, its node would be
 given to others although the pod may run there.
@@ -45,9 +45,9 @@ class ReadBack:
         return found == node_name
 
     async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
-        """The node that the pod is on, "" for none; None: there is no such pod any more.
+        """The node that the pod is on, "" for none; None: the pod is gone.
 
-        `cycle`: whose binding cycle asks; it is idle between the tries.
+        `cycle`: the binding cycle that asks; it is idle between the tries.
         """
         pause_s = FIRST_PAUSE_S
         while True:
@@ -57,7 +57,7 @@ class ReadBack:
             except InvariantError:
                 raise
             except Exception as err:
-                # Nothing but an answer ends this: whatever is raised says nothing of the pod.
+                # Only an answer ends this: an exception says nothing about the pod.
                 log.warning(
                     "pod.read_back_failed",
                     pod=pod.key,

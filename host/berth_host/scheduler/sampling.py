@@ -29,7 +29,7 @@ def rotated(rows: Rows, start: int) -> Rows:
 
 
 def cut(statuses: NodeStatuses, visited_order: Rows, passed: Rows, wanted: int) -> tuple[Rows, int]:
-    """What a search that stops after `wanted` feasible nodes would have seen.
+    """The nodes that a search that stops after `wanted` feasible nodes would have seen.
 
     Answers the feasible rows in visiting order and how many rows were looked at (feasible and
     rejected); later rows lose their verdicts.

@@ -5,7 +5,7 @@
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 Cycles are serial: the next pod is popped when this one has its node or has failed. The snapshot moves only
-at the start of a cycle and stands still until Permit has returned, whatever events arrive meanwhile; the
+at the start of a cycle and stands still until Permit has returned, also when events arrive; the
 cache, which assume and forget write to, moves at once.
 Called by `app`, which runs `Scheduler.run` as the host's main task.
 Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, schedulingAlgorithm), v1.36.
@@ -49,18 +49,18 @@ class EvictVictims(Protocol):
 
     def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
         """The node to nominate (None: leave the nomination as it is); the victims leave in the background,
-        after what else the cycle's PostFilter plugins want changed.
+        after the other changes that PostFilter plugins ask for.
         """
         ...
 
     def change(self, cycle: Cycle) -> None:
-        """Do what the cycle's PostFilter plugins want changed, in the background."""
+        """Apply the changes that the cycle's PostFilter plugins ask for, in the background."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one schedulerName means: its plugins and how it searches."""
+    """One schedulerName: its plugins and how it searches."""
 
     framework: Framework
     algorithm: Algorithm
@@ -94,7 +94,7 @@ class Scheduler:
         self._life = secrets.token_hex(10)
         self._cycle_count = 0
         self._turns = 0
-        """How often all that was waiting for the loop, when a pod was popped, has had it."""
+        """Counts the pops after which every task that waited for the loop has had its turn."""
         self.in_cycle: Attempt | None = None
         """The attempt whose scheduling cycle runs now: the snapshot must not move."""
 
@@ -126,7 +126,7 @@ class Scheduler:
         return self._stopping
 
     def stop(self) -> None:
-        """No pod is popped any more; a cycle under way undoes what it did when it is cancelled."""
+        """Pop no more pods; a cycle under way undoes its steps when it is cancelled."""
         self._stopping = True
         if self.in_cycle is not None:
             self.in_cycle.aborted = HOST_STOPS
@@ -156,7 +156,7 @@ class Scheduler:
         except InvariantError:
             raise
         except Exception as err:
-            # The loop's top: whatever went wrong, this pod is tried again, and the next one has its turn.
+            # The loop's top: after any error this pod is tried again, and the next pod has its turn.
             log.error("task.failed", pod=pod.key, exc_info=err)
             await self.binding.fail_cycle(attempt, unexpected(err))
         finally:
@@ -164,7 +164,7 @@ class Scheduler:
             self.in_cycle = None
 
     async def _scheduling_cycle(self, attempt: Attempt, profile: Profile) -> None:
-        # The pod's deletion cancels what runs in these lines, and the loop goes on with the next pod.
+        # The pod's deletion cancels the call in these lines, and the loop goes on with the next pod.
         task = attempt.task = _current_task()
         try:
             await self._choose_and_reserve(attempt, profile)
@@ -232,7 +232,7 @@ class Scheduler:
         attempt.cycle = Cycle(context, nodes)
 
     async def _no_fit(self, attempt: Attempt, feasible: Feasible) -> Failed:
-        """Ask PostFilter, and make the FitError; whatever PostFilter says, this attempt has failed."""
+        """Ask PostFilter, and make the FitError; this attempt has failed even if PostFilter helps."""
         diagnosis, statuses = attempt.diagnosis, feasible.statuses
         attempt.cycle.statuses = statuses
         counted = statuses.group_counts()
@@ -269,7 +269,7 @@ class Scheduler:
     # --- taking the node -----------------------------------------------------------------------
 
     async def _assume_and_reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
-        """From here on every failure undoes what was done; see `BindingCycle.fail_cycle`."""
+        """From here on every failure undoes the attempt; see `BindingCycle.fail_cycle`."""
         attempt.node_name = attempt.diagnosis.node_name = result.node_name
         try:
             self.cache.assume(attempt.pod.on_node(result.node_name))
@@ -307,7 +307,7 @@ class Scheduler:
         return f"{self._life}{self._cycle_count:012x}"
 
     def _drop(self, queued: QueuedPodInfo, profile: Profile | None) -> None:
-        """Nothing to schedule: no such profile, on its way out, or assumed already."""
+        """Drop a pod that is not to be scheduled: unknown profile, being deleted, or assumed already."""
         pod = queued.pod
         self.queue.done(pod.uid)
         if profile is not None and pod.terminating:

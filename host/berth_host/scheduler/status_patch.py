@@ -1,9 +1,9 @@
 """A pod's status, one condition changed -> the strategic merge patch that says so; and its sending.
 
-Called by `pod_status` and `victim_calls`. The patch holds what changes alone, so what others wrote meanwhile
-stays, and it needs no resourceVersion.
-Source: kube-scheduler `util/utils.go` (PatchPodStatus, Retriable), `pkg/api/v1/pod/util.go`
-(UpdatePodCondition); apimachinery `util/strategicpatch/patch.go` (CreateTwoWayMergePatch), v1.36.
+Called by `pod_status` and `victim_calls`. The patch holds only the changed fields, so the writes of others
+stay, and it needs no resourceVersion. Source: kube-scheduler `util/utils.go` (PatchPodStatus, Retriable),
+`pkg/api/v1/pod/util.go` (UpdatePodCondition); apimachinery `util/strategicpatch/patch.go`
+(CreateTwoWayMergePatch), v1.36.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Json = dict[str, Any]
 def condition_patch(
     conditions: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], now: str
 ) -> Json | None:
-    """The part of a status patch that makes `wanted` (by its `type`) one of `conditions`; None where it says
-    the same already. `wanted` comes without times: the transition is `now` only if the status changes.
+    """The part of a status patch that makes `wanted` (by its `type`) one of `conditions`; None if it is there
+    already. `wanted` comes without times: the transition is `now` only if the status changes.
     """
     old = next((item for item in conditions if item.get("type") == wanted["type"]), None)
     new: Json = {"lastProbeTime": None, **{key: value for key, value in wanted.items() if value}}

@@ -10,7 +10,7 @@ from collections.abc import Collection
 async def all_ended(tasks: Collection[asyncio.Future[None]], timeout_s: float) -> bool:
     """Wait until `tasks`, from which they vanish when they end, is empty; False: `timeout_s` was over first.
 
-    Real time: what is waited for are calls to the cluster, whose time is real in every mode.
+    Real time: the calls waited for go to the cluster, whose time is real in every mode.
     """
     ends_s = time.monotonic() + timeout_s
     while tasks:

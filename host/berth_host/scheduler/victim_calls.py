@@ -1,4 +1,4 @@
-"""What the cluster is told of one victim: its DisruptionTarget condition, then its deletion.
+"""The calls to the cluster for one victim: its DisruptionTarget condition, then its deletion.
 
 Called by `evictions`. Source: kube-scheduler `framework/preemption/executor.go` (PreemptPod), v1.36.
 """
@@ -27,7 +27,7 @@ class VictimCalls:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether several calls at the same time are faster than one after the other."""
+        """Whether concurrent calls are faster than sequential ones."""
         return not self._cluster.answers_at_once
 
     async def mark(self, victim: Pod, preemptor: Pod) -> None:
@@ -60,7 +60,7 @@ class VictimCalls:
 
 
 def is_marked_for(victim: Pod, scheduler_name: str) -> bool:
-    """Whether a pod has been marked as the victim of a preemption by that scheduler."""
+    """Whether a pod has been marked as the victim of a preemption by this scheduler."""
     return preemption_mark(victim) == mark_message(scheduler_name)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a plugin's arguments -> one PluginArgsError, in Kubernetes' field-error form.
+"""The errors in a plugin's arguments -> one PluginArgsError, in Kubernetes' field-error form.
 
 Used by the plugins that take arguments. Source: apimachinery `util/validation/field/errors.go`.
 """
@@ -22,7 +22,7 @@ def joined(texts: Sequence[str]) -> str:
 
 
 class Findings:
-    """Collects what is wrong, field by field; `check` raises it all at once."""
+    """Collects errors field by field; `check` raises them all at once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

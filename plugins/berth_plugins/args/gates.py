@@ -15,7 +15,7 @@ KEY = "featureGates"
 
 
 def is_on(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Whether the gate is on. Raises PluginArgsError for anything but true and false."""
+    """Whether the gate is on. Raises PluginArgsError for any value but true and false."""
     gates = args.get(KEY) or {}
     value = gates.get(name, default) if isinstance(gates, Mapping) else gates
     if not isinstance(value, bool):

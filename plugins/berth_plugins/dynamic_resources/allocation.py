@@ -61,7 +61,7 @@ def _result(choice: Choice) -> Json:
 def _config(
     claim: ClaimToAllocate, choices: Sequence[Choice], classes: Callable[[str], KubeObject | None]
 ) -> list[Json]:
-    """Of each class once, with the requests that it is for, and then of the claim."""
+    """The configuration of each class once, with its requests, and then the claim's."""
     taken = {choice.request.parent or choice.request.name: choice.request for choice in choices}
     by_class: dict[str, list[str]] = {}
     for requests in claim.requests:
@@ -93,7 +93,7 @@ def _driver_part(raw: Mapping[str, Any]) -> Json:
 
 
 def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name: str) -> Json | None:
-    """Where the devices can be used together; None: everywhere."""
+    """The nodes where the devices can be used together; None: all."""
     term: Json = {}
     for choice in choices:
         device = choice.candidate.device

@@ -1,7 +1,7 @@
 """`Allocator`: all that the plugin knows of devices, and the verdicts on nodes that follow from it.
 
-The search runs once for each group of nodes with equal pools. What it found holds as long as neither the
-group's pools nor what is taken of them moved: pods with equal claims ask again only about those that did.
+The search runs once for each group of nodes with equal pools. Its result holds as long as neither the group's
+pools nor the amounts taken of them moved: pods with equal claims ask again only about groups that did.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
 _MAX_WISHES: Final = 16
 Answer = Outcome | Status
 Found = dict[tuple[str, bytes], tuple[int, Answer]]
-"""By who can use what: the stamp of that time, and what was found."""
+"""By key of a `NodeGroup`: the stamp of that time, and the result."""
 
 
 class _LateError(Exception):
@@ -59,16 +59,16 @@ class Allocator:
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s
-        # What was found, by what was asked for, then by who can use what.
+        # Results by wish, then by key of a `NodeGroup`.
         self._found: OrderedDict[str, Found] = OrderedDict()
 
     def refresh(self) -> None:
-        """Take up what changed in the cluster."""
+        """Take up the cluster's changes."""
         self.inventory.refresh()
         self.ledger.refresh()
 
     def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Verdicts:
-        """One verdict for each row; what was found on the nodes goes into the attempt."""
+        """One verdict for each row; the results per node go into the attempt."""
         if attempt.extended is not None and attempt.extended.stale is not None:
             return Verdicts.all(len(nodes), STALE_CLAIM)
         codes = np.zeros(len(nodes), dtype=np.int32)
@@ -91,7 +91,7 @@ class Allocator:
     # --- allocated claims ----------------------------------------------------------------------
 
     def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """The claims that are allocated for elsewhere, or whose devices did not get ready; and where."""
+        """Allocated claims that rule out nodes, or whose devices did not get ready: (index, bool[n])."""
         for i, one in enumerate(attempt.claims):
             if not one.is_allocated:
                 continue
@@ -109,7 +109,7 @@ class Allocator:
     # --- claims to allocate --------------------------------------------------------------------
 
     def _answers(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[Sequence[int], Answer]]:
-        """Rows with what holds for them all; rows where nothing has to be found are left out."""
+        """Groups of rows with their common key; rows where nothing has to be found are left out."""
         user_claims = tuple(one.to_allocate() for one in attempt.unallocated)
         if not user_claims and attempt.extended is None:
             return
@@ -142,7 +142,7 @@ class Allocator:
                         yield rows, late
 
     def _kept(self, wish: Wish) -> Found:
-        """What was found for such a wish."""
+        """The results for this wish."""
         key = f"{self.classes.version} {wish.key}"
         kept = self._found.get(key)
         if kept is None:

@@ -1,4 +1,4 @@
-"""`Attempt`: what one scheduling cycle knows of a pod's claims, and what the search found on each node."""
+"""`Attempt`: one scheduling cycle's view of a pod's claims, and the search results per node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PodClaim:
         return self.claim.ref.namespace, self.claim.ref.name
 
     def to_allocate(self) -> ClaimToAllocate:
-        """What the search has to find for it."""
+        """The requests that the search has to satisfy for it."""
         spec = self.claim.get("spec") or {}
         return ClaimToAllocate(self.claim.ref.key, spec, requests_of(spec))
 
@@ -46,7 +46,7 @@ class PodClaim:
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtendedDemand:
     """The pod's extended resources that device classes stand for. `served`: class by resource; `others`:
-    those that only nodes offer. `stale`: the claim of an earlier attempt.
+    resources that only nodes offer. `stale`: the claim of an earlier attempt.
     """
 
     served: Mapping[str, str]
@@ -56,8 +56,8 @@ class ExtendedDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What the search found for one kind of node: the devices of each claim, those of the extended resources
-    last; `mappings`: which container uses which request of theirs.
+    """The search result for one kind of node: the devices of each claim, of the extended resources last;
+    `mappings`: which container uses which of these requests.
     """
 
     claims: tuple[ClaimToAllocate, ...]

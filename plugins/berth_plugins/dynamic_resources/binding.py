@@ -1,6 +1,6 @@
 """PreBind, claim by claim: the finalizer, then allocation and reservation, as merge patches of the host.
 
-Each round says which patches are due, given what became of those of the round before. A conflict is tried
+Each round says which patches are due, given the outcomes of the round before. A conflict is tried
 again on the claim as it is now. Source: `dynamicresources.go` (bindClaim), v1.36.
 """
 
@@ -30,7 +30,7 @@ class BindingError(BerthError):
 
 @dataclass(slots=True, eq=False)
 class ClaimBinding:
-    """One claim of the pod. `claim`: as last seen, None: not made yet; `reserved`: what Reserve promised it.
+    """One claim of the pod. `claim`: as last seen, None: not made yet; `reserved`: Reserve's promise to it.
     `is_sent`: the patch of its status is on its way; `is_bound`: it has been applied.
     """
 
@@ -56,7 +56,8 @@ class Binding:
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
 
     def take(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
-        """What became of the patches of the round before; the claims that were made. Raises BindingError."""
+        """Take in the outcomes of the round before; returns the claims that were made. Raises
+        BindingError."""
         made = []
         for (one, step), result in zip(self._asked, patched, strict=False):
             if step == _STATUS:
@@ -79,7 +80,7 @@ class Binding:
         return made
 
     def patches(self) -> tuple[ObjectPatch, ...]:
-        """Those that are due now; none: every claim is the pod's. Raises BindingError."""
+        """The patches due now; none: every claim is the pod's. Raises BindingError."""
         patches: list[ObjectPatch] = []
         for one in self.claims:
             if one.is_bound:
@@ -211,7 +212,7 @@ def has_conditions(claim: KubeObject) -> bool:
 
 
 def is_overdue(claim: KubeObject, timeout_s: float, now_s: float) -> bool:
-    """Whether the claim was allocated so long ago that its devices should be ready."""
+    """Whether enough time has passed since the allocation for the devices to be ready."""
     written = (allocation_of(claim) or {}).get("allocationTimestamp")
     if written is None or not has_conditions(claim):
         return False

@@ -19,13 +19,13 @@ Amount = tuple[int, str]
 
 
 def consumed(request: Request, device: Device) -> dict[str, Amount]:
-    """What the request takes of each capacity of the device."""
+    """The amount that the request takes of each capacity of the device."""
     wanted = request.capacity or {}
     return {name: _consumed(wanted.get(name), capacity) for name, capacity in device.capacity.items()}
 
 
 def fits(request: Request, device: Device, given: Mapping[str, int], chosen: Mapping[str, int]) -> bool:
-    """Whether the request's part is left beside what is `given` away and `chosen` in this search."""
+    """Whether the request's part is left beside the amounts `given` away and `chosen` in this search."""
     wanted = request.capacity or {}
     if not wanted.keys() <= device.capacity.keys():
         return False

@@ -1,6 +1,6 @@
 """CEL expressions over a device, compiled and evaluated by the library of the extra `berth-plugins[dra]`.
 
-What kube-scheduler's environment has of its own is added here: `device`, quantities and semantic versions.
+The additions of kube-scheduler's environment are made here: `device`, quantities and semantic versions.
 Source: `dynamic-resource-allocation/cel/compile.go`, `apiserver/pkg/cel/library/quantity.go` and
 `semverlib.go`, v1.36.
 """
@@ -36,7 +36,7 @@ class Expression:
             raise CelError(f"must evaluate to bool or the unknown type, not {found.name().lower()}")
 
     def matches(self, device: Device) -> bool:
-        """Whether it is true of the device. Raises CelError."""
+        """Whether the expression is true of the device. Raises CelError."""
         try:
             result = self._compiled.eval(data={"device": self._seen(device)})
         except RuntimeError as err:
@@ -56,8 +56,8 @@ class Expression:
         return text
 
     def _seen(self, device: Device) -> dict[str, Any]:
-        """The device as an expression sees it. A domain that the device has nothing of is an empty map to
-        who looks into it, and not there to who asks whether it is.
+        """The device as an expression sees it. A domain without values is an empty map to a lookup, and
+        absent to a test whether it is there.
         """
         driver = device.id.driver
         attributes = _by_domain(device.attributes, driver, _attribute_value)

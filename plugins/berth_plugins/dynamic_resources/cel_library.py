@@ -1,8 +1,8 @@
 """The CEL environment of device selectors: quantities and semantic versions beside the standard library.
 
-To expressions both are opaque. They travel as messages of one type: the library tells overloads apart by what
-they take, and all messages are alike to it.
-Source: `apiserver/pkg/cel/library/quantity.go` and `semverlib.go`, v1.36.
+To expressions both are opaque. They travel as messages of one type: the library tells overloads apart by
+argument types, and all messages are alike to it. Source: `apiserver/pkg/cel/library/quantity.go` and
+`semverlib.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def is_installed() -> bool:
 
 @cache
 def environment() -> Any:
-    """What expressions are compiled in, made at the first use. Raises CelError without the extra."""
+    """The environment that expressions are compiled in, made at the first use. Raises CelError without the
+    extra."""
     if cel is None:
         raise CelError(MISSING)
     _message_class()
@@ -106,7 +107,7 @@ def _message_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(_OPAQUE))
 
 
-# --- functions: name, types of the arguments, type of the result, what it does ---------------------
+# --- functions: name, types of the arguments, type of the result, effect ---------------------------
 
 _Function = tuple[str, tuple[str, ...], str, Callable[..., Any]]
 

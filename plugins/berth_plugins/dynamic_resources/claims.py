@@ -1,4 +1,4 @@
-"""A pod -> its ResourceClaims, checked, with kube-scheduler's words for what is wrong.
+"""A pod -> its ResourceClaims, checked, with kube-scheduler's words for errors.
 
 Used by PreEnqueue, PreFilter and the hints. Source: `dynamicresources.go` (foreachPodResourceClaim) and
 `dynamic-resource-allocation/resourceclaim/claim.go`, v1.36.
@@ -63,12 +63,12 @@ def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
 
 
 def is_reserved_for(claim: KubeObject, pod: Pod) -> bool:
-    """Whether the claim's status names the pod as one that may use it."""
+    """Whether the claim's status names the pod as a user."""
     return any(one.get("uid") == pod.uid for one in claim.get("status.reservedFor") or ())
 
 
 def allocation_of(claim: KubeObject) -> Mapping[str, Any] | None:
-    """What is allocated for the claim, or None."""
+    """The claim's allocation, or None."""
     allocation: Mapping[str, Any] | None = claim.get("status.allocation")
     return allocation
 

@@ -17,10 +17,10 @@ TypedValue = tuple[str, Any]
 
 
 class Constraint(Protocol):
-    """Told of every device that is about to be taken, and of every one that is put back."""
+    """Told of every device that is about to be taken, and of every device that is put back."""
 
     def add(self, request: Request, device: Device) -> bool:
-        """Whether the device may join those that are there; it then has joined them."""
+        """Add the device to the ones taken, if the constraint allows; whether it does."""
         ...
 
     def remove(self, request: Request, device: Device) -> None:
@@ -86,8 +86,8 @@ class DistinctAttribute:
 
 
 def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
-    """The constraints of a claim, with nothing added. Raises ValueError with the place of one of another
-    kind.
+    """The constraints of a claim, with nothing added. Raises ValueError with the place of a constraint of
+    another kind.
     """
     made: list[Constraint] = []
     for i, raw in enumerate((spec.get("devices") or {}).get("constraints") or ()):
@@ -102,7 +102,7 @@ def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
 
 
 def attribute_of(device: Device, name: str) -> Mapping[str, Any] | None:
-    """The attribute of a full name, `domain/name`; one that the slice names without a domain belongs to the
+    """The attribute of a full name, `domain/name`; a name without a domain in the slice belongs to the
     domain of its driver.
     """
     found = device.attributes.get(name)

@@ -1,6 +1,6 @@
 """`DeviceClasses`: device classes by name, and by the extended resource that they stand for.
 
-Used by DynamicResources, and by NodeResourcesFit, which leaves such resources to it.
+Used by DynamicResources, and by NodeResourcesFit, which leaves these resources to it.
 Source: KEP-5004; `dynamicresources/extended/cache.go`, v1.36.
 """
 

@@ -45,7 +45,7 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a slice or a device can be used: on one node, on all, or where a selector matches."""
+    """The nodes where a slice or a device can be used: on one node, on all, or where a selector matches."""
 
     node_name: str | None = None
     everywhere: bool = False
@@ -65,7 +65,7 @@ class Place:
 
     @property
     def is_said(self) -> bool:
-        """Whether any of the three is there."""
+        """Whether any of the three is set."""
         return self.node_name is not None or self.everywhere or self.selector is not None
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
@@ -151,13 +151,13 @@ class Device:
 
     @property
     def taints_in_the_way(self) -> list[DeviceTaint]:
-        """Those that keep claims away that do not tolerate them."""
+        """The taints that keep claims without a toleration away."""
         return [taint for taint in self.taints if taint.effect in ("NoSchedule", "NoExecute")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """One ResourceSlice. `counters`: amounts in billionths by counter set, of a slice that defines such.
+    """One ResourceSlice. `counters`: amounts in billionths by counter set, of a slice that defines counters.
 
     `repeats_counter_set`: it names a counter set twice.
     """

@@ -1,8 +1,8 @@
 """Container requests for extended resources that device classes stand for -> a claim's device requests.
 
-Containers that run together have requests of their own. Init containers that come and go share the largest
-of theirs, and reuse what the containers after them hold.
-Source: KEP-5004; `dynamicresources/extendeddynamicresources.go`, v1.36.
+Containers that run together have requests of their own. Init containers that come and go share the largest of
+their requests, and reuse the devices of the containers after them. Source: KEP-5004;
+`dynamicresources/extendeddynamicresources.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _wish(
     class_name: str,
     reusable: Iterable[_Wish | None],
 ) -> tuple[_Wish | None, Sequence[_Mapping]]:
-    """What the container needs beyond what it can reuse, and what it uses."""
+    """The devices that the container needs beyond reusable ones, and all that it uses."""
     requests = (container.get("resources") or {}).get("requests") or {}
     wanted = whole_value(requests[resource]) if resource in requests else 0
     if wanted <= 0:

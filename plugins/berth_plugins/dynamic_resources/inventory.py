@@ -1,4 +1,4 @@
-"""`Inventory`: the pools of the cluster, kept up to date slice by slice, and who can use what of them.
+"""`Inventory`: the pools of the cluster, kept up to date slice by slice, and the nodes that can use each.
 
 Nodes that can use the same devices in the same way form a group, so that the search runs once for each
 group: nodes with slices of their own stand alone, all others fall together by the slices that match them.
@@ -53,7 +53,7 @@ class Pool:
 
     @property
     def devices(self) -> Iterable[Device]:
-        """All of them, whoever may use them."""
+        """All pools, no matter which nodes may use them."""
         return (device for one in self.slices for device in one.devices)
 
 
@@ -85,18 +85,18 @@ class NodePool:
 
     @property
     def is_usable(self) -> bool:
-        """Whether devices of it may be taken at all."""
+        """Whether devices of the pool may be taken at all."""
         return not self.is_incomplete and not self.is_invalid
 
     @cached_property
     def has_binding_conditions(self) -> bool:
-        """Such pools come last."""
+        """Whether a device has binding conditions; the search takes these pools last."""
         return any(candidate.device.binding_conditions for candidate in self.candidates)
 
 
 class NodeGroup:
-    """Rows of a table whose nodes see the same pools. `key` is the same in every cycle for an equal sight;
-    `stamp` moves with what can be seen, and with what is taken of it.
+    """Rows of a table whose nodes see the same pools. `key` is the same in every cycle for equal pools;
+    `stamp` moves with these pools, and with the amounts taken of them.
     """
 
     __slots__ = ("_name", "_places", "_pools", "_seen", "key", "rows", "stamp")
@@ -131,8 +131,8 @@ class Inventory:
         self._by_pool: dict[PoolId, dict[str, Slice]] = {}
         self.pools: dict[PoolId, Pool] = {}
         self.broken: dict[str, str] = {}
-        """Slices that cannot be read, with what is wrong with them."""
-        # Pools with slices of one node each, by that node; and those that more than one node can use.
+        """Slices that cannot be read, with the error."""
+        # Pools with slices of one node each, by that node; and pools that more than one node can use.
         self._local: dict[str, set[PoolId]] = {}
         self._wide: set[PoolId] = set()
         self._clock = 0
@@ -167,7 +167,7 @@ class Inventory:
             self._stamps[name] = self._clock
 
     def groups(self, nodes: NodeTable) -> Iterator[NodeGroup]:
-        """Every row of `nodes`, by what its node can use."""
+        """Every row of `nodes`, grouped by the pools that its node can use."""
         wide = [self.pools[pool_id] for pool_id in sorted(self._wide)]
         places = _Places(wide, nodes)
         others = np.ones(len(nodes), dtype=np.bool_)
@@ -203,7 +203,7 @@ class Inventory:
         return concerned
 
     def _rebuild(self, pool_id: PoolId) -> None:
-        # Who saw the pool as it was sees something else now, also if nothing of it is left.
+        # Nodes that saw the old pool see a different one now, also if nothing of it is left.
         self.touch(pool_id)
         old = self.pools.pop(pool_id, None)
         self._wide.discard(pool_id)
@@ -224,7 +224,7 @@ class Inventory:
 
 
 class _Places:
-    """Which rows of a table each place of the wide pools is for."""
+    """The rows of a table for each place of the wide pools."""
 
     def __init__(self, pools: Sequence[Pool], nodes: NodeTable) -> None:
         self._masks = {id(place): place.over(nodes) for place in _selecting(pools)}
@@ -249,7 +249,7 @@ class _Places:
         return np.split(rows[order], np.flatnonzero(np.diff(inverse[order])) + 1)
 
     def seen_from(self, row: int, name: str, pools: Sequence[Pool]) -> list[NodePool]:
-        """What the node of a row sees of `pools`. `name`: its own, if it has slices of its own."""
+        """The part of `pools` that a row's node sees. `name`: its own, if it has slices of its own."""
 
         def is_here(place: Place) -> bool:
             mask = self._masks.get(id(place))

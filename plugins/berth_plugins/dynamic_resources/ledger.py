@@ -25,12 +25,12 @@ from berth_plugins.dynamic_resources.devices import DeviceId, PoolId
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 GRACE_S: Final = 60.0
-"""How long a reservation outlives its cycle when nobody knows whether its claim was written."""
+"""How long a reservation outlives its cycle when it is unknown whether its claim was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What one claim takes: whole devices, and parts of shared ones (amounts in billionths by name)."""
+    """The devices of one claim: whole devices, and parts of shared ones (amounts in billionths by name)."""
 
     devices: tuple[DeviceId, ...]
     shares: tuple[tuple[DeviceId, Mapping[str, int]], ...]
@@ -86,7 +86,8 @@ class Ledger:
         self.lock = threading.RLock()
 
     def refresh(self) -> None:
-        """Read the claims that changed since the last time, and let go what nobody waits for any more."""
+        """Read the claims that changed since the last time, and drop promises that no pod waits for any
+        more."""
         with self.lock:
             version = self._claims.version
             if version != self._version:
@@ -103,11 +104,11 @@ class Ledger:
     # --- questions -----------------------------------------------------------------------------
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Whether somebody has the whole device."""
+        """Whether a claim has the whole device."""
         return device in self._whole
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether somebody has a part of it."""
+        """Whether a claim has a part of it."""
         return device in self._sharers
 
     def shares(self, device: DeviceId) -> Mapping[str, int]:
@@ -115,7 +116,7 @@ class Ledger:
         return self._shared.get(device, {})
 
     def is_in_flight(self, claim: KubeObject) -> bool:
-        """Whether a pod that is on its way allocates the claim."""
+        """Whether a pod that is being bound allocates the claim."""
         with self.lock:
             pending = self._pending.get((claim.ref.namespace, claim.ref.name))
             return pending is not None and pending.uid == claim.ref.uid
@@ -238,8 +239,8 @@ class Ledger:
 
 
 def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
-    """Whether the claim that was to have the devices is gone (one that has only its name does not count), or
-    shows what was written, or what became of it since.
+    """Whether the claim that was to have the devices is gone (a claim of the same name does not count), or
+    shows the written allocation or a later state.
     """
     if claim is None or claim.ref.uid != pending.uid:
         return not key[1].startswith("<")
@@ -254,7 +255,8 @@ def _number(version: str) -> int:
 def _amounts(raw: Mapping[str, Any]) -> dict[str, int]:
     amounts = {}
     for name, value in raw.items():
-        # The API server lets no other values in; one that is there all the same must not stop every pod.
+        # The API server lets no other values in; a bad value that is there all the same must not stop every
+        # pod.
         with suppress(QuantityError):
             amounts[name] = nano_value(value)
     return amounts

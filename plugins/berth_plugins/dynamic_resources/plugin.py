@@ -50,7 +50,7 @@ SLICE_KIND: Final = "resource.k8s.io/ResourceSlice"
 NOT_FOUND: Final = "not found"
 _ATTEMPT: Final = "attempt"
 _NOTHING: Final = Attempt(Pod(name=""))
-"""What is written for all pods that need no devices; it holds none of them."""
+"""The state of all pods that need no devices; it refers to no pod."""
 
 
 class DynamicResources(Plugin):
@@ -69,7 +69,7 @@ class DynamicResources(Plugin):
     # Devices are waited for in PreBind, ten minutes if need be.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
     events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Node", ("add", "update.labels", "update.allocatable", "update.taints")),
+        EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest(CLAIM_KIND, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest("Pod", ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update")),
@@ -96,11 +96,11 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """All: its claims are its own, or those of its template."""
+        """The whole pod: its claims are its own, or made from its template."""
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """A claim lost its allocation, or one of the pod's own came or changed; or the pod has all its claims
+        """A claim lost its allocation, or a claim of the pod came or changed; or the pod has all its claims
         now.
         """
         if event.resource == "Pod":
@@ -150,13 +150,13 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Which resources device classes stand for may change; most pods ask for no such thing."""
+        """The resources that device classes stand for may change; most pods ask for none of them."""
         if pod.spec.get("resourceClaims") or self._may_need_devices(pod):
             return wishes(pod)
         return NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """What the search finds on each node is kept for Score and Reserve."""
+        """The search result on each node is kept for Score and Reserve."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
@@ -212,7 +212,7 @@ class DynamicResources(Plugin):
             self._reservations.give_back(state, attempt)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
-        """Take up the reservations whose token says all of them; the others are tried again."""
+        """Take up the reservations whose token is complete; pods of the others are tried again."""
         return self._reservations.take_up(live)
 
     # --- the binding cycle ---------------------------------------------------------------------

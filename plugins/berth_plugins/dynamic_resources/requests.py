@@ -1,4 +1,4 @@
-"""The spec of a ResourceClaim -> what it asks for. What the API server would fill in is filled in.
+"""The spec of a ResourceClaim -> its requests, with the defaults of the API server.
 
 Source: `k8s.io/api/resource/v1` types.go (DeviceClaim), v1.36.
 """
@@ -71,7 +71,8 @@ class RequestList:
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> RequestList:
-        """Read one. Raises QuantityError, and what a shape raises that the API server refuses."""
+        """Read a request. Raises QuantityError, and on a shape that the API server refuses the reading's own
+        error."""
         name = raw.get("name") or ""
         if raw.get("exactly") is not None:
             return RequestList(name, False, (_request(raw["exactly"], name),))

@@ -1,6 +1,6 @@
 """`Reservations`: from the devices that were found on the chosen node to claims that are written.
 
-What a reservation promised goes into the cycle's token, so that it survives the process that made it.
+A reservation's promise goes into the cycle's token, so that it survives the process that made it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reservations:
         self._binding_timeout_s = binding_timeout_s
 
     def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Status:
-        """Count as taken what Filter found for the node."""
+        """Count as taken the devices that Filter found for the node."""
         found = attempt.outcomes.get(node_name)
         waiting = attempt.unallocated
         if found is None and waiting:
@@ -67,7 +67,7 @@ class Reservations:
         return SUCCESS
 
     def give_back(self, state: CycleState, attempt: Attempt | None) -> None:
-        """The pod does not come. What may be written by now is left to the claims."""
+        """The pod does not come. Allocations that may be written by now are left to the claims."""
         binding: Binding | None = state.get(_BINDING)
         ledger = self._allocator.ledger
         keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
@@ -77,7 +77,7 @@ class Reservations:
             ledger.settle(key, is_written=is_written)
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """Count live reservations again after a restart; those that cannot be known are answered."""
+        """Count live reservations again after a restart; returns the ones that cannot be known."""
         unknown = []
         for one in live:
             reserved = self._reserved(one.state)
@@ -144,7 +144,7 @@ class Reservations:
             now = self._allocator.claims.get(claim.ref.name, claim.ref.namespace)
             if now is None:
                 raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
-            # What was written may be ahead of what the watch shows.
+            # The written object may be newer than the watched one.
             seen = now if has_conditions(now) else claim
             is_ready, problem = readiness(seen)
             if problem:

@@ -1,4 +1,4 @@
-"""What a reservation promised, and how it is written into the cycle's token."""
+"""A reservation's promise, and its form in the cycle's token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a reservation promised one claim: `allocation` None where it had one before.
+    """A reservation's promise to one claim: `allocation` None where it had one before.
 
     `requests` (None: the claim exists) and `mappings`: of a claim that is made for extended resources.
     """
@@ -34,7 +34,7 @@ def encode(reserved: list[Reserved]) -> bytes:
 
 
 def decode(token: bytes | None) -> list[Reserved] | None:
-    """What `encode` wrote; None for anything else."""
+    """Read the text of `encode`; None for any other text."""
     try:
         rows = json.loads(token or b"")
         return [Reserved(*row) for row in rows]

@@ -30,7 +30,7 @@ class AllocationError(BerthError):
 
 
 class NoAllocationHereError(BerthError):
-    """Nothing can be said of this node's pools; other nodes may do."""
+    """This node's pools cannot be judged; other nodes may do."""
 
 
 class _TooManyError(Exception):
@@ -38,14 +38,14 @@ class _TooManyError(Exception):
 
 
 class Taken(Protocol):
-    """What claims in the cluster and in flight have."""
+    """The devices that claims in the cluster and in flight have."""
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Whether somebody has the whole device."""
+        """Whether a claim has the whole device."""
         ...
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether somebody has a part of it."""
+        """Whether a claim has a part of it."""
         ...
 
     def shares(self, device: DeviceId) -> Mapping[str, int]:
@@ -72,7 +72,7 @@ class ClaimToAllocate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One device for one request. `amounts`: what it takes of a device that is shared."""
+    """One device for one request. `amounts`: its parts of a shared device."""
 
     request: Request
     candidate: Candidate
@@ -119,7 +119,7 @@ class Search:
 
     def run(self) -> list[list[Choice]] | None:
         """The devices of each claim; None: there is no solution. Raises AllocationError,
-        NoAllocationHereError and what `is_late` raises.
+        NoAllocationHereError and the errors of `is_late`.
         """
         for c, claim in enumerate(self._claims):
             self._prepare(c, claim)
@@ -357,7 +357,7 @@ class Search:
         )
 
     def _counters_left(self, pool: NodePool) -> dict[str, dict[str, int]]:
-        """The pool's counters without what devices take that somebody has, on whatever node."""
+        """The pool's counters without the parts of devices in use, on any node."""
         left = {name: dict(amounts) for name, amounts in pool.pool.counters.items()}
         for device in pool.pool.devices:
             if device.consumes and (self._taken.is_taken(device.id) or self._taken.is_shared(device.id)):

@@ -1,4 +1,4 @@
-"""`Wishes`: what the search has to find for a pod, which is not the same on every node.
+"""`Wishes`: the requests that the search has to satisfy for a pod; they may differ by node.
 
 A node that offers an extended resource itself serves it itself; elsewhere devices of a class take its place.
 """
@@ -56,7 +56,7 @@ class Wishes:
         self.unfit = np.flatnonzero(codes == _UNFIT).tolist()
 
     def of_rows(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Wish]]:
-        """`rows` by what is wished there; those where nothing is wished are left out."""
+        """`rows` by the wish that holds there; rows without a wish are left out."""
         if self._codes is None:
             wish = self._wish(0)
             if wish is not None:

@@ -52,7 +52,7 @@ def node_may_help(event: ClusterEvent, pod: Pod) -> bool:
 
 
 def _appeared(key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether there is a value `after` that is not the one `before`."""
+    """Whether there is a value `after`, different from the one `before`."""
     return key in after and before.get(key) != after[key]
 
 

@@ -40,7 +40,7 @@ _Place: TypeAlias = tuple[str, str, str]
 @dataclass(frozen=True, slots=True, eq=False)
 class Meaning(Generic[T]):
     """The terms that mean a pod, by their `ids`, ascending: the same for all pods that the same terms mean.
-    `tallies`: what is counted of them, by topology key.
+    `tallies`: their counts, by topology key.
     """
 
     ids: tuple[int, ...]
@@ -51,12 +51,12 @@ class Meaning(Generic[T]):
 class TermIndex(Generic[T]):
     """Terms by the namespace and the label that a pod must have for them to mean it, where there is one.
 
-    A pod looks up its own labels, so that the terms of other applications cost it nothing. What was found is
-    kept for the next pod with the same labels; a term that appears later is matched alone, and added.
+    A pod looks up its own labels, so that the terms of other applications cost it nothing. The result is kept
+    for the next pod with the same labels; a term that appears later is matched alone, and added.
     """
 
     def __init__(self, tally: Callable[[frozenset[PodAffinityTerm]], T]) -> None:
-        """`tally`: what is counted of the terms found for one topology key."""
+        """`tally`: makes the count of the terms found for one topology key."""
         self._tally = tally
         self._terms: dict[_Place, dict[PodAffinityTerm, int]] = {}
         self._in_order: list[PodAffinityTerm] = []
@@ -87,7 +87,7 @@ class TermIndex(Generic[T]):
             self._in_order.append(term)
 
     def meaning(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Meaning[T]:
-        """The terms that mean `pod`. `namespace_labels`: those of its namespace."""
+        """The terms that mean `pod`. `namespace_labels`: the labels of its namespace."""
         asked = (pod.namespace, tuple(pod.labels.items()), tuple(namespace_labels.items()))
         known, count = self._found.get(asked, (None, 0))
         if count == len(self._in_order) and known is not None:
@@ -108,7 +108,7 @@ class TermIndex(Generic[T]):
         return known
 
     def _meaning(self, found: Iterable[PodAffinityTerm]) -> Meaning[T]:
-        """The same for all pods that the same terms mean, whatever their labels are."""
+        """The same key for all pods that the same terms mean, even with other labels."""
         terms = tuple(sorted(found, key=_number_of))
         ids = tuple(map(_number_of, terms))
         known = self._meanings.get(ids)
@@ -142,14 +142,14 @@ def _number_of(term: PodAffinityTerm) -> int:
 
 
 class CarriedTerms:
-    """Two indexes over the terms of the pods on nodes. Terms whose carriers have all left may linger on;
-    nobody is counted for them.
+    """Two indexes over the terms of the pods on nodes. Terms whose carriers have all left may linger on; they
+    count no pod.
 
-    `anti`: of required anti-affinity. `scored`: those that prefer or avoid nodes for others.
+    `anti`: of required anti-affinity. `scored`: the terms that prefer or avoid nodes for others.
     """
 
     def __init__(self, *, hard_weight: int) -> None:
-        """`hard_weight`: what a required affinity term is worth in scores; 0: it has no say."""
+        """`hard_weight`: the weight of a required affinity term in scores; 0: it does not count."""
         self._hard_weight = hard_weight
         self._values: Dictionary[PodAffinity] | None = None
         self._promised: Dictionary[PodAffinity] | None = None
@@ -167,7 +167,7 @@ class CarriedTerms:
         self._follow(pods.readings(READING, terms_of))
 
     def take_in(self, coming: PodChanges) -> None:
-        """Take in the terms of pods that are to come, such as those that are nominated: their terms mean the
+        """Take in the terms of pods that are to come, such as nominated pods: their terms mean the
         same pods once they are there.
         """
         if not len(coming):

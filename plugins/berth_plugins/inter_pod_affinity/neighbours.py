@@ -1,4 +1,4 @@
-"""How many pods that matter to the pod to be scheduled run in each domain, and what Filter makes of it.
+"""Counts of the pods in each domain that matter to the pod to be scheduled, and Filter's verdicts.
 
 Made once per cycle by `inter_pod_affinity`; what-ifs lay their changes over it.
 """
@@ -32,7 +32,7 @@ ByKey = Mapping[str, Numbers]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What m scenarios change on their nodes: int64[m] each."""
+    """The changes of m scenarios on their nodes: int64[m] each."""
 
     affinity: Numbers
     anti: ByKey
@@ -43,7 +43,7 @@ class Changes:
 class Neighbours:
     """Counts by domain. `affinity`: pods that all required terms mean, by each term's key; `anti`: pods that
     a required anti-affinity term means; `existing`: terms of other pods' required anti-affinity that mean
-    `pod`, where there are any. `namespace_labels`: those of the pod's namespace.
+    `pod`, where there are any. `namespace_labels`: the labels of the pod's namespace.
     """
 
     pod: Pod
@@ -68,7 +68,7 @@ class Neighbours:
         return verdicts
 
     def changes(self, scenarios: Scenarios) -> Changes:
-        """What the pods that leave and come mean for the counts on each scenario's node."""
+        """The effect of leaving and coming pods on the counts of each scenario's node."""
         nobody = np.zeros(len(scenarios), dtype=np.int64)
         removed, added = scenarios.removed, scenarios.added
         affinity = changed_by(self.wishes.together, removed, added) if self.wishes.required else nobody
@@ -98,7 +98,7 @@ class Neighbours:
 
     def _wanted(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """bool[n]: where required affinity is met: all of its keys are there, and company in each domain; or
-        there is no company anywhere, and the pod itself is what it asks for.
+        there is no company anywhere, and the pod matches its own terms.
         """
         first = not any(map(np.count_nonzero, self.affinity.values())) and self.wishes.welcome(self.pod)
         masks = []

@@ -1,4 +1,4 @@
-"""InterPodAffinity: who runs where, by topology domain -> verdict and score.
+"""InterPodAffinity: the pods in each topology domain -> verdict and score.
 
 Called at PreFilter, Filter, PreScore and Score. Pods are counted by node as they come and go (`PodCounts`);
 a cycle adds the counts up by the values of the topology labels, once per distinct term that matters to the
@@ -38,13 +38,13 @@ from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces
 _NEIGHBOURS: Final = "neighbours"
 _SCORES: Final = "scores"
 _DROPPED: Final = ("metadata", "spec.containers", "spec.initContainers", "spec.volumes", "status")
-"""What nobody reads of the objects of pods on nodes: their summaries have the names and labels."""
+"""Fields that are not read of pods on nodes: their summaries have the names and labels."""
 
 
 class InterPodAffinity(Plugin):
-    """Rejects nodes in whose domains the pods are not that the pod must have near, or those are that must
-    not be near it or that do not want it near; prefers nodes by the weights of preferred terms, its own and
-    those of the pods that run already.
+    """Rejects nodes whose domains lack the pods that the pod must have near, or hold pods that must not be
+    near it (by its own terms or theirs); prefers nodes by the weights of preferred terms, its own and those
+    of running pods.
     """
 
     needs: ClassVar[Sequence[Need]] = (
@@ -59,7 +59,6 @@ class InterPodAffinity(Plugin):
     events: ClassVar[Sequence[EventInterest] | None] = (
         EventInterest("Pod", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -79,7 +78,7 @@ class InterPodAffinity(Plugin):
     # --- Filter --------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Count. SKIP for a pod without required terms that nobody's required anti-affinity means;
+        """Count. SKIP for a pod without required terms that no other pod's required anti-affinity means;
         unresolvable for a pod whose terms cannot be read.
         """
         self._carried.catch_up(nodes.pods)
@@ -112,7 +111,7 @@ class InterPodAffinity(Plugin):
         if not (filters or scores):
             return NoConcern.CYCLE
         welcome = bool(wishes.required) and wishes.welcome(pod)
-        # With the stanza, which lives on while somebody recalls it: the next pod that carries it finds it.
+        # With the stanza, which lives on while it is recalled: the next pod that carries it finds it.
         signed = (stanza, wishes, welcome, existing, voices)
         if not filters:
             return NoConcern.FILTER, signed
@@ -151,7 +150,7 @@ class InterPodAffinity(Plugin):
         return Status.success()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """int64[n]: the sum over topology keys of what the node's domain is worth; may be negative."""
+        """int64[n]: the sum over topology keys of the node's domain score; may be negative."""
         total = np.zeros(len(nodes), dtype=np.int64)
         for key, sums in state.get_or_make(_SCORES, lambda: self._scores(pod, nodes) or {}).items():
             codes, _ = nodes.label(key)
@@ -183,8 +182,8 @@ class InterPodAffinity(Plugin):
         return Neighbours(pod, wishes, labels, affinity, _sums(counts, anti), existing)
 
     def _scores(self, pod: Pod, nodes: NodeTable) -> ByKey | None:
-        """What each domain is worth; None where nothing in the cluster has a say, which is not the same as
-        voices that cancel each other out.
+        """The score of each domain; None if no term in the cluster counts, which differs from terms that
+        cancel each other out.
         """
         wishes = self._namespaces.wishes_of(pod)
         counts = nodes.pod_counts

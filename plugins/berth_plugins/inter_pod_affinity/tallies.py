@@ -1,4 +1,5 @@
-"""What InterPodAffinity counts on nodes: pods that its terms mean, and pods that carry terms of their own.
+"""The counts that InterPodAffinity keeps on nodes: pods that its terms mean, and pods that carry terms of
+their own.
 
 Each is a `Tally` of `PodCounts`: one number per node, kept up to date by the pods that come and go, shared by
 all pods that ask for the same. Used by `inter_pod_affinity`.
@@ -84,13 +85,14 @@ class Stanzas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Carriers:
-    """Pods by what their terms weigh. As `PodsWith`, but looks only at stanzas that have one of the terms."""
+    """Pods by the weight of their terms. As `PodsWith`, but looks only at stanzas that have one of the
+    terms."""
 
     weigh: _AntiTerms | _TermScores | _ScoredTerms
     stanzas: Stanzas = field(compare=False)
 
     def of(self, pod: Pod) -> int:
-        """What one pod counts."""
+        """The count of one pod."""
         carried = terms_of(pod)
         return 0 if carried is None else self.weigh(carried)
 
@@ -119,9 +121,9 @@ def anti_terms(terms: frozenset[PodAffinityTerm], stanzas: Stanzas) -> Carriers:
 
 
 class Voices(NamedTuple):
-    """What terms that pods carry say of a domain. `scores`: each pod counts what those that it carries say
-    together: the weights of preferred affinity, less those of preferred anti-affinity, and a weight for each
-    required affinity term. `number`: how many of them have a say, whatever it is.
+    """The effect of pods' terms on a domain. `scores`: each pod counts the sum over its terms: the weights
+    of preferred affinity, less those of preferred anti-affinity, and a weight for each
+    required affinity term. `number`: how many of its terms count, with any weight.
     """
 
     scores: Carriers
@@ -129,7 +131,7 @@ class Voices(NamedTuple):
 
 
 def voices_of(terms: frozenset[PodAffinityTerm], stanzas: Stanzas, hard_weight: int) -> Voices:
-    """The voices of `terms`. `hard_weight`: what a required affinity term is worth; 0: it has no say."""
+    """The voices of `terms`. `hard_weight`: the weight of a required affinity term; 0: it does not count."""
     return Voices(
         Carriers(_TermScores(terms, hard_weight), stanzas),
         Carriers(_ScoredTerms(terms, hard_weight > 0), stanzas),
@@ -140,7 +142,8 @@ def selected(term: PodAffinityTerm, namespaces: Mapping[str, Mapping[str, str]])
     """The pods that a term of the pod to be scheduled means, with its namespace selector written out.
 
     `namespaces`: the labels of each. kube-scheduler keeps the selector beside the names that it found, and
-    then asks it about no labels at all: one that nothing satisfies, such as NotIn, takes in every namespace.
+    then asks it about no labels at all: a selector without a positive requirement, such as NotIn, takes in
+    every namespace.
     """
     if term.namespace_selector.matches({}):
         return SelectedPods(None, term.selector)

@@ -1,4 +1,5 @@
-"""What the pod to be scheduled asks of its neighbours: its terms as tallies, and the labels of namespaces.
+"""The wishes of the pod to be scheduled about its neighbours: its terms as tallies, and the labels of
+namespaces.
 
 Used by `inter_pod_affinity`.
 """
@@ -67,7 +68,7 @@ class Wishes:
         return tuple(dict.fromkeys(wish.topology_key for wish in self.required))
 
     def welcome(self, pod: Pod) -> bool:
-        """Whether `pod` itself is what the required affinity asks for: the first of a group may come."""
+        """Whether `pod` matches its own required affinity: the first of a group may come."""
         return all(wish.pods.selects(pod) for wish in self.required)
 
 
@@ -131,8 +132,8 @@ class Namespaces:
                 self._forget(before, now)
 
     def _forget(self, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
-        """The labels of a namespace changed (None: it is not there): whose terms select it, or did, has to
-        be read anew.
+        """The labels of a namespace changed (None: it is not there): wishes whose terms select it, or did,
+        have to be read anew.
         """
         for stanza in [*self._wishes]:
             if any(_selects(term, before) is not _selects(term, now) for term in stanza.terms):
@@ -145,6 +146,7 @@ def _labels_of(item: KubeObject) -> Mapping[str, str]:
 
 
 def _selects(term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
-    """Whether a term selects a namespace with these labels. One that means all of them never changes."""
+    """Whether a term selects a namespace with these labels. A term that means all namespaces never
+    changes."""
     selector = term.namespace_selector
     return labels is not None and not selector.matches({}) and selector.matches(labels)

@@ -77,7 +77,7 @@ class NodeResourcesBalancedAllocation(Plugin):
         return scores
 
     def _counted(self, pod: Pod) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """k resources, and int64[2, k, 1]: nothing, and what the pod asks of them."""
+        """k resources, and int64[2, k, 1]: zeros, and the pod's requests."""
         names = tuple(
             name for name in self._names if is_counted(name) and (pod.requests.get(name, 0) or name in PLAIN)
         )

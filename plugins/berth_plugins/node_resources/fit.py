@@ -1,4 +1,4 @@
-"""NodeResourcesFit: a pod's requests against what nodes have left -> verdict and score.
+"""NodeResourcesFit: a pod's requests against the nodes' free resources -> verdict and score.
 
 Called at PreFilter, Filter, PreScore and Score. An extended resource that a device class stands for is left
 to DynamicResources where the node itself does not offer it.
@@ -48,7 +48,7 @@ _FEW: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What Filter has to check of a pod: positive amounts, cpu in milli, all else in base units.
+    """The requests that Filter has to check: positive amounts, cpu in milli, all else in base units.
 
     `served`: names that a device class stands for.
     """
@@ -59,7 +59,7 @@ class Demand:
     column: NDArray[np.int64] = field(init=False, compare=False)
     """int64[k, 1]: the k amounts."""
     _statuses: dict[int, Status] = field(init=False, compare=False, default_factory=dict)
-    """By pattern, see `grouped`: made once for all who share the demand."""
+    """By pattern, see `grouped`: made once for all pods with the same demand."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(name for name, _ in self.amounts))
@@ -118,7 +118,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """What Score looks at: k resources; what the pod asks of them (int64[k, 1]); their weights."""
+    """Score's input: k resources; the pod's requests for them (int64[k, 1]); their weights."""
 
     names: tuple[str, ...]
     amounts: NDArray[np.int64]
@@ -126,12 +126,12 @@ class Scored:
 
 
 class NodeResourcesFit(Plugin):
-    """Rejects nodes that lack what the pod requests, naming every resource that falls short; scores the
+    """Rejects nodes that lack a requested resource, naming every resource that falls short; scores the
     others by the configured strategy.
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    # A what-if takes pods away: a served plugin must know what they hold.
+    # A what-if takes pods away: a served plugin must know their requests.
     needs: ClassVar[Sequence[Need]] = (
         Need.nodes(),
         Need.pods(),
@@ -143,7 +143,6 @@ class NodeResourcesFit(Plugin):
         EventInterest("Pod", ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_KIND, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -182,7 +181,7 @@ class NodeResourcesFit(Plugin):
         return demand.grouped(full, lacking, never)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Look up what the strategy adds for this pod. Never skips."""
+        """Look up the requests that the strategy adds for this pod. Never skips."""
         state.write(_SCORED, self._scored(pod))
         return Status.success()
 
@@ -208,8 +207,8 @@ class NodeResourcesFit(Plugin):
         return tuple(pod.requests.items())
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """Room came: a pod left or shrank, a node came or grew, or a device class now provides what the
-        pod asks for.
+        """Room came: a pod left or shrank, a node came or grew, or a device class now provides a requested
+        resource.
         """
         if event.resource == "Pod":
             return _room_from_pod(event, pod)

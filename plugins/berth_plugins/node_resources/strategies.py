@@ -44,7 +44,7 @@ class Strategy:
     def combine(self, requested: Column, allocatable: Column, weights: tuple[int, ...], count: int) -> Column:
         """int64[count] out of int64[k, count] requested and allocatable, and k weights: the weighted mean.
 
-        A node that does not offer a resource leaves it out; one that offers none scores 0.
+        A node that does not offer a resource leaves it out; a node that offers none scores 0.
         """
         if not weights:
             return np.zeros(count, dtype=np.int64)
@@ -60,7 +60,7 @@ class Strategy:
             scores = np.where(offered, self.per_resource(requested, np.where(offered, allocatable, 1)), 0)
             counted = np.greater(scores, 0) if self.only_positive else offered
         total = _weighted(scores, weights)
-        # Where nothing counted the total is 0, whatever it is divided by.
+        # If no resource counted the total is 0, for any divisor.
         divisor = np.maximum(_weighted(counted.astype(np.int64), weights), 1)
         if self.only_positive:
             total, divisor = 2 * total + divisor, 2 * divisor
@@ -114,7 +114,7 @@ def _interpolated(shape: Sequence[tuple[int, int]], used: int) -> int:
 def read_strategy(args: Mapping[str, Any], findings: Findings) -> Strategy:
     """The `scoringStrategy` of NodeResourcesFitArgs, LeastAllocated when there is none.
 
-    What is wrong goes to `findings`. Raises PluginArgsError for values of a wrong type.
+    Errors go to `findings`. Raises PluginArgsError for values of a wrong type.
     """
     path = "scoringStrategy"
     raw = mapping(args, path, path)
@@ -170,7 +170,7 @@ def _read_shape(raw: Mapping[str, Any], kind: str, path: str, findings: Findings
 
 
 def check_shape(points: Sequence[tuple[int, int]], path: str, findings: Findings) -> None:
-    """Say what is wrong with (utilization, score) points."""
+    """Report the errors in (utilization, score) points."""
     if not points:
         findings.required(path, "at least one point must be specified")
     for i, (before, after) in enumerate(pairwise(points), start=1):

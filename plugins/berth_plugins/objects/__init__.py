@@ -1,1 +1,1 @@
-"""What several plugins read of Kubernetes objects."""
+"""Readings of Kubernetes objects that several plugins share."""

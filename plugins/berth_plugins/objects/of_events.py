@@ -44,5 +44,5 @@ def as_object(value: EventObject | None) -> KubeObject:
 
 
 def holds_place(pod: Pod) -> bool:
-    """Whether a pod occupies a node, or has one set aside: only then can its leaving help others."""
+    """Whether a pod occupies a node, or is nominated to one: only then can its leaving help others."""
     return bool(pod.node_name or pod.nominated_node)

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 class Records(Generic[R]):
-    """`read`: an object -> its record; it may raise ObjectError for one that cannot be read."""
+    """`read`: an object -> its record; it may raise ObjectError for an object that cannot be read."""
 
     def __init__(self, handle: Handle, resource: str, read: Callable[[KubeObject], R]) -> None:
         self._handle = handle
@@ -47,7 +47,7 @@ class Records(Generic[R]):
         return known[1]
 
     def follow(self) -> Follower:
-        """Somebody who wants to hear which objects changed."""
+        """A reader that wants to hear which objects changed."""
         return Follower(self.reader)
 
     def everything(self) -> Iterator[Key]:
@@ -65,7 +65,7 @@ class Follower:
         self._version = -1
 
     def moved(self) -> list[Key] | None:
-        """(namespace, name) of what changed, repeats left out; None: everything, also the first time."""
+        """(namespace, name) of changed objects, without repeats; None: everything, also the first time."""
         version = self.reader.version
         if version == self._version:
             return []

@@ -49,7 +49,7 @@ class Gates:
 
     @staticmethod
     def of_args(args: Mapping[str, Any]) -> Gates:
-        """Read what the host told. Raises PluginArgsError."""
+        """Read the arguments. Raises PluginArgsError."""
         return Gates(
             is_on(args, "MatchLabelKeysInPodTopologySpread", default=True),
             is_on(args, COMPARISON_GATE, default=False),
@@ -59,7 +59,7 @@ class Gates:
 def read_constraints(
     raw: Any, labels: Mapping[str, str], action: str, gates: Gates
 ) -> tuple[Constraint, ...]:
-    """Those of a `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
+    """The entries of `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
 
     `labels` are the pod's: `matchLabelKeys` adds them to the selector. Raises SelectorError, its text
     beginning with the place.
@@ -103,7 +103,7 @@ def _int32(raw: Mapping[str, Any], key: str, path: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DefaultConstraints:
-    """The constraints of pods that list none, without their selector, which follows from what owns the pod.
+    """The constraints of pods that list none, without their selector, which follows from the pod's owner.
 
     `of_system`: they are kube-scheduler's own, which a node may meet without having all their labels.
     """

@@ -1,4 +1,4 @@
-"""Which pods belong together with a pod that does not say so itself: those of its services and its owner.
+"""The default selector of a pod without its own: the pods of its services and its owner.
 
 Used by PodTopologySpread for its default constraints. Source:
 `pkg/scheduler/framework/plugins/helper/spread.go` (DefaultSelector), v1.36.
@@ -30,7 +30,7 @@ NEEDS: Final = (
         for resource in _OWNERS.values()
     ),
 )
-"""What a plugin has to declare that uses `DefaultSelectors`."""
+"""The needs that a plugin with `DefaultSelectors` has to declare."""
 
 _Selectors = list[Mapping[str, str]]
 _NOBODY: Final = LabelSelector.equal_to({})
@@ -46,7 +46,7 @@ class DefaultSelectors:
         self._services_version = -1
 
     def selector(self, pod: Pod) -> LabelSelector:
-        """What all services that select the pod, and its controller, say; empty where there is none."""
+        """The joint selector of the pod's services and its controller; empty if it has none."""
         services, owner = self._service_selectors(pod.namespace), self._owner(pod)
         if not services and owner is None:
             return _NOBODY

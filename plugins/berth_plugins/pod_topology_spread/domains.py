@@ -1,7 +1,7 @@
 """Topology domains as PodTopologySpread sees them: which nodes take part in a constraint, and where each is.
 
-What follows from Node objects alone is kept until one of them changes: a cycle only adds up the counts of
-pods. Columns here are by slot (`NodeTable.slots`), as those of `NodeTable.pod_counts` are.
+Data that depends on Node objects alone is kept until one of them changes: a cycle only adds up the counts of
+pods. Columns here are by slot (`NodeTable.slots`), as in `NodeTable.pod_counts`.
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/common.go`, v1.36.
 """
 
@@ -27,7 +27,7 @@ MAX_AREAS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class AreaKey:
-    """What an area follows from, beside the nodes.
+    """The inputs of an area, beside the nodes.
 
     A node takes part if it has all of `keys` as labels, `affinity` matches it, and `tolerations` cover its
     taints; None: not asked for. `compare`: tolerations may have the operators Lt and Gt.
@@ -121,7 +121,7 @@ class Area:
 
 
 class Areas:
-    """Areas by what they follow from, for one table of nodes at a time. Bounded."""
+    """Areas by their inputs, for one table of nodes at a time. Bounded."""
 
     def __init__(self, max_areas: int = MAX_AREAS) -> None:
         self._max = max_areas
@@ -143,7 +143,7 @@ class Areas:
 
 
 def _scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int) -> NDArray[Any]:
-    """By slot what `values` are by row; 0 elsewhere."""
+    """`values` (by row) by slot; 0 elsewhere."""
     column = np.zeros(slots, dtype=values.dtype)
     column[rows] = values
     return column

@@ -1,6 +1,6 @@
-"""A pod -> what PodTopologySpread has to count for it: its constraints, which pods count, on which nodes.
+"""A pod -> its plan for PodTopologySpread: its constraints, which pods count, on which nodes.
 
-One plan for all pods for which the same has to be counted, whatever else tells them apart.
+All pods with the same counts share one plan, even if they differ otherwise.
 Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (getConstraints) and `scoring.go`
 (initPreScoreState), v1.36.
 """
@@ -34,10 +34,10 @@ MAX_PLANS: Final = 1024
 
 
 class Plan:
-    """What to count for one kind of pod and one action. One entry per constraint in each list.
+    """The counts needed for one kind of pod and one action. One entry per constraint in each list.
 
-    `tallies`: the pods that count; None: nobody does, as the selector is empty. `changing`: those by which
-    a what-if changes the count, where terminating pods and empty selectors count, as upstream has it.
+    `tallies`: the pods that count; None: no pod does, as the selector is empty. `changing`: the tallies by
+    which a what-if changes the count, where terminating pods and empty selectors count, as upstream has it.
     `selects_self`: 1 where the selector matches the pod itself. `requires_all`: a node without all the labels
     is ignored.
     """
@@ -71,7 +71,7 @@ class _Kind:
 
 
 class Plans:
-    """Bounded; what was used least recently is dropped."""
+    """Bounded; the least recently used plan is dropped."""
 
     def __init__(self, args: Mapping[str, Any], handle: Handle, *, max_plans: int = MAX_PLANS) -> None:
         """`args`: PodTopologySpreadArgs. Raises PluginArgsError."""

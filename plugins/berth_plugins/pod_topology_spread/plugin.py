@@ -1,7 +1,7 @@
 """PodTopologySpread: how evenly a pod's peers are spread over domains -> verdict and score.
 
-Called at PreFilter, Filter, PreScore, Score and NormalizeScore, and asked "what if". Pods are counted by
-`NodeTable.pod_counts`, domains kept by `spread_domains`; a cycle adds up the counts per domain.
+Called at PreFilter, Filter, PreScore, Score and NormalizeScore, and for what-ifs. Pods are counted by
+`NodeTable.pod_counts`, domains kept by `domains`; a cycle adds up the counts per domain.
 Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filtering.go, scoring.go), v1.36.
 """
 
@@ -66,7 +66,7 @@ class PodTopologySpread(Plugin):
         self._counted_in: NodeTable | None = None
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without hard constraints; ERROR for one that cannot be read."""
+        """SKIP without hard constraints; ERROR for an unreadable constraint."""
         try:
             plan = self._plan(state, pod, HARD)
         except SelectorError as err:
@@ -77,7 +77,8 @@ class PodTopologySpread(Plugin):
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """What has to be counted: equal for all pods whose constraints, namespace and own matches are."""
+        """The counts that the pod needs: equal for all pods whose constraints, namespace and own matches
+        are."""
         try:
             plans = hard, soft = self._plans.both(pod)
         except SelectorError:
@@ -95,7 +96,7 @@ class PodTopologySpread(Plugin):
         return self._spread(state, pod, scenarios.nodes).what_if(scenarios)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without soft constraints; ERROR for one that cannot be read."""
+        """SKIP without soft constraints; ERROR for an unreadable constraint."""
         try:
             plan = self._plan(state, pod, SOFT)
         except SelectorError as err:
@@ -141,7 +142,7 @@ class PodTopologySpread(Plugin):
         return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
 
     def _count(self, plan: Plan, whole: NodeTable) -> Spread:
-        """What was counted for an equal pod stands until anything moves: then there is another table."""
+        """The counts for an equal pod hold until anything moves: then there is another table."""
         if self._counted_in is not whole:
             self._counted_in = whole
             self._counted.clear()

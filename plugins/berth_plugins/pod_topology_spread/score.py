@@ -22,7 +22,7 @@ Counts = NDArray[np.int64]
 
 
 class Preferences:
-    """What each constraint adds to the score of a node, by slot or by domain."""
+    """Each constraint's part of a node's score, by slot or by domain."""
 
     def __init__(self, plan: Plan, ignored: NDArray[np.bool_] | None) -> None:
         self._plan = plan

@@ -1,1 +1,1 @@
-"""The plugins that look at a pod's volumes, and what they read alike."""
+"""The plugins that look at a pod's volumes, and their common readers."""

@@ -1,9 +1,9 @@
-"""`AttachedVolumes`: which CSI volumes are in use on each node, kept up to date by what moved.
+"""`AttachedVolumes`: which CSI volumes are in use on each node, updated by the moved slots.
 
 Used by NodeVolumeLimits. A volume has a unique name, `driver/handle`, and counts once on a node however many
-pods use it there. What moved is counted again node by node: nodes whose pods with storage changed, those of
-a claim, volume, class or attachment that changed. Source:
-`pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`, v1.36.
+pods use it there. Changes are counted again node by node: nodes whose pods with storage changed, or a claim,
+volume, class or attachment that they use. Source: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`,
+v1.36.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class AttachedVolumes:
 
     @property
     def problems(self) -> dict[int, str]:
-        """By slot: why it cannot be said what a pod there uses."""
+        """By slot: why the volumes of a pod there are unknown."""
         return self._problems
 
     def attached_to(self, node_name: str) -> dict[str, str]:
@@ -180,7 +180,7 @@ class AttachedVolumes:
     # --- keeping up --------------------------------------------------------------------------------
 
     def catch_up(self, nodes: NodeTable) -> None:
-        """Count again what moved."""
+        """Count the moved slots again."""
         if self._objects is None:
             stores = self._stores
             self._objects = (
@@ -229,7 +229,7 @@ class AttachedVolumes:
         return {slot for key in moved for slot in self._claim_slots.get(key, ())}
 
     def _moved_attachments(self, attachments: Iterable[Key], volumes: Iterable[Key]) -> set[str]:
-        """The names of the nodes whose attachments are others now."""
+        """The names of the nodes whose attachments changed."""
         names: set[str] = set()
         for _, name in attachments:
             names.add(self._node_of.get(name, ""))
@@ -299,7 +299,8 @@ class AttachedVolumes:
         return column
 
     def _follow_claims(self, slot: int, pods: Iterable[Pod]) -> None:
-        """Remember which claims the slot's pods name, and what the names of their volumes follow from."""
+        """Remember which claims the slot's pods name, and the objects that decide the names of their
+        volumes."""
         now = {(pod.namespace, one.claim) for pod in pods for one in pod.volumes if one.has_claim}
         for key in self._claims_on.get(slot, set()) - now:
             self._claim_slots[key].discard(slot)

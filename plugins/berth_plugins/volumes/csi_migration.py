@@ -33,7 +33,7 @@ class TranslationError(BerthError):
 
 @dataclass(frozen=True, slots=True)
 class InTree:
-    """One in-tree plugin. `driver`: the CSI driver that took it over. `handle_field`: of the source, what
+    """One in-tree plugin. `driver`: the CSI driver that took it over. `handle_field`: the source's field that
     names the volume. `topology_key`: the driver's label of nodes; empty: it has none.
 
     `is_on`: pods' volumes are counted against the driver's limit, and topology is translated. The others

@@ -1,4 +1,4 @@
-"""`CsiNodes`: what the CSINode of each node says, as columns by slot, kept up to date by what moved.
+"""`CsiNodes`: the CSINode of each node, as columns by slot, updated by the moved objects.
 
 Used by NodeVolumeLimits (how many volumes a driver can attach) and VolumeBinding (which in-tree plugins have
 been migrated). Source: storage/v1 CSINode.
@@ -62,7 +62,7 @@ class CsiNodes:
         self._is_limited: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
     def catch_up(self, nodes: NodeTable) -> list[int] | None:
-        """Take over what moved; the slots whose CSINode may be another one now, None: all."""
+        """Take over the changes; returns the slots whose CSINode may have changed, None: all."""
         if self._objects is None:
             self._objects = self._records.follow()
         whole = nodes.whole

@@ -96,7 +96,7 @@ class NodeVolumeLimits(Plugin):
         return SUCCESS if any(map(_is_looked_at, pod.volumes)) else Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Rejected where a driver's volumes, those of this pod included, are more than its limit.
+        """Rejected where a driver's volumes, including this pod's, are more than its limit.
 
         Unresolvable on all nodes where a claim is missing; ERROR where it cannot be said which volumes the
         pod, or one on the node, uses.

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims, PersistentVolumes and StorageClasses -> what the volume plugins read of them.
+"""PersistentVolumeClaims, PersistentVolumes and StorageClasses -> the records that the volume plugins read.
 
 Source: core/v1 and storage/v1 types; component-helpers `storage/volume/{helpers,pv_helpers}.go` and
 `storage/ephemeral/ephemeral.go`, v1.36. Quantities are exact, in billionths.
@@ -39,7 +39,7 @@ ATTACHMENT_EVENT: Final = "storage.k8s.io/VolumeAttachment"
 CSI_DRIVER_EVENT: Final = "storage.k8s.io/CSIDriver"
 CSI_CAPACITY_EVENT: Final = "storage.k8s.io/CSIStorageCapacity"
 
-# Of the pods on nodes only the volumes count, and who the pods are.
+# Of the pods on nodes only identity and volumes are read.
 POD_FIELDS_TO_DROP: Final = (
     "spec.affinity",
     "spec.containers",
@@ -119,14 +119,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRef:
-    """Which claim a volume is for."""
+    """The claim that a volume is for."""
 
     namespace: str
     name: str
     uid: str
 
     def means(self, claim: Claim) -> bool:
-        """Whether it is this claim, by name, and by uid where one is said."""
+        """Whether it is this claim, by name, and by uid if given."""
         ref = claim.ref
         return (self.namespace, self.name) == (ref.namespace, ref.name) and self.uid in ("", ref.uid)
 
@@ -182,7 +182,7 @@ class Volume:
         )
 
     def claimed_by(self, claim: Claim) -> bool:
-        """Whether it is bound, or set aside, for this claim."""
+        """Whether it is bound or reserved for this claim."""
         return self.claim_ref is not None and self.claim_ref.means(claim)
 
     def reserved_for(self, claim: Claim) -> Volume:
@@ -207,7 +207,7 @@ _VOLUME_SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
-    """`binding_mode` None: it was never set. `topologies`: selectors of nodes, one of which has to match;
+    """`binding_mode` None: it was never set. `topologies`: selectors of nodes: one has to match;
     None: volumes can be made for every node.
     """
 
@@ -250,7 +250,7 @@ def claim_volumes(pod: Pod, *, ephemeral: bool = True) -> list[PodVolume]:
 
 
 def not_owned(pod: Pod, claim: Claim) -> str:
-    """Why a claim is not the one that was made for the pod's ephemeral volume; empty: it is."""
+    """Why a claim was not made for the pod's ephemeral volume; empty: it was."""
     if claim.owner_uid and claim.owner_uid == pod.uid:
         return ""
     return f"PVC {claim.ref.key} was not created for pod {pod.key} (pod is not owner)"
@@ -320,7 +320,7 @@ def _controller_uid(metadata: Mapping[str, Any]) -> str:
 
 
 def _topologies(terms: Sequence[Mapping[str, Any]]) -> tuple[LabelSelector, ...]:
-    """Terms without expressions, and those that cannot be read, match no node."""
+    """Terms without expressions, and unreadable terms, match no node."""
     selectors: list[LabelSelector] = []
     for term in terms:
         expressions = term.get("matchLabelExpressions") or ()

@@ -1,4 +1,4 @@
-"""`SlotIndex`: what the pods with storage hold, by key: for each key the nodes, and there the entries.
+"""`SlotIndex`: the entries of pods with storage, by key and then by node.
 
 Used by VolumeRestrictions. Kept up to date by the pods that come and leave.
 """

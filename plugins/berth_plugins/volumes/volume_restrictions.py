@@ -90,8 +90,8 @@ def _claims_of(pod: Pod) -> list[tuple[tuple[str, str], None]]:
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """What Filter has to check of a pod. `conflicts`: how many of its claims for one pod alone, `claims`,
-    are in use.
+    """The volumes of a pod that Filter has to check. `conflicts`: how many of its claims for one pod alone,
+    `claims`, are in use.
     """
 
     disks: tuple[Disk, ...]
@@ -115,7 +115,6 @@ class VolumeRestrictions(Plugin):
         EventInterest("Pod", ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -157,8 +156,8 @@ class VolumeRestrictions(Plugin):
         return verdicts.otherwise(np.ones(len(nodes), dtype=np.bool_), IN_USE)
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
-        """The same with pods that leave and come; claims count by name, whatever namespace the pods are in,
-        as in kube-scheduler.
+        """The same with pods that leave and come; claims count by name, without regard to namespace, as in
+        kube-scheduler.
         """
         nodes = scenarios.nodes
         found = self._found(state, pod, nodes)
@@ -218,7 +217,7 @@ class VolumeRestrictions(Plugin):
     def _disk_conflict_if(
         self, disks: Sequence[Disk], slot: int, removed: Iterable[Pod], added: Iterable[Pod]
     ) -> bool:
-        """Whether one conflicts on the node once pods have left and come."""
+        """Whether a volume conflicts on the node once pods have left and come."""
         leaving = [disk for pod in removed for disk in disks_of(pod)]
         coming = [disk for pod in added for disk in disks_of(pod)]
         for disk in disks:

@@ -63,7 +63,6 @@ class VolumeZone(Plugin):
         EventInterest("Node", ("add", "update.labels")),
         EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -88,8 +87,8 @@ class VolumeZone(Plugin):
         return wishes(pod) if has_any else NoConcern.CYCLE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
-        """Unresolvable where a label of a volume has no counterpart, or another value, on a node that has
-        any such label at all.
+        """Unresolvable where a label of a volume has no counterpart, or another value, on a node with any
+        zone or region label.
         """
         found = state.get(_TOPOLOGIES)
         if found is None:

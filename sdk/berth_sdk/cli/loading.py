@@ -43,7 +43,7 @@ def _from_entry_point(name: str) -> type:
 
 def _from_module(where: str) -> tuple[str, type]:
     module_name, _, attribute = where.partition(":")
-    # As with `python -m`: what lies in the working folder can be named.
+    # As with `python -m`: modules in the working folder can be named.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -30,7 +30,7 @@ def serve(options: Namespace) -> int:
     endpoint = options.listen or os.environ.get(ENDPOINT)
     if not endpoint:
         return _refused(f"say where to listen: --listen unix:PATH, --listen HOST:PORT, or {ENDPOINT}")
-    stops: SimpleQueue[None] = SimpleQueue()  # may be put to by a signal at whatever moment, unlike an Event
+    stops: SimpleQueue[None] = SimpleQueue()  # a signal handler may put to it at any moment, unlike an Event
     try:
         if child is not None:
             child.tie_to_host()

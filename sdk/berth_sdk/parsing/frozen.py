@@ -2,7 +2,7 @@
 
 A frozen dataclass writes every field through `object.__setattr__`, which for a pod takes as long as reading
 all of its JSON. Here a record is written as a *draft*, an object of the same layout that can be written to,
-and is frozen by becoming the record's class, before anybody else sees it.
+and is frozen by becoming the record's class, before other code sees it.
 """
 
 from __future__ import annotations

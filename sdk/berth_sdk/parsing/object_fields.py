@@ -1,4 +1,4 @@
-"""Reads fields of parsed objects, and names the one that has the wrong type. Used by `pod`, `pod_spec`."""
+"""Reads fields of parsed objects, and names a field that has the wrong type. Used by `pod`, `pod_spec`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The part of a `Pod` that follows from its spec alone, read once for all pods that have the same spec.
 
-The pods of one controller differ in their metadata. Used by `pod`, and by `signature` for what it writes of
-the spec.
+The pods of one controller differ in their metadata. Used by `pod`, and by `signature` for its text of the
+spec.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class HostPort:
 
 @dataclass(slots=True, eq=False)
 class PodSpec:
-    """Fields as in `Pod`. `wishes`: what `berth_sdk.signature` writes of the spec, once asked. `summary`:
-    the spec's part of a `PodSummary`, serialised, once one was made. `signed`: for whom it was signed,
+    """Fields as in `Pod`. `wishes`: the text of the spec by `berth_sdk.signature`, once asked. `summary`:
+    the spec's part of a `PodSummary`, serialised, once one was made. `signed`: the plugins it was signed for,
     and the signatures.
     """
 
@@ -68,10 +68,10 @@ class PodSpec:
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
-        """Read it. `status`: of a pod on a node, whose resizes count; None for the others.
+        """Read it. `status`: of a pod on a node, whose resizes count; None for other pods.
 
         The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
-        Raises ObjectError, AttributeError, TypeError or KeyError for what is malformed.
+        Raises ObjectError, AttributeError, TypeError or KeyError for a malformed field.
         """
         if status and not _OF_RESIZES.isdisjoint(status):
             return _read(spec, status)
@@ -98,7 +98,7 @@ def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
     return PodSpec(
         priority=integer(spec.get("priority"), "spec.priority"),
         requests=requests,
-        # A copy: the pods to come must not see what becomes of this one's object.
+        # A copy: later pods must not see changes of this pod's object.
         node_selector=dict(strings(spec, "spec", "nodeSelector")),
         tolerations=tuple(
             Toleration(

@@ -1,7 +1,7 @@
-"""Which slots of a table hold an answer that is still right: for columns that are kept from pod to pod.
+"""The slots of a table whose answer is still right, for columns that are kept from pod to pod.
 
-Nearly always all of them do but the few that moved since, so these are listed, and nobody has to look through
-a mask. Used by `_shared_columns`, and by the host for what its plugins share.
+Nearly all slots are right except the few that moved, so these are listed, and no mask is searched. Used by
+`recalled_columns`, and by the host for the answers that it recalls.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class KnownSlots:
         """Room for `capacity` slots."""
         if len(self._mask) < capacity:
             self._mask = extended(self._mask, capacity - len(self._mask))
-            # The nodes in the new slots stand in no list of what is not known.
+            # The nodes in the new slots stand in no list of unknown slots.
             self._unknown = None
 
     def clear(self) -> None:
-        """Nothing is known any more."""
+        """Forget all slots."""
         self._mask[:] = False
         self._unknown = None
 
     def forget(self, slots: Collection[int]) -> None:
-        """These are not known any more. Those beyond the length never were."""
+        """Forget these slots. Slots beyond the length were never known."""
         length = len(self._mask)
         if len(slots) > FEW:
             moved = np.fromiter(slots, dtype=np.intp, count=len(slots))
@@ -86,7 +86,7 @@ class KnownSlots:
         return np.array(known, dtype=np.intp)
 
     def learn(self, slots: Rows, *, in_use: int) -> None:
-        """These are known now. `in_use`: how many slots have a node, and may be asked about."""
+        """Note these slots as known. `in_use`: how many slots have a node, and may be asked about."""
         if self._unknown is not None and len(slots) <= FEW:
             for slot in slots.tolist():
                 self._mask[slot] = True

@@ -1,12 +1,12 @@
-"""Answers that equal pods share: what a plugin said at Filter or Score, kept as long as it holds.
+"""Answers that equal pods share: a plugin's verdicts or scores, kept as long as they hold.
 
-Used by `_runtime` for a plugin in the host and for one in a process of its own alike. What holds is decided
-by what moved in the tables (`DependsOn`), never by time. Two forms:
+Used by `runtime.plugin_runtime`, in the host and in a plugin's own process. Changes in the tables decide
+which answers hold (`DependsOn`), never time. Two forms:
 
     RowColumns     NODE, ROW, NODES   a number per node and pod signature; rows that moved are asked again
     TableAnswers   TABLE              whole answers, dropped as soon as anything moved
 
-The host keeps what its own plugins of the first form said itself, several plugins at a time.
+The host itself keeps the answers of its own plugins of the first form, several plugins at a time.
 
 Bounded: the pod signatures used least recently are dropped.
 """
@@ -47,7 +47,7 @@ _MAX_STATUSES: Final = 4096
 class RowColumn:
     """One number per slot for one pod signature: a score, or the code of a status (0: success).
 
-    `by`: what of a row it follows from, NODE, ROW or NODES.
+    `by`: the part of a row that decides it, NODE, ROW or NODES.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class RowColumn:
         self._read = None
 
     def forget(self, slots: Rows) -> None:
-        """These rows are not known after all."""
+        """Forget these rows."""
         self._known.forget(slots.tolist())
 
     def read(self, nodes: NodeTable) -> NDArray[Any]:
@@ -124,8 +124,8 @@ class RowColumn:
 
 
 class RowColumns:
-    """Columns by pod. `by`: NODE, ROW or NODES. `versions`: those of the
-    objects that the plugin reads beside the nodes.
+    """Columns by pod. `by`: NODE, ROW or NODES. `versions`: the versions of the objects
+    that the plugin reads beside the nodes.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class RowColumns:
         return len(self._columns)
 
     def column(self, state: CycleState, pod: Pod, nodes: NodeTable) -> RowColumn:
-        """What is known for such pods on the table that `nodes` is part of, as of now."""
+        """The column of pods with this signature on the table that `nodes` is part of, as of now."""
         version = self._versions()
         if self._version != version:
-            # What follows from other objects is not known row by row.
+            # Answers that depend on other objects are not known row by row.
             self._columns.clear()
             self._version = version
         key = _signature(state, pod, nodes, self._sign)
@@ -168,8 +168,8 @@ class RowColumns:
 
 
 class TableAnswers(Generic[T]):
-    """Whole answers by pod and candidates, of one version of the tables. `versions`: those of the objects
-    that the plugin reads beside the nodes.
+    """Whole answers by pod and candidates, of one version of the tables. `versions`: the versions of the
+    objects that the plugin reads beside the nodes.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class TableAnswers(Generic[T]):
         return len(self._by_key)
 
     def find(self, state: CycleState, pod: Pod, nodes: NodeTable) -> T | None:
-        """What was answered for a pod that is the same about the same rows, if nothing has moved since."""
+        """The answer about an equal pod and the same rows, if nothing has moved since."""
         table = nodes._columns
         version = (table.version, self._versions())
         if self._table is not table or self._version != version:
@@ -213,7 +213,7 @@ class TableAnswers(Generic[T]):
 
 
 class SharedAnswers:
-    """Where one plugin's answers to Filter and Score are kept, by what they depend on; None: nowhere.
+    """The memory for one plugin's answers to Filter and Score, by their `DependsOn`; None: none are kept.
 
     `depends_on` and `needs`: as the plugin declares them. `sign`: the plugin's own, if it has one. `rows`
     False: the host keeps answers by row.
@@ -244,7 +244,7 @@ class SharedAnswers:
             self.scores = TableAnswers(self.versions, sign=sign)
 
     def versions(self) -> tuple[int, ...]:
-        """Of the objects that the plugin reads beside the tables."""
+        """The versions of the objects that the plugin reads beside the tables."""
         if self._handle is None or not self._resources:
             return ()
         if self._readers is None:

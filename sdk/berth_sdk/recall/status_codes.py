@@ -1,4 +1,4 @@
-"""Statuses as small integers: what a column of verdicts holds. Used by the SDK and the host alike."""
+"""Statuses as small integers, as columns of verdicts hold them. Used by the SDK and the host alike."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One plugin instance as host and server use it: what it declares, and how each point is asked."""
+"""One plugin instance as host and server use it: its declarations, and how each point is asked."""

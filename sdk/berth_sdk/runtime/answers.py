@@ -1,6 +1,6 @@
 """Steps that may have to wait -> a plain value, or one awaitable. Used by `_runtime`.
 
-A plugin's method may be `def` or `async def`. Code that goes on after such a method is written once,
+A plugin's method may be `def` or `async def`. Code that goes on after a method's answer is written once,
 as a generator that yields each answer that may have to be awaited and gets back its value; `run` needs an
 event loop only when one really has to be.
 """
@@ -20,7 +20,7 @@ from berth_sdk.status import Status, Verdicts
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Any, Any, T]
-# What methods answer nearly always; asking `isawaitable` costs more than all else a point does here.
+# Nearly all answers have these types; `isawaitable` costs more than everything else done here.
 PLAIN: Final = frozenset(
     {
         type(None),
@@ -70,7 +70,7 @@ class _Rest(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine, waits_for = self._coroutine, self._waits_for
-        # What it waits for first may have come since it was begun: then no turn of the loop is needed.
+        # Its first wait may be over since it was begun: then no turn of the loop is needed.
         done = isfuture(waits_for) and waits_for.done()
         while True:
             try:
@@ -91,7 +91,7 @@ async def settled(answer: T | Awaitable[T]) -> T:
     if must_wait(answer):
         return await answer
     plain: Any = answer
-    return plain  # type: ignore[no-any-return]  # what need not be awaited is the answer itself
+    return plain  # type: ignore[no-any-return]  # a value that need not be awaited is the answer itself
 
 
 def run(steps: Steps[T]) -> T | Awaitable[T]:

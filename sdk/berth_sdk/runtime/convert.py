@@ -1,4 +1,4 @@
-"""What a plugin's method answered -> the result type of its point. Used by `_runtime`.
+"""A plugin method's answer -> the result type of its point. Used by `plugin_runtime`.
 
 Applies the readings that `extension_points` promises: a bare Status stands for the point's result, and
 None reads as success where nothing is due. Anything else is a PluginAnswerError naming plugin and

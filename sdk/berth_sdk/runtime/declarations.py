@@ -1,6 +1,6 @@
 """Checks of a plugin class before it is used: attribute types, event names, method signatures.
 
-Called by `descriptor.describe`. Each error names the plugin, what is wrong, and the cure.
+Called by `descriptor.describe`. Each error names the plugin, the mistake, and the cure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "bind": ("state", "pod", "node_name"),
     "post_bind": ("state", "pod", "node_name"),
 }
-"""What each method of a plugin is called with, by position."""
+"""The positional arguments of each method of a plugin."""
 
 _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_nodes", "score")
 # Methods that mean nothing without another one.

@@ -1,4 +1,4 @@
-"""A plugin class -> `Descriptor`: what the host must know of a plugin, whichever way it is called.
+"""A plugin class -> `Descriptor`: the facts about a plugin that the host needs, in process and served.
 
 `describe` derives it from the methods that the class has and from its attributes; the host's relay
 makes the same record from a served plugin's `PluginDescriptor`. Called when a plugin is registered or
@@ -46,12 +46,12 @@ class Descriptor:
     """One plugin as the host sees it. Readings of unset values are applied already.
 
     `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_ahead`: as the
-    class says, None: as long as it pays. `depends_on`: what its own process shares answers by. `signs_queue`:
-    one answer of its gate and its hint holds for all pods that are signed alike. The host of a served plugin
-    is not told of these three. `sign_fields`: pods that are equal in these are the same to it; None: it does
-    not say. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can `pre_bind_pre_flight`;
-    `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it orders the queue by
-    comparison alone, so it cannot be served. `handle_client`: it wants the way back.
+    class says, None: as long as it pays. `depends_on`: as declared; its own process shares answers by it.
+    `signs_queue`: one answer of its gate and its hint holds for all pods that are signed alike. The host of a
+    served plugin is not told of these three. `sign_fields`: pods that are equal in these are the same to it;
+    None: it does not say. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
+    `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it
+    orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
     """
 
     name: str
@@ -256,12 +256,12 @@ def _pod_sensitivity(cls: type, points: Sequence[ExtensionPoint], depends_on: De
 def _needs(cls: type, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
     declared = _attribute(cls, "needs")
     if node_mode is NodeMode.NAMES and declared is Plugin.needs:
-        return ()  # what is sent by default is for those who judge by the table
+        return ()  # the default data is for plugins that judge by the table
     needs = tuple(declared)
     kinds = {need.kind for need in needs}
     knows_pods = kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}
     if judges_what_if and NeedKind.NODE_SUMMARY in kinds and not knows_pods:
-        # What a node would use without some pods can be told only by who knows these pods.
+        # A node's usage without some pods can be computed only with these pods at hand.
         return (*needs, Need.pods())
     return needs
 

@@ -1,15 +1,15 @@
-"""What a plugin in a process of its own answers before it is asked, so that a pod costs it one round trip up
-to Score.
+"""Answers that a plugin in its own process gives before it is asked, so that a pod costs one round trip up to
+Score.
 
     PreFilter   the verdicts of Filter, and the scores
     Filter      the scores
     PreScore    the scores of the very candidates
 
 as far as the profile enables these points. Scores come before the candidates are known only where a node's
-score does not depend on the others (`descriptor.EAGER`), and nothing does for a plugin that reads what others
-publish meanwhile. A class says by `answers_ahead` whether it wants that; left out, it is done as long as it
-pays (`_worth`). A fault in what nobody has asked for yet fails nothing: the host asks, and meets it in its
-place. Called by `_scheduling_servicer`; in process there is no round trip to save.
+score does not depend on the others (`descriptor.EAGER`), and no answer is given early by a plugin that reads
+values that others publish meanwhile. A class says by `answers_ahead` whether it wants that; left out, it is
+done as long as it pays (`_worth`). A fault in an early answer fails nothing: the host asks, and meets it in
+its place. Called by `serve.scheduling_servicer`; in process there is no round trip to save.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_SCORES: Final[tuple[Scores | None, bool]] = (None, False)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreScored:
-    """What PreScore said, and with SUCCESS perhaps the raw scores of its candidates, int64[n]."""
+    """The answer of PreScore, and with SUCCESS perhaps the raw scores of its candidates, int64[n]."""
 
     status: Status
     scores: Scores | None = None
@@ -88,7 +88,7 @@ class Ahead:
         return run(self._filter(state, pod, nodes))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreScored]:
-        """PreScore, with the scores of its candidates: these are asked for next, whatever they cost."""
+        """PreScore, with the scores of its candidates: these are asked for next in any case."""
         return run(self._pre_score(state, pod, nodes))
 
     def ended(self, *, bound: bool) -> None:
@@ -110,7 +110,7 @@ class Ahead:
     def _beyond(
         self, state: CycleState, pod: Pod, nodes: NodeTable, result: PreFilterResult, until_s: float
     ) -> Steps[PreFilterResult]:
-        """What PreFilter said, with what Filter and Score say of the nodes that it leaves."""
+        """The answer of PreFilter, with Filter and Score of the nodes that it leaves."""
         eligible = None if result.eligible is None else _positions(result.eligible, nodes)
         left = nodes if eligible is None else nodes.take(eligible)
         whole, scores, skip_score = result.eager_filter, result.eager_scores, result.skip_score
@@ -198,7 +198,7 @@ class Ahead:
 
 
 def _positions(names: Collection[str], nodes: NodeTable) -> Rows:
-    """Where these nodes stand, ascending; unknown names are left out."""
+    """The positions of these nodes, ascending; unknown names are left out."""
     known = [position for name in names if (position := nodes.position(name)) is not None]
     return np.sort(np.asarray(known, dtype=np.intp))
 

@@ -2,7 +2,7 @@
 
 Plain and `async def` methods, per-node and table style, bare statuses and full results: here they all
 become one interface. Each method answers its result, or an awaitable of it when the plugin's method
-has to be awaited. What the plugin raises passes through; the transports name the plugin and apply the
+has to be awaited. The plugin's exceptions pass through; the transports name the plugin and apply the
 policy.
 """
 
@@ -67,7 +67,7 @@ class PluginRuntime:
         self.sign_spec: Callable[[Pod], Hashable] | None = self._methods.get("sign_spec")
         """As `sign`, of a plugin that goes by the pod's spec alone."""
         self.sign: Callable[[Pod, NodeTable], Hashable] | None = self._methods.get("sign")
-        """Which pods are the same to it (`SigningPlugin`), by `sign_spec` too; None: it does not say."""
+        """The plugin's signature of a pod (`SigningPlugin`), by `sign_spec` too; None: it does not sign."""
         fields = self.descriptor.sign_fields
         if fields is not None and fields != ALL_FIELDS and self.sign is None and self.sign_spec is None:
             if are_of_spec(fields):
@@ -77,7 +77,7 @@ class PluginRuntime:
         if self.sign_spec is not None:
             self.sign = _by_pod(self.sign_spec)
         self.sign_queue: Callable[[Pod], Hashable] | None = None
-        """What its gate and its hint tell pods apart by; None: each pod is asked about."""
+        """The key by which its gate and its hint tell pods apart; None: each pod is asked about."""
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
@@ -181,7 +181,8 @@ class PluginRuntime:
         )
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | None]:
-        """None when the plugin did not decide. Answers PreBindPreFlight as well for one that does not say."""
+        """None when the plugin did not decide. Answers PreBindPreFlight as well for a plugin without that
+        method."""
         return self._ask("reserve", self._read_reserve, state, pod, node_name)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
@@ -202,7 +203,7 @@ class PluginRuntime:
 
     @property
     def has_reconcile(self) -> bool:
-        """Whether the plugin itself says what it takes up."""
+        """Whether the plugin itself says which reservations it takes up."""
         return self._has("reconcile")
 
     # --- the binding cycle -------------------------------------------------------------------
@@ -229,7 +230,7 @@ class PluginRuntime:
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
     def object_versions(self) -> tuple[int, ...]:
-        """Those of the declared objects, beside nodes and pods: equal as long as none of them changed."""
+        """The versions of the declared objects, beside nodes and pods: equal while none of them changed."""
         return self.shared.versions()
 
     # --- how it is done ----------------------------------------------------------------------
@@ -274,11 +275,11 @@ class PluginRuntime:
     def _filter_rows(
         self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[FilterResult]:
-        """Ask about the rows that moved, and remember what was said."""
+        """Ask about the rows that moved, and remember the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.eager_scores is not None or result.skip_score:
-            # What comes beside the verdicts is about this call: such a plugin is asked in full.
+            # Values beside the verdicts are about this call: a plugin that gives them is asked in full.
             self.shared.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
@@ -356,7 +357,7 @@ class PluginRuntime:
     def _score_rows(
         self, column: RowColumn, missing: NDArray[np.intp], state: CycleState, pod: Pod, nodes: NodeTable
     ) -> Steps[NDArray[np.int64]]:
-        """Ask about the rows that moved, and remember what was said."""
+        """Ask about the rows that moved, and remember the answers."""
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         column.keep(nodes, missing, (yield self._own_score(state, pod, asked)))
         return column.read(nodes)

@@ -1,9 +1,8 @@
-"""`Worth`: whether it pays that a plugin answers before it is asked (`_ahead`): what that took, and how often
-it was of use.
+"""`Worth`: whether early answers of a plugin pay (`early`): their time, and how often they were used.
 
-What a plugin answers ahead is about all nodes that it leaves itself, and about pods that others may reject:
-one that takes long for each node would do more that way than the round trips cost that it saves. So answers
-ahead are for those that are quick. Kept for each plugin of each profile by `Ahead`.
+Early answers cover all nodes that the plugin itself leaves, and pods that others may reject: a plugin that is
+slow per node would work longer than the saved round trips take. So early answers are for quick plugins. Kept
+for each plugin of each profile by `early`.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from collections import deque
 from typing import Final
 
 SAVED_S: Final = 0.001
-"""About what the round trips cost both sides that a pod saves which is bound in the end."""
+"""About the cost, on both sides, of the round trips saved by a pod that is bound in the end."""
 RETRY_EVERY: Final = 64
 """Calls, after which one is answered ahead all the same: it may have become quick. Twice as many each time
 that it has not.
 """
 _RARELY: Final = 1 << 16
 _NOT_BOUND: Final = 1 / 4
-"""Of a pod that is not bound the verdicts were of use at most."""
+"""For a pod that is not bound at most the verdicts were of use."""
 _WEIGHT: Final = 1 / 16
 _LAST: Final = 15
-"""Calls, of whose times the median counts: on a busy machine some take long for reasons of its own."""
+"""Calls whose median time counts: on a busy machine some take long by accident."""
 
 
 class Worth:
@@ -43,7 +42,7 @@ class Worth:
 
     @property
     def pays(self) -> bool:
-        """Whether answers ahead cost less than they save."""
+        """Whether early answers cost less than they save."""
         return self._spent_s <= self._used * SAVED_S
 
     def begins(self) -> bool:

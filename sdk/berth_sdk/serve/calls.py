@@ -1,4 +1,4 @@
-"""What every call to the server has in common: refusals, counting, and the one way to ask a plugin.
+"""The common part of every call to the server: refusals, counting, and the one way to ask a plugin.
 
 A plugin's exception becomes gRPC INTERNAL with the plugin's name; the traceback goes to the log. Used by
 all servicers.
@@ -54,7 +54,7 @@ def ask(
     context: CallContext,
     call: Callable[[], Any],
 ) -> Any:
-    """Ask the plugin, in its turn. What it raises becomes CallRefusedError."""
+    """Ask the plugin, in its turn. Its exceptions become CallRefusedError."""
     if not context.is_active():
         raise CallCancelledError
     try:

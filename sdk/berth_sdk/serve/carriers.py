@@ -1,4 +1,4 @@
-"""What carries calls one after the other, a stream or a framed connection: one of them, and all of a server.
+"""Carriers of sequential calls, streams and framed connections: one carrier, and all of a server.
 
 To the servicers a carrier is the context of the call that it carries now. Called by `_stream_servicer` and
 `_framed_server`.
@@ -29,7 +29,7 @@ class Carrier(ABC):
         self._callbacks: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """Another call: nobody waits for the end of the last one any more."""
+        """Another call: no caller waits for the end of the last one any more."""
         if self._callbacks:
             with self._lock:
                 self._callbacks.clear()
@@ -49,7 +49,7 @@ class Carrier(ABC):
 
     @abstractmethod
     def is_active(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether a caller waits for the answer."""
 
     @abstractmethod
     def abort(self, code: grpc.StatusCode, text: str) -> NoReturn:
@@ -61,7 +61,7 @@ class Carrier(ABC):
 
 
 class Carriers:
-    """Those of a server, which must not hold up its end. open -stop-> stopping"""
+    """The carriers of a server, which must not delay its end. open -stop-> stopping"""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What a server does as a child of the host: say where it listens, and end when the host ends.
+"""The duties of a server that is a child of the host: say where it listens, end when the host ends.
 
 A child is recognised by `BERTH_PLUGIN_COOKIE` in its environment. Nothing runs between fork and exec;
 the child itself asks the kernel to end it with its parent, checks that its parent is still the host
@@ -34,7 +34,7 @@ class OrphanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChildDuties:
-    """What the host asked of this process in its environment. `host_pid` 0: it did not say."""
+    """The host's requests to this process, from its environment. `host_pid` 0: it did not say."""
 
     cookie: str
     host_pid: int
@@ -68,7 +68,7 @@ class ChildDuties:
 
 
 class StandardOutput:
-    """Standard output, kept for the handshake line: whatever else is printed goes to standard error."""
+    """Standard output, kept for the handshake line: all other prints go to standard error."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)

@@ -1,8 +1,8 @@
-"""The envelope around every call of a cycle: what must be known before the plugin is asked, and the reply.
+"""The envelope around every call of a cycle: the state needed before the plugin is asked, and the reply.
 
 `cycle_call` wraps a servicer's method: releases ended cycles, brings the copy to the version asked for,
-finds the cycle, waits for the plugin's turn, and adds token and published values to the reply. What is
-missing is answered with `needs`, and then nothing is executed.
+finds the cycle, waits for the plugin's turn, and adds token and published values to the reply. Missing state
+is answered with `needs`, and then nothing is executed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CycleCall:
         return self.runtime.descriptor.node_mode
 
     def ask(self, call: Callable[[], Any]) -> Any:
-        """Put the call to the plugin. Raises CallRefusedError for what it raises."""
+        """Put the call to the plugin. Raises CallRefusedError for its exceptions."""
         return ask(self.served, self._method, self.instance.loop, self._context, call)
 
     def reply(self, status: Status | None = None) -> pb.ReplyContext:
@@ -79,7 +79,7 @@ class CycleCall:
         return _EMPTY if status is None else pb.ReplyContext(status=encode_status(status))
 
     def snapshot(self, names: list[str]) -> NodeTable:
-        """Every node; without a copy those that the request names, which know no more than that."""
+        """Every node; without a copy the nodes that the request names, known by name alone."""
         if not self.runtime.descriptor.keeps_state:
             return self.instance.named_nodes(names)
         try:
@@ -105,7 +105,7 @@ class CycleCall:
 
 
 def _positions(names: list[str], nodes: NodeTable) -> NDArray[np.intp]:
-    """Where the named nodes stand. Raises CallRefusedError for one that the copy lacks."""
+    """The positions of the named nodes. Raises CallRefusedError for a node that the copy lacks."""
     positions = [nodes.position(name) for name in names]
     if None in positions:
         text = f"node {names[positions.index(None)]!r} is not in the snapshot"
@@ -144,7 +144,7 @@ def cycle_call(
 def _prepared(
     instance: Instance, served: ServedPlugin, ctx: pb.CallContext
 ) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
-    """The plugin's part of the cycle; or None and what is missing."""
+    """The plugin's part of the cycle; or None and the missing state."""
     needs: list[pb.Need.ValueType] = []
     have: StateVersion | None = None
     if ctx.HasField("version"):
@@ -183,7 +183,7 @@ def _prepared(
 
 
 def _completed(reply: R, part: PluginCycle, echoed: bytes) -> R:
-    """The reply with what the plugin left in the cycle. `echoed`: the token that came with the call."""
+    """The reply with the plugin's token and published values. `echoed`: the token that came with the call."""
     message: Any = reply
     message.ctx.cycle_id = part.state.cycle_id
     try:

@@ -1,7 +1,7 @@
-"""What the server remembers of open cycles: the pod, per plugin its CycleState, and what was undone.
+"""The server's memory of open cycles: the pod, per plugin its CycleState, and recent Unreserves.
 
 Asked by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
-Unreserve; what nobody releases expires. Bounded by the number of open cycles.
+Unreserve; a cycle that is never released expires. Bounded by the number of open cycles.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ RESERVED_EXPIRY_S: Final = 3600.0
 TOMBSTONE_S: Final = 300.0
 MAX_TOKEN_BYTES: Final = 4096
 MEMORY_TOKEN: Final = b"\x00berth-sdk:memory"
-"""Sent for a plugin that has written to its state and set no token: whoever gets it back and does not
-remember the cycle knows that memory was lost."""
+"""Sent for a plugin that has written to its state and set no token: a process that gets it back and does not
+know the cycle has lost memory."""
 
 
 @dataclass(slots=True)
 class PluginCycle:
-    """One plugin's part of one cycle. `shared`: what others published for it; `state` reads it.
+    """One plugin's part of one cycle. `shared`: values that others published for it; `state` reads it.
 
-    `first_replies`: what a duplicate of Reserve and Permit gets.
+    `first_replies`: the replies to duplicates of Reserve and Permit.
     """
 
     served: ServedPlugin
@@ -79,7 +79,7 @@ class CycleBook:
     def look(self, plugin: str, cycle_id: str, pod: Pod | None) -> tuple[PluginCycle | None, Pod | None]:
         """The plugin's part of a cycle and the cycle's pod, as far as they are known.
 
-        `pod`: the one that came along; it is kept.
+        `pod`: the pod of this call; it is kept.
         """
         with self._lock:
             cycle = self._touched(cycle_id)
@@ -131,7 +131,7 @@ class CycleBook:
                 if plugin in cycle.parts and cycle.parts[plugin].reserved
             }
 
-    # --- what was undone -----------------------------------------------------------------------
+    # --- recent Unreserves ---------------------------------------------------------------------
 
     def undo_begins(self, plugin: str, cycle_id: str) -> bool:
         """From now on a late Reserve of the cycle is refused. False: it was undone before."""

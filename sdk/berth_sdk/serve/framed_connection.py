@@ -58,11 +58,11 @@ class FramedConnection(Carrier):
             if kind is not Kind.CALL:
                 raise FrameError(f"a frame of the kind {kind.name} where a call was due")
             if len(frames) > 1 or self._incoming.has_begun:
-                raise FrameError("a call before the one that is open was answered")
+                raise FrameError("a second call before the answer to the first")
             return payload
 
     def answer(self, calls: Mapping[int, Answer], payload: bytes) -> None:
-        """Put a call to its handler and send what comes of it. Raises OSError."""
+        """Put a call to its handler and send the reply. Raises OSError."""
         try:
             reply = frame(Kind.CALL, carried(calls, payload, self))
         except _AbortedError as err:
@@ -75,7 +75,7 @@ class FramedConnection(Carrier):
             self._sock.sendall(reply)
 
     def is_active(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether a caller waits for the answer."""
         try:
             return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -107,7 +107,7 @@ class FramedConnection(Carrier):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Let the socket go, once nobody looks at it any more."""
+        """Let the socket go, once it is not watched any more."""
         self.cut_off()
         if self._watcher is not None:
             self._watcher.join()

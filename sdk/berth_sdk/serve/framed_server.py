@@ -62,9 +62,7 @@ class FramedServer:
         return True
 
     def stop(self) -> None:
-        """Take no more connections, and end those that are: between two calls now, the others with their
-        answer.
-        """
+        """Take no more connections, and end the open ones: idle ones now, the others with their answer."""
         self._stopping.set()
         if self._listening is None:
             return
@@ -75,7 +73,7 @@ class FramedServer:
         self.open.stop()
 
     def wait(self, timeout_s: float) -> None:
-        """Until the connections have ended; those that have not within this time are cut off."""
+        """Wait until the connections have ended; those still open after this time are cut off."""
         with self._lock:
             threads = dict(self._threads)
         ends_s = time.monotonic() + timeout_s
@@ -137,14 +135,14 @@ class FramedServer:
 
 
 def _unlink(path: Path) -> None:
-    """Take a socket away; what is no socket is left for `bind` to complain of."""
+    """Remove a socket file; any other file is left for `bind` to complain of."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
 
 
 def _file(path: Path) -> tuple[int, int] | None:
-    """What tells one socket file from its successor; None: there is none."""
+    """The identity of a socket file, to tell it from its successor; None: there is none."""
     try:
         found = path.lstat()
     except OSError:

@@ -89,7 +89,7 @@ class HandleConnection:
 
 
 class HandleClient:
-    """What one plugin may ask of the host. Safe to use from any thread."""
+    """The calls of one plugin to the host. Safe to use from any thread."""
 
     def __init__(self, descriptor: Descriptor, connection: HandleConnection, copy: LocalCopy) -> None:
         self._plugin = descriptor.name
@@ -102,7 +102,7 @@ class HandleClient:
         self._copy = copy
 
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
-        """Pods held at Permit; `only_mine`: those that this plugin holds."""
+        """Pods held at Permit; `only_mine`: only pods that this plugin holds."""
         request = handle_pb2.ListWaitingPodsRequest(
             plugin=self._plugin, only_mine=only_mine, with_objects=self._with_objects
         )
@@ -114,7 +114,7 @@ class HandleClient:
         return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_ALLOW, "")
 
     def reject(self, waiting: WaitingPod, message: str = "") -> Decision:
-        """Send the pod back to the queue, whoever holds it."""
+        """Send the pod back to the queue; the plugins that hold it are overruled."""
         return self._decide(waiting, handle_pb2.WaitDecision.VERDICT_REJECT, message)
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
@@ -198,7 +198,7 @@ class HandleClient:
         return [_nominated_pod(item) for chunk in chunks for item in chunk.pods]
 
     def nominate(self, pod: Pod, node_name: str | None) -> Nomination:
-        """Promise a pending pod a node; None: what its status names; "": none."""
+        """Promise a pending pod a node; None: the node that its status names; "": none."""
         item = handle_pb2.Nomination(pod_uid=pod.uid, mode=_mode(node_name), node_name=node_name or "")
         reply = self._call("Nominate", handle_pb2.NominateRequest(plugin=self._plugin, items=[item]))
         if len(reply.results) != 1:
@@ -259,7 +259,7 @@ class HandleClient:
         deadline_s: float = CALL_DEADLINE_S,
         whole: Callable[[Any], Any] = lambda reply: reply,
     ) -> Any:
-        """`whole`: what makes the answer of what the stub returns; a stream is read to its end."""
+        """`whole`: turns the stub's return value into the answer; a stream is read to its end."""
         stub, metadata = self._connection.open()
         call: Callable[..., Any] = getattr(stub, method)
         try:

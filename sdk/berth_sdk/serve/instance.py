@@ -1,4 +1,4 @@
-"""What one server process is: its plugins, their configuration, its copy of the state, its cycles.
+"""The state of one server process: its plugins, their configuration, its copy of the state, its cycles.
 
     started -handshake-> introduced -configure(accepted)-> configured -configure(another)-> configured
     configured -configure(refused)-> introduced
@@ -65,7 +65,7 @@ class Instance:
         self._attachment_id = ""
         self.introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
         self._served: dict[tuple[str, str], ServedPlugin] = {}
-        # What a plugin remembers of reservations outlives the attachment; Reconcile says what of it is true.
+        # A plugin's reservations outlive the attachment; Reconcile says which of them are alive.
         self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
         room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
         self._lanes = {name: Lanes(room) for name in classes}
@@ -76,14 +76,14 @@ class Instance:
     # --- attaching -----------------------------------------------------------------------------
 
     def handshake(self, request: identity_pb2.HandshakeRequest) -> identity_pb2.HandshakeResponse:
-        """Who this is. Whether it fits is for the host to say, in Configure. Raises CallRefusedError for a
+        """Identify this process. The host decides in Configure whether it fits. Raises CallRefusedError for a
         host that does not know the secret.
         """
         if self._credential and not hmac.compare_digest(request.credential.encode(), self._credential):
             LOG.warning(
                 "refused a host that %s", "has another credential" if request.credential else "has none"
             )
-            text = "the credential is not the one that this plugin was told to expect"
+            text = "the credential is not the one that this plugin expects"
             raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
         with self._lock:
             if request.attachment_id not in self.introduced:
@@ -207,7 +207,7 @@ class Instance:
                 raise _fault(f"plugin {item.name!r} is not served here: {', '.join(self.classes)} are")
 
     def _made(self, item: identity_pb2.PluginArgs) -> tuple[bytes, PluginRuntime]:
-        """The instance for these arguments: the one that is there, or a new one."""
+        """The instance for these arguments: the existing one, or a new one."""
         args = item.args.SerializeToString(deterministic=True)
         old = self._runtimes.get((item.name, item.profile))
         if old is not None and old[0] == args:

@@ -1,7 +1,7 @@
-"""Which of a plugin's calls may run beside each other in the server, and on which thread.
+"""Decides which of a plugin's calls may run at the same time in the server, and on which thread.
 
 The promise to authors: plain `def` calls of the scheduling cycle (and of the queue) run one at a time
-per plugin; those of the binding cycle in up to `max_concurrency` threads; `async def` runs on the one
+per plugin; calls of the binding cycle in up to `max_concurrency` threads; `async def` runs on the one
 event-loop thread. A call that was cancelled before its turn came is not executed.
 """
 
@@ -25,7 +25,7 @@ _STOP_S: Final = 0.5
 
 
 class CallContext(Protocol):
-    """What is needed of `grpc.ServicerContext`."""
+    """The part of `grpc.ServicerContext` that lanes need."""
 
     def is_active(self) -> bool:
         """False once the call is over: answered, cancelled, or past its deadline."""
@@ -47,7 +47,7 @@ class LaneFullError(Exception):
 class SchedulingLane:
     """One call at a time. While its holder waits for the host, the next one is let in.
 
-    free -entered-> held -waiting_for_host-> free -answered-> held -> free. What comes in meanwhile is
+    free -entered-> held -waiting_for_host-> free -answered-> held -> free. A call that comes in meanwhile is
     the host's SimulateFilter for this plugin's own PostFilter.
     """
 
@@ -164,8 +164,8 @@ class EventLoopThread:
             raise CallCancelledError from None
 
     def stop(self) -> None:
-        """End the loop and its thread; what still runs on it is cancelled, and left behind if it will not
-        end: the thread is a daemon.
+        """End the loop and its thread; running coroutines are cancelled, and left behind if they do not end:
+        the thread is a daemon.
         """
         with self._lock:
             loop, thread = self._loop, self._thread

@@ -24,7 +24,7 @@ from berth_sdk.tables import NodeTable, StateVersion
 
 
 class LocalCopy:
-    """One copy per process: the union of what its plugins declared."""
+    """One copy per process: the union of its plugins' needs."""
 
     def __init__(self, needs: Iterable[Need]) -> None:
         self._lock = threading.Lock()
@@ -32,11 +32,11 @@ class LocalCopy:
 
     @property
     def version(self) -> StateVersion | None:
-        """What is held; None: nothing."""
+        """The version held; None: no version."""
         return self._copy.version
 
     def bring_to(self, delta: pb.StateDelta | None) -> StateVersion | None:
-        """Take what a call carries; answers what is held then."""
+        """Apply the state that a call carries; returns the version held then."""
         if delta is not None:
             with self._lock:
                 self._copy.apply(delta)
@@ -83,11 +83,11 @@ class _LockedReader:
             return self._reader.get(name, namespace)
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """What changed after `version`; None: everything may have."""
+        """The changes after `version`; None: everything may have changed."""
         with self._lock:
             return self._reader.moved_since(version)
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or those of one namespace, by key."""
+        """All objects, or one namespace's, by key."""
         with self._lock:
             return self._reader.list(namespace)

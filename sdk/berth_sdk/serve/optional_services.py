@@ -22,7 +22,7 @@ MISSING: Final = (
 
 
 def add_optional_services(server: grpc.Server) -> Callable[[], None]:
-    """Serve both. Answers what to call when the server begins to stop. Raises ImportError."""
+    """Serve both. Returns a function to call when the server begins to stop. Raises ImportError."""
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
 

@@ -66,7 +66,7 @@ def _on_stream(method: Any, servicer: Servicer) -> Answer:
 
 def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]:
     if method.server_streaming:
-        # Bytes both ways: what a stream carries is parsed and written by the calls in it.
+        # Bytes both ways: messages on a stream are parsed and written by the calls in it.
         return grpc.stream_stream_rpc_method_handler(getattr(servicer, method.name))
     make = (
         grpc.stream_unary_rpc_method_handler

@@ -1,7 +1,7 @@
-"""What comes after a decision: Unreserve, PostBind, and the truth of Reconcile. Used by the servicers.
+"""Calls that come after a decision: Unreserve, PostBind, and the truth of Reconcile. Used by the servicers.
 
 All of it may arrive twice, late, or for a cycle that this process never saw: a plugin whose process was
-restarted is asked with what is known, the pod's ref and the token.
+restarted gets only the pod's ref and the token.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Reservations:
     def reconcile(
         self, request: state_pb2.ReconcileRequest, context: CallContext
     ) -> state_pb2.ReconcileResponse:
-        """Give back every reservation that is not listed; take up those that are. `request`: the whole list.
+        """Give back every reservation that is not listed; take up the listed ones. `request`: the whole list.
 
         Raises CallRefusedError.
         """
@@ -126,7 +126,7 @@ class Reservations:
         """Call a method that answers nothing. False: it raised, which is logged."""
         if part is not None:
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
-        # No profile is named, and who made the reservation is not remembered: every one is told.
+        # No profile is named, and the reservation's plugin is not remembered: every plugin is told.
         told = True
         for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
             state = CycleState(item.cycle_id, plugin=plugin)
@@ -165,11 +165,13 @@ def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.Reconci
 
 
 def _fault(text: str) -> CallRefusedError:
-    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"the list of what is alive breaks off: {text}")
+    return CallRefusedError(
+        grpc.StatusCode.INVALID_ARGUMENT, f"the list of live reservations breaks off: {text}"
+    )
 
 
 def _is_lost(item: state_pb2.LiveReservation, *, has_reserve: bool) -> bool:
-    """Whether a process that does not remember the cycle has nothing to go on with. Of a wait there is
+    """Whether a process that does not remember the cycle cannot go on with it. Of a wait there is
     nothing to remember: the host holds the pod.
     """
     if item.plugin_token == MEMORY_TOKEN:

@@ -62,7 +62,7 @@ class SchedulingServicer:
 
     @cycle_call("pre_filter", spb.PreFilterResponse)
     def PreFilter(self, request: spb.PreFilterRequest, call: CycleCall) -> Scored[spb.PreFilterResponse]:
-        """Over all nodes of the snapshot, with what else is known by then."""
+        """Over all nodes of the snapshot, with early answers."""
         nodes = call.candidates(request.candidates)
         result: PreFilterResult = call.ask(lambda: call.served.ahead.pre_filter(call.state, call.pod, nodes))
         reply = spb.PreFilterResponse(ctx=call.reply(result.status), skip_score=result.skip_score)
@@ -231,12 +231,13 @@ class SchedulingServicer:
             return spb.BindResponse(ctx=call.reply())
         return spb.BindResponse(ctx=call.reply(result.status), host_binds=result.host_binds)
 
-    # --- batches: what is over -----------------------------------------------------------------
+    # --- batches: ended cycles -----------------------------------------------------------------
 
     def Unreserve(
         self, request: spb.UnreserveRequest, context: grpc.ServicerContext
     ) -> spb.UnreserveResponse:
-        """Give back; what could not be given back is not listed, and comes again. INTERNAL if that is all."""
+        """Give back; reservations that could not be given back are not listed, and come again. INTERNAL if
+        all failed."""
         self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         done = [
@@ -258,7 +259,7 @@ class SchedulingServicer:
     def EndCycles(
         self, request: spb.EndCyclesRequest, context: grpc.ServicerContext
     ) -> spb.EndCyclesResponse:
-        """Drop what is held for these cycles."""
+        """Drop the state of these cycles."""
         self.instance.admit(request.attachment_id)
         self.instance.profiles_of(request.plugin)
         for ended in request.ended:
@@ -289,7 +290,7 @@ def _encode_pre_bind(call: CycleCall, result: PreBindResult) -> spb.PreBindRespo
 
 
 def _answer_early(reply: spb.ReserveResponse, call: CycleCall, result: ReserveResult) -> None:
-    """What Reserve answers of the binding cycle."""
+    """Write Reserve's answers for the binding cycle."""
     if result.pre_flight is not None:
         reply.eager_pre_flight.CopyFrom(_encode_pre_flight(call, result.pre_flight))
     if result.pre_bind is None:

@@ -24,7 +24,7 @@ class Lanes:
     """Shared by all profiles of one plugin."""
 
     def __init__(self, room: threading.BoundedSemaphore) -> None:
-        """`room`: for the binding-cycle calls of all plugins, those that wait for their turn included."""
+        """`room`: for the binding-cycle calls of all plugins, waiting calls included."""
         self.room = room
         self.scheduling = SchedulingLane()
         self._limit = DEFAULT_CONCURRENCY

@@ -1,6 +1,6 @@
 """Plugin classes -> a gRPC server that a host can attach to.
 
-`PluginServer` is what `berth-sdk serve` runs; tests and custom programs start it themselves:
+`berth-sdk serve` runs a `PluginServer`; tests and custom programs start it themselves:
 
     with PluginServer({"AvoidSpot": AvoidSpot}) as server:
         server.listen("unix:/run/berth/plugins/avoid-spot.sock")
@@ -63,7 +63,7 @@ class PluginServer:
 
     def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
         """`classes`: plugin classes by the name they are served under. `credential`: a secret that every host
-        has to name; empty: whoever reaches the endpoint may attach. Raises PluginDefinitionError.
+        has to name; empty: any host that reaches the endpoint may attach. Raises PluginDefinitionError.
         """
         self.instance = Instance(classes, credential)
         self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
@@ -118,7 +118,7 @@ class PluginServer:
         self._stopped.wait()
 
     def stop(self, grace_s: float = DEFAULT_GRACE_S) -> bool:
-        """Take no new calls, let those that run end within the grace. False: some had not ended."""
+        """Take no new calls, let running calls end within the grace. False: some had not ended."""
         with self._stop_lock:
             if not self._stopped.is_set():
                 self._begin_stop()

@@ -40,7 +40,7 @@ class IdentityServicer(IdentityServiceServicer):
     def Handshake(
         self, request: identity_pb2.HandshakeRequest, context: grpc.ServicerContext
     ) -> identity_pb2.HandshakeResponse:
-        """Who serves what."""
+        """The servicer of each service."""
         return self.instance.handshake(request)
 
     def Configure(
@@ -87,11 +87,11 @@ class StateServicer(StateServiceServicer):
     def Reconcile(
         self, request_iterator: Iterable[state_pb2.ReconcileRequest], context: grpc.ServicerContext
     ) -> state_pb2.ReconcileResponse:
-        """Release what no page lists."""
+        """Release the reservations that no page lists."""
         return self._reservations.reconcile(whole_list(self._admitted(request_iterator)), context)
 
     def _admitted(self, messages: Iterable[M]) -> Iterator[M]:
-        """The messages of a stream; one that breaks off ends the call and leaves everything as it was."""
+        """The messages of a stream; a broken stream ends the call and leaves everything as it was."""
         try:
             for message in messages:
                 self.instance.admit(message.attachment_id)

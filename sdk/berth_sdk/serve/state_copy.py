@@ -1,6 +1,6 @@
 """`StateCopy`: a served plugin's copy of the host's snapshot, kept in step by deltas.
 
-The SDK's server feeds it what calls and SyncState bring; plugins read its tables. Writes are made by one
+The SDK's server feeds it the state from calls and SyncState; plugins read its tables. Writes are made by one
 caller at a time, between the cycles. Source: the contract's common.proto (StateDelta) and state.proto.
 """
 
@@ -26,7 +26,7 @@ _MODULUS: Final = 2**53
 
 
 class Outcome(Enum):
-    """What became of a delta."""
+    """The outcome of a delta."""
 
     APPLIED = "applied"
     """Its base was held; now its target is."""
@@ -41,13 +41,13 @@ class SequenceError(BerthError):
 
 
 class _DriftError(Exception):
-    """The delta does not fit what is held, though its base does."""
+    """The delta does not fit the state held, though its base does."""
 
 
 class StateCopy:
-    """`needs`: what the plugins of this process declared, all of them.
+    """`needs`: the declared needs of all plugins of this process.
 
-    `version` is what is held, None: nothing, or nothing that can be trusted.
+    `version` is the version held, None: none, or none that can be trusted.
     """
 
     def __init__(self, needs: Iterable[Need] = ()) -> None:
@@ -61,7 +61,7 @@ class StateCopy:
         return NodeTable.of(self._held.columns)
 
     def objects(self, resource: str) -> ObjectView:
-        """The objects of a declared resource, always those of the version held. Raises KeyError."""
+        """The objects of a declared resource, always of the version held. Raises KeyError."""
         if resource not in self.shape.resources:
             raise KeyError(resource)
         return ObjectView(self, resource)
@@ -114,7 +114,7 @@ class StateCopy:
         try:
             held.apply(chunks)
         except _DriftError:
-            # What is held was changed half, so only everything anew can heal it.
+            # The state is half changed, so only a full copy can heal it.
             if held is self._held:
                 self.version = None
             return Outcome.NEED_STATE
@@ -124,7 +124,7 @@ class StateCopy:
 
 
 class SyncStream:
-    """One SyncState call: chunks are kept aside until the one that says `last`."""
+    """One SyncState call: chunks are kept aside until the chunk with `last`."""
 
     def __init__(self, copy: StateCopy) -> None:
         self._copy = copy
@@ -152,7 +152,7 @@ class SyncStream:
             self._chunks = []
 
     def response(self) -> state_pb2.SyncStateResponse:
-        """Where the copy stands now. A stream that ended without a last chunk changed nothing."""
+        """The copy's version now. A stream that ended without a last chunk changed nothing."""
         response = state_pb2.SyncStateResponse(need_full=self._outcome is Outcome.NEED_STATE)
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))
@@ -178,16 +178,16 @@ class ObjectView:
         return self._copy.store(self._resource).get(name, namespace)
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """What changed after `version`; None: too long ago, or the copy was made anew."""
+        """The changes after `version`; None: too long ago, or the copy was made anew."""
         return self._copy.store(self._resource).moved_since(version)
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or those of one namespace, by namespace and name."""
+        """All objects, or one namespace's, by namespace and name."""
         return self._copy.store(self._resource).list(namespace)
 
 
 class _Shape:
-    """Which parts a copy has."""
+    """The parts that a copy has."""
 
     __slots__ = ("pods", "resources", "summaries")
 
@@ -319,7 +319,7 @@ class _Held:
 
 
 def _joined(chunks: Iterable[pb.StateDelta]) -> Iterator[pb.NodeState]:
-    """The nodes of the chunks. One whose pods are too many for one chunk comes in pieces, which follow each
+    """The nodes of the chunks. A node with too many pods for one chunk comes in pieces, which follow each
     other: the places of its pods can only be told from all of them.
     """
     node: pb.NodeState | None = None

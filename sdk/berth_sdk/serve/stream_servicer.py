@@ -1,7 +1,7 @@
 """StreamService: the calls of the scheduling cycle on a stream that stays open.
 
-Each call is put to `SchedulingService`'s own handler, on the one thread of its stream. What ends a call
-with an error ends the stream with it. Source: the contract's stream.proto.
+Each call is put to `SchedulingService`'s own handler, on the one thread of its stream. An error that ends a
+call ends the stream with it. Source: the contract's stream.proto.
 """
 
 # ruff: noqa: N802  (the methods have the contract's names)
@@ -49,7 +49,7 @@ class Stream(Carrier):
         context.add_callback(self.given_up)
 
     def is_active(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether a caller waits for the answer."""
         return bool(self._context.is_active())
 
     def abort(self, code: grpc.StatusCode, text: str) -> NoReturn:

@@ -47,7 +47,7 @@ class Dictionary(Generic[V]):
         return passed
 
     def members(self, values: Iterable[V]) -> NDArray[np.bool_]:
-        """bool[number of codes]: which codes stand for one of `values`."""
+        """bool[number of codes]: whether the code stands for one of `values`."""
         passed = np.zeros(len(self.values), dtype=np.bool_)
         for value in values:
             code = self._codes.get(value)

@@ -1,4 +1,4 @@
-"""`GenerationLog`: what moved or was removed, and when, as far back as a bounded log reaches."""
+"""`GenerationLog`: changes and removals in order, as far back as a bounded log reaches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 LIMIT: Final = 4096
-"""Entries that a log remembers; who lags further behind looks at everything."""
+"""Entries that a log remembers; a reader that lags further behind looks at everything."""
 
 
 class GenerationLog(Generic[T]):

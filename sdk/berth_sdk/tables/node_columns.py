@@ -34,7 +34,7 @@ _MOST_SETS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What pods take of a node, reserved-but-unbound pods included. cpu in milli, else base units."""
+    """A node's usage by pods, reserved-but-unbound pods included. cpu in milli, else base units."""
 
     requested: Mapping[str, int] = field(default_factory=dict)
     non_zero_requested: Mapping[str, int] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class NodeColumns:
     `generation` (int64[capacity]) moves whenever a row changes, its writer sets it by `touch`;
     `generation_sum` is the sum of all. `version` moves with any change, `names_version` when a node comes or
     goes, `nodes_version` also when a Node object changes. `moved` and `node_moved` say which rows changed, in
-    anything and in what is read of Node objects. `pods`: the pods on these nodes, None: they are not known.
+    anything and in the fields of Node objects. `pods`: the pods on these nodes, None: they are not known.
     """
 
     def __init__(self) -> None:
         self.identity = object()
-        """Tells these columns from others, for whoever must not keep them alive."""
+        """Tells these columns from others, for code that must not keep them alive."""
         self.capacity = 0
         self.version = 0
         self.names_version = 0
@@ -115,9 +115,9 @@ class NodeColumns:
         self._freed: list[tuple[int, int]] = []
         self._live_slots: NDArray[np.intp] | None = None
         self.whole: tuple[int, NodeTable] | None = None
-        """What `NodeTable.of` made, and for which version."""
+        """The result of `NodeTable.of`, and its version."""
         self.taken: tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]] | None = None
-        """Positions that do not change, the rows that they were taken from, and what came of it."""
+        """Positions that do not change, the rows that they were taken from, and the result."""
         self.few: tuple[int, list[int], NodeTable] | None = None
         """A table of few rows that `NodeTable.take` made: for which version, and of which slots."""
         self._grow(_FIRST_CAPACITY)
@@ -185,7 +185,7 @@ class NodeColumns:
     def begin_update(self) -> None:
         """Changes follow that belong to one new version: rows written from now on see today's images.
 
-        Columns whose dictionary outgrew the nodes are let go, to be built anew when asked for.
+        Columns whose dictionary outgrew the nodes are dropped, and built anew when asked for.
         """
         self.images.begin_update()
         if self.labels and self._labels_written:
@@ -212,7 +212,7 @@ class NodeColumns:
         return slot
 
     def touch(self, slot: int, generation: int, usage: NodeUsage | None = None) -> None:
-        """The row was written in this update and is at `generation` now. `usage`: what pods take of it now,
+        """The row was written in this update and is at `generation` now. `usage`: its usage by pods now,
         as for `set_usage`; None: as much as before.
         """
         if usage is not None:
@@ -319,7 +319,7 @@ class NodeColumns:
     def _images_read_anew(self, slot: int) -> None:
         node = self.nodes[slot]
         if node is not None and node.images:
-            # What the row says of the node's images follows the Node objects, and is read anew only now.
+            # The row's image counts follow the Node objects, and are read anew only now.
             self.node_moved.add(slot)
 
     def resource_row(self, name: str) -> int:

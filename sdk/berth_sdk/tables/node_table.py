@@ -29,7 +29,7 @@ _FEW: Final = 8
 
 
 class NodeTable:
-    """n candidate nodes. `slots` (intp[n]) are their stable indices, those of the contract; a row
+    """n candidate nodes. `slots` (intp[n]) are their stable indices, as in the contract; a row
     is a position among the n.
 
     `changes` are pods that leave each row and pods that come, for "what if" questions; see
@@ -45,7 +45,7 @@ class NodeTable:
         changes: tuple[PodChanges, PodChanges] | None = None,
     ) -> None:
         self._columns = columns
-        # One array for all tables of the same nodes: whoever kept something by it sees that at once.
+        # One array for all tables of the same nodes: a cache keyed by it sees that at once.
         if slots is None:
             self.slots = columns.live_slots()
         else:
@@ -95,7 +95,7 @@ class NodeTable:
         return self._columns.names_version
 
     def slots_of(self, names: Iterable[str]) -> list[int]:
-        """The slots of nodes by name, -1 for those that the snapshot lacks."""
+        """The slots of nodes by name, -1 for nodes that the snapshot lacks."""
         find = self._columns.index_of.get
         return [find(name, -1) for name in names]
 
@@ -129,7 +129,7 @@ class NodeTable:
         return slots if self._all else self.slots.searchsorted(slots)
 
     def known_positions(self, slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """(rows, slots) of those slots, which ascend, whose nodes are among the candidates."""
+        """(rows, slots) of the given slots (ascending) whose nodes are among the candidates."""
         count = len(self.slots)
         if self._all:
             here = slots if not len(slots) or slots.item(-1) < count else slots[slots < count]
@@ -155,8 +155,8 @@ class NodeTable:
 
     @property
     def node_version(self) -> Hashable:
-        """Stays equal as long as no Node object of the snapshot changes, comes or goes: what follows from
-        Node objects alone may be kept until then.
+        """Stays equal as long as no Node object of the snapshot changes, comes or goes: results that depend
+        on Node objects alone may be kept until then.
         """
         return self._columns.identity, self._columns.nodes_version
 
@@ -209,7 +209,7 @@ class NodeTable:
         counts, size_bytes = self._columns.images.column(name)
         return self._take(counts), size_bytes
 
-    # --- what pods take of it ------------------------------------------------------------------
+    # --- usage by pods -------------------------------------------------------------------------
 
     def requested(self, resource: str) -> NDArray[np.int64]:
         """int64[n]: requests of the pods on the node, reserved ones included."""
@@ -335,8 +335,8 @@ class NodeTable:
         return NodeTable(self._columns, self.slots[at], (removed.take(at), added.take(at)))
 
     def _few(self, positions: NDArray[Any]) -> NodeTable:
-        """Some rows, the very table of the last time for the same ones: all who judge the rows that moved ask
-        for them, and find there what others have gathered.
+        """Some rows; the same table as last time for the same rows: all plugins that judge the moved rows ask
+        for them, and share the columns gathered there.
         """
         columns = self._columns
         slots = self.slots.take(positions)
@@ -374,13 +374,14 @@ class NodeTable:
         changed._columns, changed.slots = self._columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
         changed._changes = (removed, added)
-        # No pod changes what is kept there.
+        # No pod changes the values kept there.
         changed._several_of = self._several_of if self._changes is None else {}
         return changed
 
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
-        """The pods that leave the rows, and those that come; None: the rows are as the snapshot has them."""
+        """The pods that leave the rows, and the pods that come; None: the rows are as the snapshot has
+        them."""
         return self._changes
 
     @property

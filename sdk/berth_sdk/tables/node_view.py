@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NodeView:
-    """Node object, what pods take of it, and the pods. Read-only, of one snapshot version."""
+    """Node object, its usage by pods, and the pods. Read-only, of one snapshot version."""
 
     __slots__ = ("_pods", "_table", "generation", "index", "node", "usage")
 

@@ -24,7 +24,7 @@ _births: Final = itertools.count()
 class StoredObject:
     """One object, which one it is, and the generation of its last change.
 
-    `object` is None for one that came in an encoding unknown here: it counts, but cannot be read.
+    `object` is None for an object in an encoding unknown here: it counts, but cannot be read.
     """
 
     ref: ObjectRef
@@ -35,8 +35,8 @@ class StoredObject:
 class ObjectStore:
     """Implements `handle.ObjectReader`. `version` moves with any change.
 
-    No two stores of a process have a version in common: whoever reads a copy that was made anew sees that
-    it is another one.
+    No two stores of a process have a version in common: a reader of a copy made anew sees that it is another
+    store.
     """
 
     __slots__ = ("_first", "_items", "_listed", "_moved", "generation_sum", "removed", "version")
@@ -60,7 +60,7 @@ class ObjectStore:
         return None if item is None else item.object
 
     def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
-        """All objects, or those of one namespace, by namespace and name. A list of the caller's own."""
+        """All objects, or one namespace's, by namespace and name. The list is the caller's own."""
         listed = self._listed.get(namespace)
         if listed is None:
             keys = sorted(key for key in self._items if namespace is None or key[0] == namespace)
@@ -73,7 +73,7 @@ class ObjectStore:
         return self._items.get((namespace, name))
 
     def changed_since(self, generation: int) -> builtins.list[StoredObject]:
-        """What changed after `generation` (0: ever), oldest change first."""
+        """The changes after `generation` (0: ever), oldest change first."""
         if not generation:
             return [*self._items.values()]
         changed: builtins.list[StoredObject] = []
@@ -85,7 +85,7 @@ class ObjectStore:
         return changed
 
     def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
-        """(namespace, name) of what changed after `version`; None: that is too long ago to be known."""
+        """(namespace, name) of objects changed after `version`; None: too long ago to be known."""
         if not self._first <= version <= self.version:
             return None
         return self._moved.since(version - self._first)

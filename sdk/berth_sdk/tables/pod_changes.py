@@ -61,7 +61,7 @@ class PodChanges:
         return tuple(self.table.pod(at) for at in self.rows[self.starts[row] : self.starts[row + 1]].tolist())
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[m]: the sum for each row of what `values` (one per row of `table`) says of its pods."""
+        """int64[m]: for each row the sum of its pods' `values` (one per row of `table`)."""
         if not len(self.rows):
             return np.zeros(len(self.starts) - 1, dtype=np.int64)
         sums = np.zeros(len(self.rows) + 1, dtype=np.int64)
@@ -71,7 +71,7 @@ class PodChanges:
         return difference
 
     def requested_of(self, resources: Sequence[str]) -> NDArray[np.int64]:
-        """int64[k, m]: the sums of what the pods of each row request of k resources."""
+        """int64[k, m]: the summed requests for k resources of the pods of each row."""
         sums = np.zeros((len(resources), len(self.rows) + 1), dtype=np.int64)
         for line, resource in zip(sums, resources, strict=True):
             self.table.requests(resource).take(self.rows).cumsum(out=line[1:])

@@ -1,4 +1,4 @@
-"""`PodCounts`: how many pods of a kind each node and each topology domain has, kept up to date by what moved.
+"""`PodCounts`: how many pods of a kind each node and each topology domain has, updated by the moved slots.
 
 For plugins that compare pods across nodes (spreading, affinity). Read through `NodeTable.pod_counts`, one
 per set of columns, shared by all plugins that read it.
@@ -6,7 +6,7 @@ per set of columns, shared by all plugins that read it.
 Which pods count is a `Tally`, a hashable value: equal tallies share a column. Two are at hand:
 
     berth_sdk.selected_pods.SelectedPods    pods of some namespaces that a label selector matches
-    PodsWith                                any reading of a pod's record, and what each value weighs
+    PodsWith                                any reading of a pod's record, and the weight of each value
 
     same = SelectedPods(frozenset({pod.namespace}), selector, exclude_terminating=True)
     by_slot = nodes.pod_counts.column(same)                     # int64[capacity], by slot
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from berth_sdk.tables.pod_table import PodTable
 
 MAX_COLUMNS: Final = 512
-"""Tallies whose columns are kept; the one used least recently goes first. At 5000 nodes 40 kB each."""
+"""Tallies whose columns are kept; the least recently used goes first. At 5000 nodes 40 kB each."""
 _MAX_DOMAINS: Final = 16
 """Sums by domain that are kept of one tally."""
 REMEMBERED: Final = 1024
@@ -50,13 +50,13 @@ REMEMBERED: Final = 1024
 
 @runtime_checkable
 class Tally(Hashable, Protocol):
-    """Which pods count, and how much each: any reading of a pod that follows from its record alone.
+    """Decides which pods count, and how much each: any reading of the pod's record alone.
 
-    `of` and `over` must say the same. See `ManyTally` for one that is asked about many pods.
+    `of` and `over` must agree. See `ManyTally` for a tally that is asked about many pods.
     """
 
     def of(self, pod: Pod) -> int:
-        """What one pod counts; 0: nothing."""
+        """The count of one pod; 0: it does not count."""
         ...
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
@@ -75,7 +75,7 @@ class ManyTally(Tally, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PodsWith:
-    """Pods by a reading of theirs: each counts what the value that `read` finds weighs.
+    """Pods by a reading of theirs: each counts the weight of the value that `read` finds.
 
     `name` and `read` as for `PodTable.encoded`: one name, one function, the pod's record alone. `weigh` gets
     a value (never None, which counts nothing), once per distinct value. Tallies are equal if all three
@@ -87,7 +87,7 @@ class PodsWith:
     weigh: Callable[[Any], int]
 
     def of(self, pod: Pod) -> int:
-        """What one pod counts."""
+        """The count of one pod."""
         value = self.read(pod)
         return 0 if value is None else int(self.weigh(value))
 
@@ -102,7 +102,7 @@ class PodsWith:
 
 
 def changed_by(tally: Tally, removed: PodChanges, added: PodChanges) -> NDArray[np.int64]:
-    """int64[m]: what each row of a table of what-ifs counts more than its node does (`Scenarios`)."""
+    """int64[m]: how much more each row of a table of what-ifs counts than its node (`Scenarios`)."""
     return _total(tally, added) - _total(tally, removed)
 
 
@@ -146,7 +146,7 @@ class _Column:
 
 
 class PodCounts:
-    """The counts over the pods of one `NodeColumns`, always those of its present version.
+    """The counts over the pods of one `NodeColumns`, always of its present version.
 
     Slots without a node count 0. Raises ValueError where the pods are not known: a served plugin declares
     `Need.pods()`.

@@ -47,7 +47,7 @@ class _Encoded:
 
 
 class PodTable:
-    """n pods in rows 0..n-1 without gaps: the last row takes the place of one that leaves.
+    """n pods in rows 0..n-1 without gaps: the last row takes the place of a leaving row.
 
     Arrays have one entry per row, are read-only, and belong to one version of the snapshot; a row keeps
     its pod within a version only. Columns by label, resource or own reading are built when first asked
@@ -164,15 +164,15 @@ class PodTable:
         return self._encoded(self._labels, key, lambda pod: pod.labels.get(key))
 
     def encoded(self, name: str, read: Callable[[Pod], V | None]) -> tuple[NDArray[np.int32], Dictionary[V]]:
-        """int32[n] codes of what `read` finds in each pod (0: None), and their dictionary.
+        """int32[n] codes of the value that `read` finds in each pod (0: None), and their dictionary.
 
-        For what no column has, such as affinity terms. `name` is the column's: always the same `read`,
+        For values without a column, such as affinity terms. `name` is the column's: always the same `read`,
         which must depend on the pod alone, for one name. Begin it with the plugin's.
         """
         return self._encoded(self._readings, name, read)
 
     def readings(self, name: str, read: Callable[[Pod], V | None]) -> Dictionary[V]:
-        """The dictionary of `encoded` alone, for whoever asks in every cycle whether anything is in it."""
+        """The dictionary of `encoded` alone, for code that asks in every cycle whether it is empty."""
         column = self._readings.get(name)
         return self.encoded(name, read)[1] if column is None else column.values
 
@@ -181,7 +181,7 @@ class PodTable:
     def set_node_pods(
         self, index: int, pods: Sequence[Pod], assumed: Collection[str], generation: int
     ) -> list[str]:
-        """The pods on slot `index` are `pods` now; answers the uids of those that left it.
+        """The pods on slot `index` are `pods` now; returns the uids of the pods that left it.
 
         Rows of records that stayed the same, at the same place among the node's pods, keep their generation.
         `assumed`: uids of the pods (here or elsewhere) that are reserved only.
@@ -209,7 +209,7 @@ class PodTable:
         return self._on_node[index] if index < len(self._on_node) else ()
 
     def captured(self) -> tuple[list[list[Pod]], frozenset[str]]:
-        """The pods of every slot, and the uids of those that are reserved only, as they are now: for code
+        """The pods of every slot, and the uids of the pods that are only reserved, as they are now: for code
         that reads a version while the table moves on. The inner lists are never changed.
         """
         return self._on_node.copy(), frozenset(self._assumed_uids)
@@ -223,7 +223,7 @@ class PodTable:
         return int(self._generation[self._row_of[uid]])
 
     def begin_update(self) -> None:
-        """An update starts. Columns whose dictionary outgrew the pods are let go, to be built anew."""
+        """An update starts. Columns whose dictionary outgrew the pods are dropped, to be built anew."""
         most = 4 * len(self) + 4096
         for columns in (self._labels, self._readings):
             if not columns:

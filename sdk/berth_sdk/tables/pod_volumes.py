@@ -1,4 +1,4 @@
-"""`PodVolumes`: the pods with storage on each node, kept up to date by what moved.
+"""`PodVolumes`: the pods with storage on each node, updated by the moved slots.
 
 For plugins that judge a node by the volumes in use there. Read through `NodeTable.pod_volumes`, one per set
 of columns. Pods whose volumes name no storage (see `berth_sdk.pod_volume`) cost one look when they come.
@@ -36,18 +36,18 @@ class PodVolumes:
         return self._on_slot.get(slot, ())
 
     def slots(self) -> Iterable[int]:
-        """The slots that have such pods."""
+        """The slots that have pods with storage."""
         self._catch_up()
         return self._on_slot.keys()
 
     @property
     def position(self) -> int:
-        """Where a reader stands that has seen everything."""
+        """The position of a reader that has seen everything."""
         self._catch_up()
         return self._moved.position
 
     def since(self, position: int) -> list[int] | None:
-        """The slots whose pods with storage are others than at `position`; None: too long ago."""
+        """The slots whose pods with storage changed since `position`; None: too long ago."""
         self._catch_up()
         return self._moved.since(position)
 

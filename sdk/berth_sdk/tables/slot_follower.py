@@ -1,8 +1,8 @@
-"""`SlotFollower`: which rows of the snapshot changed since somebody looked last. READ THIS FIRST of all that
-is kept from cycle to cycle.
+"""`SlotFollower`: which slots of the snapshot changed since its owner looked last. READ THIS FIRST of all
+that is kept from cycle to cycle.
 
-For data by slot (`NodeTable.slots`): who keeps it does again what moved, and everything where that is not
-known. Nobody else reads the logs of `NodeColumns`. Used by plugins, by what the host and the SDK recall, and
+For data by slot (`NodeTable.slots`): its owner recomputes the slots that moved, and all slots where these are
+not known. Only followers read the logs of `NodeColumns`. Used by plugins, by the recall of host and SDK, and
 by the counts of the tables themselves.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Moved(Enum):
-    """What of a row is followed."""
+    """The part of a row that is followed."""
 
     NODE = 1
     """The Node object; nodes that come and go."""

@@ -24,7 +24,7 @@ class RecentLog(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Where a reader stands that has seen everything."""
+        """The position of a reader that has seen everything."""
         return self._first + len(self._entries)
 
     def add(self, entry: T) -> None:
@@ -35,13 +35,13 @@ class RecentLog(Generic[T]):
             self._first += self._limit
 
     def since(self, position: int) -> list[T] | None:
-        """What came after `position`; None: the log does not reach back so far."""
+        """The entries after `position`; None: the log does not reach back so far."""
         if position < self._first:
             return None
         return self._entries[position - self._first :]
 
     def forget(self) -> None:
-        """Something came that is not in the log: whoever has not read so far has to look at everything."""
+        """Something came that is not in the log: a reader that lags behind has to look at everything."""
         self._first = self.position + 1
         self._entries.clear()
 

@@ -1,4 +1,4 @@
-"""What a plugin's own tests need: readable pods, nodes and tables, and a host in the same process.
+"""Tools for a plugin's own tests: readable pods, nodes and tables, and a host in the same process.
 
     from berth_sdk.testing import PluginHost, make_node, make_pod
 

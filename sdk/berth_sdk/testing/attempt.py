@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 class Attempt:
-    """One cycle. Call the points in any order; each asks the plugin anew, but for what `reserve` has answered
-    already of PreBind.
+    """One cycle. Call the points in any order; each asks the plugin anew, except for PreBind answers that
+    `reserve` gave already.
 
-    `state`: the plugin's store of this cycle. `shared`: what other plugins published, by
-    `<plugin>/<key>`. `pod`: the pod, as patched. `patched`: what became of PreBind's patches.
+    `state`: the plugin's store of this cycle. `shared`: values that other plugins published, by
+    `<plugin>/<key>`. `pod`: the pod, as patched. `patched`: the outcomes of PreBind's patches.
     """
 
     def __init__(self, host: PluginHost, pod: Pod, cycle_id: str) -> None:
@@ -116,7 +116,7 @@ class Attempt:
         return dict(zip(nodes.names, final.tolist(), strict=True))
 
     def reserve(self, node_name: str) -> Status:
-        """The pod gets the node. What comes along of PreBind is kept: the plugin is not asked for it then."""
+        """The pod gets the node. PreBind answers that come along are kept: the plugin is not asked again."""
         self._reserved = self._early = None
         result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
         if result.status.is_success:
@@ -219,7 +219,7 @@ class Attempt:
 
 
 def normalized(raw: NDArray[np.int64], how: ScoreNormalization) -> NDArray[np.int64]:
-    """What the host makes of raw scores, int64[n].
+    """Raw scores -> the scores that the host would use, int64[n].
 
     >>> normalized(np.array([0, 5, 10]), ScoreNormalization.HOST_MAX_REVERSED).tolist()
     [100, 50, 0]

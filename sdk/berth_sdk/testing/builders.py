@@ -1,8 +1,8 @@
 """Keywords -> Kubernetes JSON -> records and tables, for tests of plugins.
 
 `make_pod` and `make_node` write the JSON that an API server would hand out and read it as the host does,
-so a test sees what a real cluster would show; `pod_object` and `node_object` stop at the JSON.
-`make_table` makes the snapshot of a cluster of such nodes and pods.
+so a test sees the same as in a real cluster; `pod_object` and `node_object` stop at the JSON.
+`make_table` makes the snapshot of a cluster of these nodes and pods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Meta(TypedDict, total=False):
-    """What every object may have. `meta`: raw metadata, laid over the rest."""
+    """The metadata that every object may have. `meta`: raw metadata, laid over the rest."""
 
     uid: str
     labels: Mapping[str, str]
@@ -33,7 +33,7 @@ class Meta(TypedDict, total=False):
 class PodFields(Meta, total=False):
     """Keywords of `make_pod`. All are optional.
 
-    cpu, memory, requests: what the one container asks for; requests has any other resource.
+    cpu, memory, requests: of the only container; requests has any other resource.
     images: the containers' images, one container each; the first one has the requests and the ports.
     containers, init_containers: raw containers instead. host_ports: numbers, or raw ports.
     tolerations: raw ones, or `key=value:Effect`, `key:Effect` (operator Exists), `key` (every effect).

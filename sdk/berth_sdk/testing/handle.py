@@ -46,12 +46,12 @@ class RecordedRequeue:
 
 
 class RecordingHandle:
-    """Implements `berth_sdk.Handle`: notes what the plugin asks for, reads the hand-made cluster.
+    """Implements `berth_sdk.Handle`: notes the plugin's calls, reads the hand-made cluster.
 
-    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids. `in_pre_bind`: the pods whose PreBind
-    plugins are at work, as cycle ids by uid; `cancelled`: uids. `events`, `requeues`: what was called;
-    `stale_keys`: uids, None for all keys. `preemption`: what `evaluate_preemption` answers. `nominated`: the
-    pods that are promised a node, by uid. `totals`: what `run_scores` answers by node, 0 for the others.
+    `waiting`: the pods held at Permit; `allowed`, `rejected`: uids. `in_pre_bind`: pods whose PreBind plugins
+    are at work, cycle ids by uid; `cancelled`: uids. `events`, `requeues`: the calls made; `stale_keys`:
+    uids, None for all keys. `preemption`: the answer of `evaluate_preemption`. `nominated`: the pods that are
+    promised a node, by uid. `totals`: the answers of `run_scores` by node, 0 for other nodes.
     """
 
     def __init__(self, nodes: Callable[[], NodeTable], objects: Mapping[str, ObjectStore]) -> None:
@@ -111,7 +111,7 @@ class RecordingHandle:
         min_candidate_nodes_percentage: int = 0,
         min_candidate_nodes_absolute: int = 0,
     ) -> PostFilterResult:
-        """`preemption`, whatever the limits."""
+        """`preemption`, without regard to the limits."""
         return self.preemption
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
@@ -124,7 +124,7 @@ class RecordingHandle:
         return NodeScores(SUCCESS, names, totals)
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:
-        """What stands in `nominated`, node by node."""
+        """The pods in `nominated`, node by node."""
         items = list(self.nominated.values())
         names = (
             sorted({item.node_name for item in items}) if node_names is None else dict.fromkeys(node_names)

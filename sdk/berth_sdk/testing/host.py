@@ -41,7 +41,7 @@ class PluginHost:
     """One plugin and the cluster it sees.
 
     `nodes` and `pods` (on nodes, or not) may be changed between calls with `put_node`, `put_pod` and
-    `remove_pod`; `objects` are JSON objects by declared resource. `handle` notes what the plugin asks for.
+    `remove_pod`; `objects` are JSON objects by declared resource. `handle` notes the plugin's calls.
 
     >>> class First:
     ...     def filter(self, state, pod, node):
@@ -151,7 +151,7 @@ class PluginHost:
 
 
 class _Unending:
-    """A call that nobody cancels."""
+    """A call that is never cancelled."""
 
     def is_active(self) -> bool:
         return True

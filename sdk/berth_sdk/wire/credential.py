@@ -1,6 +1,6 @@
 """The secret by which a plugin knows its host: a file that both read, or the environment of a child.
 
-Read by `berth-sdk serve` and, for what it is to send, by the host. Never logged.
+Read by `berth-sdk serve` and by the host, which sends it. Never logged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_credential(path: str) -> str:
 
 
 def take_credential(environment: MutableMapping[str, str]) -> str:
-    """The one that the host gave its child, empty if none; taken out, so that nothing started by this process
+    """The credential that the host gave its child, empty if none; removed, so that no process started here
     inherits it.
     """
     return environment.pop(CREDENTIAL, "")

@@ -1,4 +1,4 @@
-"""Frames: what goes over a framed connection, as bytes. Used by host and server alike.
+"""Frames: the bytes on a framed connection. Used by host and server alike.
 
     length of the payload (4 bytes, big-endian) | kind (1 byte) | payload
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 FEATURE: Final = "framed"
-"""What both sides name in the handshake."""
+"""The name that both sides give in the handshake."""
 CHUNK_BYTES: Final = 64 * 1024
 """So much is read at once."""
 _SUFFIX: Final = ".framed"
@@ -23,7 +23,7 @@ _LONGEST_TEXT: Final = 8 * 1024
 
 
 class Kind(IntEnum):
-    """What a frame holds."""
+    """The content of a frame."""
 
     CALL = 0
     """A request or its answer, in the envelope of stream.proto."""
@@ -47,7 +47,7 @@ class TooLongError(FrameError):
 
 
 def framed_path(socket_path: Path) -> Path:
-    """Where the framed socket lies that belongs to the gRPC socket at `socket_path`."""
+    """The path of the framed socket beside the gRPC socket at `socket_path`."""
     return socket_path.with_name(socket_path.name + _SUFFIX)
 
 
@@ -84,7 +84,8 @@ class Incoming:
         return self._parts is not None
 
     def take(self, data: bytes) -> list[tuple[Kind, bytes]]:
-        """The frames, (kind, payload), that `data` completes. Raises FrameError, also for what they begin."""
+        """The frames, (kind, payload), that `data` completes. Raises FrameError, also for a frame that has
+        only begun."""
         whole: bytes | bytearray = data
         if self._parts is not None:
             self._parts += data

@@ -1,9 +1,9 @@
 """How gRPC's core waits for its sockets in berth's processes: in the thread that asks, not in one of its own.
 
 With the event engine, gRPC's default on Linux, every message wakes a thread of the core, which wakes the
-one that waits for it. Without it that thread polls by itself: a call on a stream took two thirds of the time
-and half of the CPU time. Called by the commands `berth` and `berth-sdk` before they import gRPC, which reads
-its settings while it is imported.
+one that waits for it. Without the engine the waiting thread polls by itself: a call on a stream took two
+thirds of the time and half of the CPU time. Called by the commands `berth` and `berth-sdk` before they import
+gRPC, which reads its settings while it is imported.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Final
 VARIABLE: Final = "GRPC_EXPERIMENTS"
 SETTING: Final = "-event_engine_client,-event_engine_listener"
 MEASURED: Final = frozenset({"1.85"})
-"""Releases of grpcio that know the setting and were measured with it. Others complain of what they do not
-know, so they are left alone.
+"""Releases of grpcio that know the setting and were measured with it. Other releases complain of unknown
+settings, so they are left alone.
 """
 
 
 def poll_by_the_caller() -> None:
-    """For this process, and the processes of berth's that it starts. What the user has set stands."""
+    """Set it for this process and its berth children. The user's own setting stands."""
     if version("grpcio").rpartition(".")[0] in MEASURED:
         os.environ.setdefault(VARIABLE, SETTING)
 
 
 def without_setting(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process that may hold another gRPC: without what `poll_by_the_caller` set."""
+    """The environment for a process that may hold another gRPC: without the setting of
+    `poll_by_the_caller`."""
     return {key: value for key, value in environment.items() if (key, value) != (VARIABLE, SETTING)}

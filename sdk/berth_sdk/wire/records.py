@@ -1,6 +1,6 @@
 """Records <-> contract messages, both directions. Used by the SDK's server and by the host's codec.
 
-What a message cannot carry is not invented: a decoded Pod or Node has the fields of its summary, and
+Fields that a message cannot carry are not invented: a decoded Pod or Node has the fields of its summary, and
 `object` only where the JSON came along. Source: the contract's common.proto and identity.proto.
 """
 
@@ -138,7 +138,7 @@ def encode_pod(
 ) -> pb.PodSummary:
     """Pod -> summary. `labels`, `annotations`: those to send instead of the pod's own.
 
-    `in_state`: the pod is on a node, and what carries the summary says which one.
+    `in_state`: the pod is on a node, and the message around the summary names it.
     """
     message = _encode_spec(pod)
     ref = message.ref
@@ -167,7 +167,7 @@ def encode_pod(
 
 
 def _encode_spec(pod: Pod) -> pb.PodSummary:
-    """What follows from the spec alone: written once for all pods that have the same."""
+    """The part that depends on the spec alone: written once for all pods with the same spec."""
     read = pod._read
     if read is None:
         return _summary_of_spec(pod)
@@ -207,7 +207,7 @@ def decode_pod(
 
 
 def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
-    """As `decode_pod`, for a message that nobody reads afterwards: it is taken to pieces."""
+    """As `decode_pod`, for a message that is not read afterwards: it is taken to pieces."""
     ref = message.ref
     namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
     message.ClearField("ref")
@@ -221,7 +221,7 @@ def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: Kube
     if message.HasField("started_at"):
         started_at_s = decode_time(message.started_at)
         message.ClearField("started_at")
-    # What is left pods have in common with their siblings.
+    # The remaining fields are common to all pods of a controller.
     return _decode_common(namespace, message.SerializeToString())._sibling(
         (name, uid, resource_version),
         required_node if node_name is None else node_name,
@@ -233,7 +233,7 @@ def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: Kube
 
 @lru_cache(maxsize=256)
 def _decode_common(namespace: str, raw: bytes) -> Pod:
-    """What a pod has in common with its siblings: read once for all of them."""
+    """The fields common to all pods of a controller: read once for all of them."""
     message = pb.PodSummary.FromString(raw)
     requests = plain(message.requests)
     non_zero = plain(message.non_zero_requests)
@@ -329,7 +329,7 @@ def decode_usage(message: pb.NodeUsage) -> NodeUsage:
 
 @lru_cache(maxsize=1024)
 def _usage_of(raw: bytes) -> NodeUsage:
-    """Read once for all nodes of which pods take the same: equal pods fill equal nodes alike. Nobody changes
+    """Read once for all nodes with equal usage: equal pods fill equal nodes alike. No code changes
     these maps; plain ones, as in the host.
     """
     message = pb.NodeUsage.FromString(raw)
@@ -360,9 +360,9 @@ def decode_bitmap(bitmap: bytes) -> Rows:
 
 
 def mask_of(bitmap: bytes, size: int) -> NDArray[np.bool_]:
-    """Bitmap -> bool[size] by slot. What it leaves out is not set; what is beyond `size` is left out."""
+    """Bitmap -> bool[size] by slot. Missing bits are not set; bits beyond `size` are left out."""
     if not bitmap:
-        # numpy leaves what it is asked for beyond an empty input as it finds it in memory.
+        # Beyond an empty input numpy leaves the memory as it is.
         return np.zeros(size, dtype=np.bool_)
     raw = np.frombuffer(bitmap, dtype=np.uint8)
     return np.unpackbits(raw, count=size, bitorder="little").view(np.bool_)

@@ -1,4 +1,4 @@
-"""The contract's requests -> what a plugin is asked with. Used by the server's servicers.
+"""The contract's requests -> the arguments of a plugin's methods. Used by the server's servicers.
 
 Unset and unknown values get the readings of the contract. Source: the contract's common.proto,
 queue.proto and scheduling.proto.
@@ -79,7 +79,7 @@ def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
 
 
 def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
-    """What is known of a pod of which only the ref is known."""
+    """A pod of which only the ref is known."""
     return Pod(name=ref.name, namespace=ref.namespace, uid=ref.uid, resource_version=ref.resource_version)
 
 
@@ -153,7 +153,7 @@ def decode_scores(message: scheduling_pb2.Scores, nodes: NodeTable) -> NDArray[n
 
 
 def decode_patched(messages: Sequence[scheduling_pb2.PatchResult]) -> tuple[PatchResult, ...]:
-    """What became of the patches; an outcome that is not known here reads as REFUSED."""
+    """The outcomes of the patches; an outcome that is not known here reads as REFUSED."""
     return tuple(
         PatchResult(
             outcome=_OUTCOMES.get(message.outcome, PatchOutcome.REFUSED),

@@ -3,7 +3,7 @@
 `Scores.small` has a byte for each score, where all of them fit into one: as most do.
 `Scores.dense` is a packed field of zigzag varints. Written here, every varint of an answer has the same
 width, which is longer than need be for small numbers among large ones, and legal: columns of bytes are
-written and read at once. What other writers packed as short as it goes is read as well.
+written and read at once. The shortest packing of other writers is read as well.
 Source: the wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
 """
 
@@ -115,7 +115,7 @@ def decode_aligned(raw: bytes) -> NDArray[np.int64]:
 
 
 class RepeatedScores:
-    """Reads scores that are often those of the last time: equal pods get equal answers."""
+    """Reads scores that often equal the last ones: equal pods get equal answers."""
 
     __slots__ = ("_raw", "_scores")
 

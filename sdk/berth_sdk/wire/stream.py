@@ -1,7 +1,7 @@
 """The envelope of a call that travels on an open stream: a message of `SchedulingService` as one field.
 
-Wrapped and unwrapped as bytes by host and server alike, so that what is inside is parsed and written once,
-by whoever does that for calls of their own. Source: the contract's stream.proto.
+Wrapped and unwrapped as bytes by host and server alike, so that the message inside is parsed and written
+once, by the code that does so for unary calls. Source: the contract's stream.proto.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.wire.scores import read_varint, varint
 
 FEATURE: Final = "call-stream"
-"""What both sides name in the handshake."""
+"""The name that both sides give in the handshake."""
 _REQUEST: Final[Any] = stream_pb2.StreamCallsRequest
 _ANSWER: Final[Any] = stream_pb2.StreamCallsResponse
-_BYTES: Final = 2  # the wire type of what has a length
+_BYTES: Final = 2  # the wire type of length-delimited fields
 
 
 def _numbers() -> Mapping[str, int]:
@@ -42,17 +42,17 @@ def wrap(number: int, raw: bytes) -> bytes:
 
 
 def unwrap_request(raw: bytes) -> tuple[int, bytes]:
-    """(the call's number, its request). Raises ValueError for what is no request."""
+    """(the call's number, its request). Raises ValueError for bytes that are no request."""
     return _unwrapped(raw) or _parsed(raw, _REQUEST, "call")
 
 
 def unwrap_answer(raw: bytes) -> tuple[int, bytes]:
-    """(the call's number, its answer). Raises ValueError for what is no answer."""
+    """(the call's number, its answer). Raises ValueError for bytes that are no answer."""
     return _unwrapped(raw) or _parsed(raw, _ANSWER, "answer")
 
 
 def _unwrapped(raw: bytes) -> tuple[int, bytes] | None:
-    """What `wrap` wrote; None: written in another way, or with fields of a later minor."""
+    """Read the bytes of `wrap`; None: written in another way, or with fields of a later minor version."""
     number = _NUMBER_OF.get(raw[0]) if raw else None
     if number is None:
         return None

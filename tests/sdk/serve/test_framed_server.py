@@ -119,11 +119,9 @@ def test_a_stale_socket_is_replaced_and_a_successors_is_left(tmp_path: Path) -> 
         pytest.param(header(2**32 - 1, 0), f"a frame of {2**32 - 1} bytes", id="too long"),
         pytest.param(failure(1, "x"), "of the kind FAILURE where a call was due", id="failure"),
         pytest.param(frame(Kind.CLOSING), "of the kind CLOSING where a call was due", id="closing"),
+        pytest.param(frame(Kind.CALL) * 2, "a second call before the answer to the first", id="two at once"),
         pytest.param(
-            frame(Kind.CALL) * 2, "a call before the one that is open was answered", id="two at once"
-        ),
-        pytest.param(
-            frame(Kind.CALL) + b"\0", "a call before the one that is open was answered", id="one and more"
+            frame(Kind.CALL) + b"\0", "a second call before the answer to the first", id="one and more"
         ),
     ],
 )

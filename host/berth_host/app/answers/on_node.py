@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
+from berth_host.app.answers.answering_host import AnsweringHost
 from berth_host.app.answers.whereabouts import Whereabouts
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.explain.explanation import FIT_PLUGIN, NO_REASON
 from berth_host.explain.nearest_fit import grouped, lacking
 from berth_host.explain.pod_answer import OnNode
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
 
-
-def on_node(host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None, node: str) -> OnNode:
+def on_node(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None, node: str) -> OnNode:
     """`latest`: the attempt to look at; None: the pod was not tried."""
     if where.node == node:
         return OnNode(node=node, verdict="bound", text=f"it is on {node}")
@@ -38,7 +35,7 @@ def on_node(host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None, 
     return found or OnNode(node=node, verdict="untried", text="the pod has not been tried yet")
 
 
-def _found_out(host: Host, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
+def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
     if latest.outcome is Outcome.BOUND or latest.scores is not None:
         return _not_chosen(latest, node)
     if latest.slot_names is None:
@@ -58,7 +55,7 @@ def _found_out(host: Host, pod: Pod, latest: Diagnosis, node: str) -> OnNode:
     return _rejected(host, pod, latest.absent or Status.unresolvable(latest.message), node)
 
 
-def _rejected(host: Host, pod: Pod, status: Status, node: str) -> OnNode:
+def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNode:
     said = ", ".join(status.reasons) or NO_REASON
     text = f"{status.plugin} rejected {node}: {said}" if status.plugin else f"{node} was left out: {said}"
     if status.plugin == FIT_PLUGIN:
@@ -88,6 +85,6 @@ def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
     )
 
 
-def _unknown_text(host: Host, node: str) -> str:
+def _unknown_text(host: AnsweringHost, node: str) -> str:
     near = difflib.get_close_matches(node, [known.name for known in host.objects.nodes()], n=3)
     return f"there is no node {node}" + (f": did you mean {', '.join(near)}?" if near else "")

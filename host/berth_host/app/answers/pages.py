@@ -5,15 +5,13 @@ Added to the server by `app.endpoints`; who may read it, the server decides (non
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from berth_host.app.answers.plugins import plugins_answer
+from berth_host.app.answers.answering_host import AnsweringHost
+from berth_host.app.answers.plugins import HostOfPlugins, plugins_answer
 from berth_host.app.answers.pods import pod_answer, unknown_text
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
 
 PREFIX: Final = "/berth/v1/"
 _PODS: Final = "pods"
@@ -21,11 +19,15 @@ _COUNTS: Final = {str(count): count for count in range(1, ATTEMPTS_KEPT + 1)}
 _SHOWN: Final = 40
 
 
+class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
+    """All that the pages show."""
+
+
 class AnsweringProcess(Protocol):
     """The process, as far as these pages show it."""
 
     @property
-    def host(self) -> Host | None:
+    def host(self) -> HostOnPages | None:
         """The host that schedules, or stands by."""
         ...
 

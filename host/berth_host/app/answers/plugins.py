@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from berth_host.app.attachments import HostAttachments
+from berth_host.app.clients import Clients
+from berth_host.attach.attachments import Condition
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
+from berth_host.model.clock import Clock
 from berth_host.rpc.client import PluginClient
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
-    from berth_host.attach.attachments import Condition
+
+class HostOfPlugins(Protocol):
+    """The parts of the host that know its plugins."""
+
+    clock: Clock
+    configuration: LoadedConfiguration
+    clients: Clients
+    attachments: HostAttachments
+
+    def plugin_stats(self) -> dict[str, PluginStats]:
+        """What each plugin cost, by name."""
+        ...
 
 
-def plugins_answer(host: Host) -> dict[str, Any]:
+def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
     """What `GET /berth/v1/plugins` answers: every plugin of every profile, by name."""
     clients: dict[str, list[PluginClient]] = {}
     for by_name in host.clients.by_profile.values():
@@ -35,7 +49,7 @@ def plugins_answer(host: Host) -> dict[str, Any]:
 
 
 def _plugin(
-    host: Host, clients: list[PluginClient], condition: Condition | None, stats: PluginStats
+    host: HostOfPlugins, clients: list[PluginClient], condition: Condition | None, stats: PluginStats
 ) -> dict[str, Any]:
     first = clients[0]
     return {
@@ -57,7 +71,7 @@ def _plugin(
     }
 
 
-def _attachment(host: Host, condition: Condition) -> dict[str, Any]:
+def _attachment(host: HostOfPlugins, condition: Condition) -> dict[str, Any]:
     return {
         "place": condition.place,
         "state": condition.state.value,
@@ -70,7 +84,7 @@ def _attachment(host: Host, condition: Condition) -> dict[str, Any]:
     }
 
 
-def _profile(host: Host, client: PluginClient) -> dict[str, Any]:
+def _profile(host: HostOfPlugins, client: PluginClient) -> dict[str, Any]:
     """Where the profile asks it: the points that the profile enables, of those that the plugin has."""
     profile = host.configuration.profile(client.profile)
     enabled = {} if profile is None else profile.plugins

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from berth_sdk.pod import Pod
 
+from berth_host.app.answers.answering_host import AnsweringHost
 from berth_host.app.answers.on_node import on_node
 from berth_host.app.answers.timeline import timeline
 from berth_host.app.answers.whereabouts import Whereabouts, wakings, whereabouts
@@ -16,15 +17,12 @@ from berth_host.explain.explanation import explanation_of, gated_text, rejected_
 from berth_host.explain.nearest_fit import Shortage, grouped, lacking
 from berth_host.explain.pod_answer import PodAnswer, PodState, timestamp
 
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
-
 _NODES_PER_TURN: Final = 50
 """Looked at before everybody else on the loop has a turn: pods are scheduled meanwhile."""
 _PENDING: Final = (PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.QUEUED, PodState.GATED)
 
 
-async def pod_answer(host: Host, key: str, *, node: str = "", attempts: int = 1) -> PodAnswer | None:
+async def pod_answer(host: AnsweringHost, key: str, *, node: str = "", attempts: int = 1) -> PodAnswer | None:
     """Everything about the pod `namespace/name`; None: this host does not know it, see `unknown_text`.
 
     `node`: say why it is not there. `attempts`: so many of the last ones are listed.
@@ -42,7 +40,7 @@ async def pod_answer(host: Host, key: str, *, node: str = "", attempts: int = 1)
     return await _answer(host, pod, where, latest, node=node, attempts=attempts)
 
 
-def unknown_text(host: Host, key: str) -> str:
+def unknown_text(host: AnsweringHost, key: str) -> str:
     """Why there is no answer, in a sentence with what to do."""
     pod = host.objects.pod(key)
     if pod is None:
@@ -57,7 +55,7 @@ def unknown_text(host: Host, key: str) -> str:
 
 
 async def _answer(
-    host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None, *, node: str, attempts: int
+    host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None, *, node: str, attempts: int
 ) -> PodAnswer:
     running = None if where.attempt is None else where.attempt.diagnosis
     # An attempt that has its node says more than the one before; one that is being made says nothing yet.
@@ -88,7 +86,7 @@ async def _answer(
     return replace(answer, explanation=replace(answer.explanation, nearest=nearest))
 
 
-def _message(host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None) -> str:
+def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosis | None) -> str:
     """The pod's state in a sentence; of one that was rejected, the one that its owner reads."""
     state = where.state
     if state is PodState.DELETED:
@@ -113,7 +111,7 @@ def _message(host: Host, pod: Pod, where: Whereabouts, latest: Diagnosis | None)
     return f"waits for its turn; {len(host.queue.places.active)} pods are in activeQ"
 
 
-async def _nearest(host: Host, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:
+async def _nearest(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:
     found = []
     for count, name in enumerate(sorted(too_small_nodes(rejected_nodes(latest)))):
         if count % _NODES_PER_TURN == _NODES_PER_TURN - 1:

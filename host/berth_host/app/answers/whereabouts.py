@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from berth_sdk.events import ActionType, word_of_action
 from berth_sdk.pod import Pod
 
+from berth_host.app.answers.answering_host import AnsweringHost
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Waking
 from berth_host.queue.places import Place
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.scheduler.attempt import Attempt
-
-if TYPE_CHECKING:
-    from berth_host.app.host import Host
 
 _STATES: Final = {
     Place.ACTIVE: PodState.QUEUED,
@@ -41,7 +39,7 @@ class Whereabouts:
     permit: PermitState | None = None
 
 
-def whereabouts(host: Host, pod: Pod, latest: Diagnosis | None) -> Whereabouts:
+def whereabouts(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> Whereabouts:
     """Of a pod that exists. `latest`: its last attempt that is over."""
     if pod.node_name:
         return Whereabouts(state=PodState.BOUND, node=pod.node_name)
@@ -63,7 +61,7 @@ def whereabouts(host: Host, pod: Pod, latest: Diagnosis | None) -> Whereabouts:
     return Whereabouts(state=state, info=attempt.queued, attempt=attempt)
 
 
-def wakings(host: Host, pod: Pod, plugins: Sequence[str]) -> list[Waking]:
+def wakings(host: AnsweringHost, pod: Pod, plugins: Sequence[str]) -> list[Waking]:
     """What may bring the pod back, if these plugins keep it where it is."""
     return [
         Waking(
@@ -77,7 +75,7 @@ def wakings(host: Host, pod: Pod, plugins: Sequence[str]) -> list[Waking]:
     ]
 
 
-def _queued(host: Host, place: Place, info: QueuedPodInfo) -> Whereabouts:
+def _queued(host: AnsweringHost, place: Place, info: QueuedPodInfo) -> Whereabouts:
     state = PodState.GATED if info.is_gated else _STATES[place]
     retry_us = None
     if state is PodState.BACKOFF:
@@ -97,7 +95,7 @@ def _queued(host: Host, place: Place, info: QueuedPodInfo) -> Whereabouts:
     return Whereabouts(state=state, info=info, queue=queue)
 
 
-def _attempt(host: Host, uid: str) -> Attempt | None:
+def _attempt(host: AnsweringHost, uid: str) -> Attempt | None:
     in_cycle = host.scheduler.in_cycle
     if in_cycle is not None and in_cycle.pod.uid == uid:
         return in_cycle

@@ -1,4 +1,4 @@
-"""One GET on a host's secure port -> the object that it answers, or what to tell the user."""
+"""One GET on a host's secure port -> the object that it answers, or a message for the user."""
 
 from __future__ import annotations
 

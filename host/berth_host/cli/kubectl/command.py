@@ -1,4 +1,4 @@
-"""`kubectl berth why POD` and `kubectl berth plugins`: what a running host says.
+"""`kubectl berth why POD` and `kubectl berth plugins`: a running host's answers.
 
 Exit codes: 0 the pod is bound, or the question was answered; 1 no answer (the host cannot be reached, or
 does not let the user in); 2 bad usage, also a wrong kubeconfig; 3 the pod is pending; 4 it is not known, or
@@ -90,7 +90,7 @@ def plugins(output: str, **options: Any) -> None:
 
 
 def show_running_plugins(options: Mapping[str, Any], output: str) -> None:
-    """Print what `/berth/v1/plugins` answers; exits with the code of what goes wrong."""
+    """Print the answer of `/berth/v1/plugins`; exits with the failure's code."""
     try:
         value = asyncio.run(asked(options, "/berth/v1/plugins"))
     except AskError as err:
@@ -121,7 +121,7 @@ def fail(err: AskError) -> NoReturn:
 
 def _key(pod: str, namespace: str, options: Mapping[str, Any]) -> str:
     given, _, name = pod.rpartition("/")
-    # What a URL takes for a step up is no name, nor is what a terminal would act on.
+    # A URL's step up is no name, nor are a terminal's control characters.
     is_odd = "." in (given, name) or ".." in (given, name) or not pod.isprintable()
     if is_odd or "/" in given or not name or (given and namespace and given != namespace):
         raise AskError(f"{pod!r} is no pod: write NAME, or NAMESPACE/NAME without -n", BAD_USAGE)

@@ -29,7 +29,7 @@ async def forwarded(namespace: str, pod: str, port: int, options: Sequence[str])
             "kubectl is not on the PATH, and the scheduler is reached through its port-forward: install it"
             " (https://kubernetes.io/docs/tasks/tools/), or name the scheduler with --server https://HOST:10259"
         )
-    # Port 0 is chosen by kubectl, which then holds it: nobody else can take it in between.
+    # Port 0 is chosen by kubectl, which then holds it: no other process can take it in between.
     arguments = [*options, "--namespace", namespace, "port-forward", "--address", "127.0.0.1"]
     process = await asyncio.create_subprocess_exec(
         program,
@@ -69,7 +69,7 @@ async def _end(process: Process) -> None:
     process.terminate()
     try:
         async with asyncio.timeout(_END_S):
-            # What it still writes is read: a full pipe would keep it from ending.
+            # Its remaining output is read: a full pipe would keep it from ending.
             await process.communicate()
     except TimeoutError:
         process.kill()

@@ -1,4 +1,4 @@
-"""The options that say which host is asked and as whom, and the `Target` that they come to.
+"""The options that name the host and the user, and the `Target` made of them.
 
     --server        -> that URL, with --token and certificates, or as the kubeconfig's user if one is named
     otherwise       -> the leader's pod (leader.py) through a port-forward, as the kubeconfig's user
@@ -39,7 +39,7 @@ SERVER_OPTIONS: Final = (
     ),
     click.option("--client-certificate", metavar="FILE", default="", help="Client certificate (PEM)."),
     click.option("--client-key", metavar="FILE", default="", help="Its key (PEM)."),
-    click.option("--kubeconfig", metavar="FILE", default="", help="Whose user to ask as."),
+    click.option("--kubeconfig", metavar="FILE", default="", help="The kubeconfig whose user asks."),
     click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
 )
 _FINDING_OPTIONS: Final = (
@@ -56,14 +56,14 @@ _FINDING_OPTIONS: Final = (
 
 
 def server_options(command: Command) -> Command:
-    """Add what says where --server is and who asks."""
+    """Add the options for --server's address and the user."""
     for option in reversed(SERVER_OPTIONS):
         command = option(command)
     return command
 
 
 def finding_options(command: Command) -> Command:
-    """Add what finds the scheduler in a cluster; beside `server_options`."""
+    """Add the options that find the scheduler in a cluster; beside `server_options`."""
     for option in reversed(_FINDING_OPTIONS):
         command = option(command)
     return command
@@ -71,7 +71,7 @@ def finding_options(command: Command) -> Command:
 
 @asynccontextmanager
 async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
-    """Who is asked, for as long as the way there is open. Raises AskError."""
+    """The host to ask, for as long as the way there is open. Raises AskError."""
     try:
         _check(options)
         if options["server"]:

@@ -1,4 +1,4 @@
-"""Results of `berth bench` -> what it prints without `-o`."""
+"""Results of `berth bench` -> its text without `-o`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def results_text(results: Sequence[Result]) -> str:
 
 
 def notes_texts(results: Sequence[Result]) -> list[str]:
-    """`note: what` once, with the workloads that it is about unless it is about all of them."""
+    """`note: what` once, with its workloads unless it is about all of them."""
     about: dict[str, list[str]] = {}
     for result in results:
         for note in result.notes:
@@ -56,7 +56,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def plugins_text(result: Result) -> str:
-    """What the plugins cost in one workload, the dearest first."""
+    """The plugins' costs in one workload, the dearest first."""
     rows = [
         (
             item.plugin,

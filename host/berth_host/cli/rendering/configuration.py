@@ -28,7 +28,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def document_text(loaded: LoadedConfiguration) -> str:
-    """The first document in v1, as YAML: what was given, converted, without defaults."""
+    """The first document in v1, as YAML: the given fields, converted, without defaults."""
     return _dumped(loaded.document)
 
 

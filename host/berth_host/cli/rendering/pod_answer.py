@@ -1,4 +1,4 @@
-"""A host's answer about a pod -> what `kubectl berth why` prints without `-o`."""
+"""A host's answer about a pod -> the text of `kubectl berth why` without `-o`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _STATES: Final = {
 
 
 def pod_answer_text(answer: PodAnswer) -> str:
-    """State and message, why not on the node that was asked about, the latest attempt, what may wake the pod,
-    the last attempts if several were asked for, the timeline.
+    """State and message, why not on the node that was asked about, the latest attempt, events that may wake
+    the pod, the last attempts if several were asked for, the timeline.
     """
     explanation = answer.explanation
     state = _STATES.get(answer.state) or f"on node {explanation.node}"

@@ -1,4 +1,4 @@
-"""A report -> what `berth simulate` prints without `-o`."""
+"""A report -> the text of `berth simulate` without `-o`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host's answer about its plugins -> what `kubectl berth plugins` prints without `-o`."""
+"""A host's answer about its plugins -> the text of `kubectl berth plugins` without `-o`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from berth_host.cli.rendering.columns import columns
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
-    """One row per plugin, those that are attached first; then what is wrong, one line each."""
+    """One row per plugin, attached ones first; then the problems, one line each."""
     listed = sorted(answer["plugins"], key=lambda item: (item["runs"] == "inProcess", item["name"]))
     rows = [
         (

@@ -1,4 +1,4 @@
-"""An explanation -> what `berth why` and `kubectl berth why` print without `-o`."""
+"""An explanation -> the text of `berth why` and `kubectl berth why` without `-o`."""
 
 from __future__ import annotations
 

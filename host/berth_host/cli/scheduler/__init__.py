@@ -1,1 +1,1 @@
-"""`berth scheduler`: the flags, what they make of the configuration, and what bad input is told."""
+"""`berth scheduler`: the flags, their effect on the configuration, and the errors for bad input."""

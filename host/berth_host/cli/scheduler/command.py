@@ -108,6 +108,6 @@ def _reported() -> Iterator[None]:
 
 
 def _fail(text: str) -> NoReturn:
-    """Say what is wrong, and end as kube-scheduler does."""
+    """Print the error, and end as kube-scheduler does."""
     click.echo(f"berth: {text}", err=True)
     sys.exit(FAILED)

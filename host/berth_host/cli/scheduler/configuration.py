@@ -57,7 +57,7 @@ def loaded(flags: ParsedFlags, plugins: Mapping[str, type]) -> LoadedConfigurati
 
 
 def overrides(flags: ParsedFlags) -> Overrides:
-    """What the command line says in place of the file, or of the defaults."""
+    """The command line's replacements for the file, or for the defaults."""
     leader_election = _given(flags, _LEADER_ELECTION)
     if flags.text("config"):
         return Overrides(leader_election=leader_election)

@@ -24,7 +24,7 @@ _INTEGER: Final = re.compile(
 )
 MAX_INT32: Final = 2**31 - 1
 _COMPONENT: Final = "kube:"
-"""Whose gate it is, which may be said: kube-scheduler knows no other component."""
+"""The component prefix that a gate may have: kube-scheduler knows no other component."""
 _MIXED: Final = (
     "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"
 )
@@ -34,9 +34,9 @@ Value = bool | int | float | str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """How a value is written and read. `read` raises ValueError with what is wanted.
+    """How a value is written and read. `read` raises ValueError with the expected form.
 
-    `adds`: given again, it adds to what was given before. `without_value`: what the bare flag means; None:
+    `adds`: given again, it adds to the earlier values. `without_value`: the value of the bare flag; None:
     it needs a value. `check`: raises ValueError for values that do not go together, over all that was given.
     """
 

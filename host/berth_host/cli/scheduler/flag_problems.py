@@ -1,7 +1,7 @@
-"""What is wrong with the configuration because of a flag: said of the flag, as given, and not of a file.
+"""Configuration errors that a flag causes: reported of the flag, as given, and not of a file.
 
-Called by `configuration` and `settings`. Source: `cmd/kube-scheduler/app/options/options.go`, v1.36, and what
-kube-scheduler says to the same flags; of a short leaseDuration it quotes renewDeadline alone.
+Called by `configuration` and `settings`. Source: `cmd/kube-scheduler/app/options/options.go`, v1.36, and
+kube-scheduler's own words on the same flags; of a short leaseDuration it quotes renewDeadline alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _OWN_WORDS: Final = {
 
 
 def of_flags(error: ConfigurationError, flags: ParsedFlags) -> ConfigurationError:
-    """The same error where no flag is to blame; else one that names the flags, with their findings alone."""
+    """The same error where no flag is to blame; else an error that names the flags, with their findings
+    alone."""
     blamed: list[str] = []
     findings: list[Finding] = []
     for finding in error.findings:
@@ -50,7 +51,7 @@ def of_flags(error: ConfigurationError, flags: ParsedFlags) -> ConfigurationErro
 
 
 def given(flags: ParsedFlags, fields: Iterable[str]) -> list[str]:
-    """The flags of the command line that may have set one of `fields`, as `--NAME=VALUE`."""
+    """The flags of the command line that may have set any of `fields`, as `--NAME=VALUE`."""
     return list(dict.fromkeys(_given(flags, fields)))
 
 

@@ -31,11 +31,11 @@ from berth_host.cli.scheduler.flag_kinds import (
 
 
 class Standing(StrEnum):
-    """What giving a flag is worth."""
+    """The effect of giving a flag."""
 
     IN_EFFECT = ""
     DEPRECATED = "deprecated"
-    """Does what it says, and a warning."""
+    """It takes effect, with a warning."""
     WITHOUT_EFFECT = "without effect"
     """Taken, so that a command line of kube-scheduler's works, with a warning."""
 
@@ -95,7 +95,7 @@ _SECURE_SERVING: Final = (
 )
 
 _AUTHENTICATION: Final = (
-    Flag("authentication-kubeconfig", FILE, "", "Who asks the API server about tokens of the endpoints."),
+    Flag("authentication-kubeconfig", FILE, "", "The kubeconfig that asks about tokens of the endpoints."),
     Flag("authentication-skip-lookup", BOOL, False, "Do not read the missing settings from the cluster."),
     Flag(
         "authentication-tolerate-lookup-failure",
@@ -114,7 +114,7 @@ _AUTHENTICATION: Final = (
 )
 
 _AUTHORIZATION: Final = (
-    Flag("authorization-kubeconfig", FILE, "", "Who asks the API server what a user may do."),
+    Flag("authorization-kubeconfig", FILE, "", "The kubeconfig that asks for the rights of a user."),
     Flag(
         "authorization-always-allow-paths",
         STRINGS,

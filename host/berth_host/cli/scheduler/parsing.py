@@ -1,7 +1,7 @@
 """A command line in Go's spelling -> `ParsedFlags`. Called by `command`.
 
 `--name value`, `--name=value`, bare `--name` for booleans, `-v2`, `-v 2`, `-v=2`, `_` for `-` in names; `--`
-ends the flags. The first thing that is wrong is the one that is said, as pflag does. Source: pflag,
+ends the flags. Only the first error is reported, as by pflag. Source: pflag,
 `k8s.io/component-base/cli/flag` (names).
 """
 
@@ -24,7 +24,7 @@ class FlagError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ParsedFlags:
-    """What was given, over the defaults. `wants_help`: nothing else counts then."""
+    """The given values, over the defaults. `wants_help`: nothing else counts then."""
 
     given: Mapping[str, Value] = field(default_factory=dict)
     wants_help: bool = False
@@ -34,35 +34,35 @@ class ParsedFlags:
         return name in self.given
 
     def value(self, name: str) -> Value:
-        """What was given, or the default. Raises KeyError for a flag that nobody knows."""
+        """The given value, or the default. Raises KeyError for an unknown flag."""
         return self.given.get(name, FLAGS[name].default)
 
     def text(self, name: str) -> str:
-        """Of a flag whose value is text."""
+        """The value of a text flag."""
         value = self.value(name)
         assert isinstance(value, str)
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Of a flag with a list of texts."""
+        """The value of a flag with a list of texts."""
         value = self.value(name)
         assert isinstance(value, tuple)
         return value
 
     def is_on(self, name: str) -> bool:
-        """Of a boolean flag."""
+        """The value of a boolean flag."""
         value = self.value(name)
         assert isinstance(value, bool)
         return value
 
     def integer(self, name: str) -> int:
-        """Of a flag whose value is a whole number."""
+        """The value of an integer flag."""
         value = self.value(name)
         assert isinstance(value, int)
         return value
 
     def number(self, name: str) -> float:
-        """Of a flag whose value is a number; of a duration the seconds."""
+        """The value of a number flag; of a duration the seconds."""
         value = self.value(name)
         assert isinstance(value, float)
         return value

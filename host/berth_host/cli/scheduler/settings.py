@@ -1,4 +1,4 @@
-"""Flags and a configuration -> what the process is started with. Called by `command`."""
+"""Flags and a configuration -> the settings that the process is started with. Called by `command`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings(
 
 
 def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> None:
-    """What a file says wrongly, the process says when it starts; what a flag says is said of the flag."""
+    """The process reports a file's error when it starts; a flag's error is reported of the flag here."""
     settings = configuration.scheduler.leader_election
     if not settings.leader_elect:
         return
@@ -66,7 +66,7 @@ def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> N
 
 
 def _kubeconfig_of_environment() -> str:
-    """Of a list, as kubectl takes one, the first file that exists."""
+    """The first file that exists, of a list as kubectl takes one."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return next((path for path in paths if Path(path).expanduser().is_file()), os.pathsep.join(paths))
 

@@ -1,7 +1,7 @@
-"""Whether the API server can be worked with: it answers, it knows us, and we may do what we must.
+"""Whether the API server can be worked with: it answers, it knows us, and we have the rights that we need.
 
-Asked by `app/process`, which ends with the answer: what is wrong here, nobody mends by waiting. That nobody
-answers is different: an API server may start after its scheduler, so that is waited for.
+Asked by `app/process`, which ends with the answer: waiting mends none of these errors. A missing answer is
+different: an API server may start after its scheduler, so that is waited for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AccessError(HostError):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What RBAC may grant. `resource`: a plural, perhaps with `/subresource` after it."""
+    """A right that RBAC may grant. `resource`: a plural, perhaps with `/subresource` after it."""
 
     verb: str
     group: str
@@ -43,13 +43,13 @@ class Right:
 
     @property
     def place(self) -> str:
-        """What it is a right to: `leases.coordination.k8s.io in namespace kube-system`."""
+        """The resource of the right: `leases.coordination.k8s.io in namespace kube-system`."""
         of_group = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{of_group} in namespace {self.namespace}" if self.namespace else of_group
 
 
 def rights(resources: Collection[str], lease: tuple[str, str] | None = None) -> Iterator[Right]:
-    """What a scheduler needs that watches `resources`; `lease`: namespace and name, where it holds one."""
+    """The rights of a scheduler that watches `resources`; `lease`: namespace and name, where it holds one."""
     for group, _, plural in sorted(resource.rpartition("/") for resource in resources):
         for verb in ("list", "watch"):
             yield Right(verb, group, plural)
@@ -78,7 +78,7 @@ async def contact(client: KubeClient, clock: Clock) -> str:
             await sleep(clock, pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
         except ForbiddenError:
-            return ""  # It knows us; what we may do, the lists will show.
+            return ""  # It knows us; the lists will show our rights.
         except ClusterError as err:
             raise refusal(err, client.host) from err
         else:
@@ -86,8 +86,8 @@ async def contact(client: KubeClient, clock: Clock) -> str:
 
 
 async def check_lists(client: KubeClient, resources: Collection[str], wanted: Sequence[Right]) -> None:
-    """See that all of `resources` may be listed. Raises AccessError, which names all that is missing of
-    `wanted`; whatever else goes wrong here, the watches say and ride out.
+    """See that all of `resources` may be listed. Raises AccessError, which names all missing rights of
+    `wanted`; the watches report and ride out other errors.
     """
     known = Resources(client)
     answers = await asyncio.gather(
@@ -117,7 +117,7 @@ def refusal(err: ClusterError, host: str) -> AccessError:
 
 
 async def forbidden(client: KubeClient, err: ForbiddenError, wanted: Sequence[Right]) -> AccessError:
-    """What to say when `err` was the answer: all that is missing of `wanted`, not only the first."""
+    """The error for the answer `err`: it names all missing rights of `wanted`, not only the first."""
     reviews = await asyncio.gather(*(_is_granted(client, right) for right in wanted))
     missing: dict[str, list[str]] = {}
     for right, granted in zip(wanted, reviews, strict=True):
@@ -129,7 +129,7 @@ async def forbidden(client: KubeClient, err: ForbiddenError, wanted: Sequence[Ri
 
 
 async def _is_granted(client: KubeClient, right: Right) -> bool:
-    """Whether RBAC grants it; True where nobody says, so that only what is known is told."""
+    """Whether RBAC grants it; True if unknown, so that only known gaps are reported."""
     plural, _, subresource = right.resource.partition("/")
     attributes: Mapping[str, Any] = {
         "verb": right.verb,

@@ -1,4 +1,4 @@
-"""What the cycles ask of a cluster -> requests to the API server, with the bodies that kube-scheduler sends.
+"""The cycles' calls to a cluster -> requests to the API server, with the bodies that kube-scheduler sends.
 
 Used by `cluster.KubeCluster`, which documents each call as the port does.
 Source: kube-scheduler's requests with JSON bodies (recorded, v1.36.2); client-go `kubernetes/typed`.

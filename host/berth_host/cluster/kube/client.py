@@ -1,6 +1,6 @@
 """`KubeClient`: requests to one API server, in our name, within our rate, each answer an error or bytes.
 
-Opened by `app`; used by `cluster`, `informer`, `calls`, `events` and by whoever needs one more request
+Opened by `app`; used by `cluster`, `informer`, `calls`, `events` and by callers with requests of their own
 (leader election, the delegated checks of the secure port). Bodies are bytes; nothing is modelled.
 Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
 """
@@ -67,7 +67,7 @@ class KubeClient:
                 socket_factory=_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Like kube-scheduler: what compression saves on the wire costs more on both ends.
+            # Like kube-scheduler: compression costs both ends more than it saves on the wire.
             skip_auto_headers=("Accept-Encoding", "Content-Type"),
             read_bufsize=2**18,
             proxy=credentials.proxy,
@@ -100,7 +100,8 @@ class KubeClient:
         limited: bool = True,
         before_sending: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """Send, and read the answer as JSON; an empty one is {}. Raises the ClusterError for what happened.
+        """Send, and read the answer as JSON; an empty one is {}. Raises the ClusterError that fits the
+        failure.
 
         `path` is escaped already (see `path_of`); `resource` and `key` go into errors. `before_sending` is
         called before every try and stops it by raising; `limited`: wait for a turn under qps and burst.
@@ -141,7 +142,7 @@ class KubeClient:
         limited: bool = True,
         before_sending: Callable[[], None] | None = None,
     ) -> bytes:
-        """`request` for who needs no more than that it succeeded: the answer's bytes."""
+        """`request` for a caller that needs only success: the answer's bytes."""
         url = self._url(path, query)
         ends_s = time.monotonic() + timeout_s
         retry_count, is_renewed = 0, False
@@ -278,7 +279,7 @@ class KubeClient:
         return found
 
     def _lost(self, err: Exception, resource: str, key: str, timeout_s: float) -> ClusterError:
-        """What went wrong between us and the server, in one line that ends in the cure."""
+        """The failure between us and the server, in one line that ends in the cure."""
         host = self.host
         if isinstance(err, TimeoutError):
             return TimedOutError(resource, key, f"no answer from {host} within {timeout_s:g} s")
@@ -301,7 +302,7 @@ class KubeClient:
         return UnavailableError(resource, key, text)
 
     def _cure(self, err: aiohttp.ClientConnectorCertificateError) -> str:
-        """Of a certificate that is refused: for the name that it is not for, or for who has signed it."""
+        """The cure for a refused certificate: wrong name, or unknown signer."""
         if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
             return "set certificate-authority in the kubeconfig to the cluster's CA"
         if self.credentials.server_hostname:
@@ -319,7 +320,8 @@ class Stream:
         self._lost = lost
 
     async def chunk(self) -> bytes:
-        """What has arrived, b"" at the end. Raises UnavailableError, TimedOutError after a long silence."""
+        """The bytes that have arrived, b"" at the end. Raises UnavailableError, TimedOutError after a long
+        silence."""
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as err:
@@ -361,7 +363,7 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket whose other end is asked now and then whether it is still there: a watch may be silent."""
+    """A socket with keep-alive probes: a watch may be silent for long."""
     family, kind, protocol, *_ = address
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

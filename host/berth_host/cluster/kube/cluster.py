@@ -44,7 +44,7 @@ class KubeCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cut = False
 
-    # --- what changes ------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
         """List and watch; returns once all that exists was handed over."""
@@ -94,12 +94,12 @@ class KubeCluster:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Resource -> why it is not up to date now; only those that are not."""
+        """Resource -> why it is not up to date now; only resources that are not."""
         return {name: informer.problem for name, informer in self._informers.items() if informer.problem}
 
     @property
     def informers(self) -> Mapping[str, Informer]:
-        """Resource -> its informer, for what it has counted."""
+        """Resource -> its informer, for its counters."""
         return self._informers
 
     # --- calls ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A `Connection` -> where the API server is, whom to trust, and who we are, kept fresh.
+"""A `Connection` -> the API server's address, trusted CAs and our credentials, kept fresh.
 
 Opened by `client`, asked before every request. Reading is done by the Kubernetes client's own loader; tokens
 and certificates that change (token files, exec plugins) are read again here.
@@ -36,7 +36,7 @@ from berth_host.log import get_logger
 log = get_logger()
 
 FILE_PERIOD_S: Final = 60.0
-"""How long what was read from files is used before they are read again."""
+"""How long the contents of files are used before they are read again."""
 EXPIRY_MARGIN_S: Final = 10.0
 """An exec plugin's answer is renewed so long before it expires."""
 RETRY_S: Final = 10.0
@@ -77,7 +77,7 @@ class Credentials:
     async def open(cls, connection: Connection) -> Credentials:
         """Read all there is to read. Raises ClientConfigError."""
         configuration = Configuration()
-        # Go's TLS does not ask for what this flag asks for, and many clusters' certificates lack it.
+        # Go's TLS has no check like this flag's, and many clusters' certificates would fail it.
         configuration.disable_strict_ssl_verification = True
         entry: Entry | None = None
         token_file: Path | None = None
@@ -101,13 +101,13 @@ class Credentials:
         return found
 
     async def refresh(self, *, force: bool = False) -> bool:
-        """Read again what may have changed; whether it has. `force`: the server refused what we have.
+        """Read the files again; whether anything changed. `force`: the server refused our credentials.
 
-        Failures are logged, and what we have is used on: the server has the last word.
+        Failures are logged, and the old credentials are used on: the server has the last word.
         """
         before = self.authorization, self.ssl_context
         async with self._lock:
-            # Somebody else may have done it while we waited.
+            # Another task may have done it while we waited.
             is_done = (self.authorization, self.ssl_context) != before
             if not is_done and (force or time.monotonic() >= self.due_s):
                 try:
@@ -159,7 +159,7 @@ class Credentials:
             return
         context = _ssl_context(self._configuration)
         _load_certificate(context, certificate, key)
-        # A context is part of what a connection is known by: connections with the old one are not used on.
+        # Connections are keyed by their context: connections with the old one are not used on.
         self.ssl_context = context
         self._certificate = certificate, key
 

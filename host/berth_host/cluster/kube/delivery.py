@@ -1,4 +1,4 @@
-"""`Delivery`: what the watches bring, handed on a little per turn of the loop, in order.
+"""`Delivery`: the watches' changes, handed on a little per turn of the loop, in order.
 
 One per `cluster.KubeCluster`, shared by its informers, so that twenty kinds together take no more of a turn
 than one. Lines wait as they came and are parsed in their turn.
@@ -15,7 +15,7 @@ from typing import Any, Final
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S
 
 MAX_WAITING: Final = 2_000
-"""From here on those that put more in wait until half of it is gone: the rest waits at the server."""
+"""From here on a writer waits until half of it is gone: the rest waits at the server."""
 
 Step = Callable[[Any], None]
 

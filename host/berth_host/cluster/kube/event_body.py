@@ -57,7 +57,7 @@ def micro_time(moment_s: float) -> str:
 
 
 def cut_note(note: str) -> str:
-    """At most NOTE_MAX_BYTES bytes; what is longer ends in ` ...`."""
+    """At most NOTE_MAX_BYTES bytes; a longer text ends in ` ...`."""
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:
         return note

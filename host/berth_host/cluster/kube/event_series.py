@@ -1,8 +1,8 @@
-"""`EventSeries`: which events are the same again, and what is to be written about them.
+"""`EventSeries`: which events repeat, and what to write about them.
 
 Kept by `events`. Two events are the same if all but their text and time are, the version of the object
-included. The first is created, the second makes it a series (count 2), later ones are only counted; what a
-series has come to is written when it has been quiet for SERIES_END_S, and every REFRESH_S while it is not.
+included. The first is created, the second makes it a series (count 2), later ones are only counted; the count
+is written when it has been quiet for SERIES_END_S, and every REFRESH_S while it is not.
 Source: client-go `tools/events/event_broadcaster.go`, v1.36.
 """
 
@@ -42,12 +42,12 @@ class KeptEvent:
 
     @property
     def create_path(self) -> str:
-        """Where it is created."""
+        """The path where the event is created."""
         return path_of(_GROUP, "events", self.namespace)
 
     @property
     def patch_path(self) -> str:
-        """Where its series is patched."""
+        """The path where its series is patched."""
         return path_of(_GROUP, "events", self.namespace, self.name)
 
     @property
@@ -67,7 +67,7 @@ class KeptEvent:
 
 
 class EventSeries:
-    """Events of the last minutes by what makes them the same."""
+    """Events of the last minutes by the fields that make them the same."""
 
     def __init__(self, host_name: str) -> None:
         self._host_name = host_name
@@ -78,7 +78,7 @@ class EventSeries:
         return len(self._kept)
 
     def add(self, event: EventRecord, now_s: float) -> KeptEvent | None:
-        """Take an event over; what is to be written now, None where counting is enough."""
+        """Take an event over; returns the write due now, None if counting is enough."""
         key = _key(event)
         kept = self._kept.get(key)
         if kept is not None:
@@ -99,7 +99,7 @@ class EventSeries:
             seen_at_s=now_s,
             written_at_s=now_s,
         )
-        # A pod is bound once: to remember that would only push out what does repeat.
+        # A pod is bound once: remembering this would only push out events that repeat.
         if event.action != "Binding" or event.type != "Normal":
             self._kept[key] = kept
             if len(self._kept) > MAX_KEPT:
@@ -107,14 +107,14 @@ class EventSeries:
         return kept
 
     def forget(self, kept: KeptEvent) -> None:
-        """It could not be written: the next one of its kind starts anew."""
+        """It could not be written: the next event of its kind starts anew."""
         for key, other in self._kept.items():
             if other is kept:
                 del self._kept[key]
                 return
 
     def due(self, now_s: float) -> Iterator[KeptEvent]:
-        """Series that are to be written again; those that are over are forgotten."""
+        """Series that are to be written again; ended series are forgotten."""
         for key, kept in list(self._kept.items()):
             is_series = kept.count > 1
             if now_s - kept.seen_at_s >= SERIES_END_S:

@@ -1,9 +1,8 @@
-"""`EventWriter`: events in the background: nobody waits for one, and none is worth more than its turn.
+"""`EventWriter`: events in the background: no caller waits for one, and each has only its turn.
 
-Owned by `cluster.KubeCluster`. Bounded in what waits (MAX_WAITING), in how many are under way
-(MAX_UNDER_WAY), in rate (a bucket of its own, so that events do not slow down bindings) and in tries; what
-is dropped is counted by cause.
-Source: client-go `tools/events/event_broadcaster.go`, v1.36.
+Owned by `cluster.KubeCluster`. Bounded in waiting events (MAX_WAITING), in requests under way
+(MAX_UNDER_WAY), in rate (a bucket of its own, so that events do not slow down bindings) and in tries; dropped
+events are counted by cause. Source: client-go `tools/events/event_broadcaster.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MAX_WAITING: Final = 10_000
 MAX_UNDER_WAY: Final = 16
 MAX_TRIES: Final = 12
 FLUSH_S: Final = 3.0
-"""How long `stop` waits for what is left."""
+"""How long `stop` waits for the remaining events."""
 TIMEOUT_S: Final = 10.0
 
 
@@ -87,7 +86,7 @@ class EventWriter:
             self._plan_sweep()
 
     async def stop(self, within_s: float = FLUSH_S) -> None:
-        """Write what is left, for so long; then drop the rest."""
+        """Write the remaining events for at most this long; then drop the rest."""
         self._is_stopped = True
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + within_s
@@ -131,7 +130,7 @@ class EventWriter:
                 self._series.forget(kept)
                 self._drop(cause, err)
             except Exception as err:
-                # Whatever it was, it is about this event alone, and the others still have their turn.
+                # The error is about this event alone, and the others still have their turn.
                 log.error("task.failed", exc_info=err)
                 self._series.forget(kept)
                 self._drop("rejected", err)

@@ -1,4 +1,4 @@
-"""What an exec plugin with `provideClusterInfo` is told of the cluster. Called by `credentials`.
+"""The cluster's description for an exec plugin with `provideClusterInfo`. Called by `credentials`.
 
 Source: client-go `tools/auth/exec/exec.go` and `pkg/apis/clientauthentication` (Cluster), v1.36.
 """

@@ -1,7 +1,7 @@
 """Runs the exec plugin of a kubeconfig and reads its answer. Called by `credentials`.
 
-At a terminal the plugin may ask the user, who may take the time. Anywhere else it is bounded in time, and is
-ended with all that it started. Its environment is the Kubernetes client's.
+At a terminal the plugin may ask the user and wait. Anywhere else it is bounded in time, and is ended with all
+its children. Its environment is the Kubernetes client's.
 Source: client-go `plugin/pkg/client/auth/exec/exec.go`, v1.36.
 """
 
@@ -20,7 +20,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
 
 ANSWERS_WITHIN_S: Final = 30.0
-"""client-go waits for ever; every request would wait with it, and nobody would know why."""
+"""client-go waits for ever; every request would wait with it, without a visible cause."""
 _END_WITHIN_S: Final = 1.0
 _QUOTED: Final = 300
 
@@ -31,7 +31,7 @@ class ExecPluginError(Exception):
 
 async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """The `status` of the plugin's answer. `plugin`: the `exec` node of the Kubernetes client's loader;
-    `cluster`: what it is told of the cluster, if it asks for that.
+    `cluster`: the cluster's description, if it asks for that.
 
     Raises ExecPluginError.
     """
@@ -41,7 +41,7 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
         spec: dict[str, Any] = {"interactive": may_ask}
         if cluster is not None:
             spec["cluster"] = cluster
-        # What YAML knows and JSON does not, a date in an extension say, goes as text.
+        # YAML values that JSON lacks, such as a date in an extension, go as text.
         info = json.dumps(
             {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}, default=str
         )
@@ -66,7 +66,7 @@ async def run(plugin: Any, cluster: Mapping[str, Any] | None = None) -> Mapping[
         if process.returncode is None or process.stdout is None or not process.stdout.at_eof():
             with suppress(ProcessLookupError, PermissionError):
                 (os.kill if may_ask else os.killpg)(process.pid, signal.SIGKILL)
-            # Nobody else takes note of its end; what it started may hold its output open longer.
+            # No other code notes its end; its children may hold its output open longer.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_WITHIN_S):
                     await process.wait()

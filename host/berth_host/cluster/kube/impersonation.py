@@ -1,4 +1,4 @@
-"""Whom a kubeconfig's user acts as -> the headers that say so to the API server. Called by `kubeconfig`.
+"""A kubeconfig's impersonation fields -> the headers for the API server. Called by `kubeconfig`.
 
 Source: client-go `tools/clientcmd/validation.go` and `transport/round_trippers.go`, v1.36.
 """
@@ -10,11 +10,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 _TOKEN_SIGNS: Final = "!#$&'*+-.^_`|~"
-"""What a header's name may hold beside letters and digits; `%` is what the rest is escaped with."""
+"""Characters that a header's name may hold beside letters and digits; others are escaped with `%`."""
 
 
 def taken_impersonation(user: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The headers, and `user` without what they were made of; none where nobody is impersonated.
+    """The headers, and `user` without these fields; no headers if nobody is impersonated.
 
     Raises ValueError, which names the field and the cure.
     """

@@ -1,9 +1,9 @@
 """`Informer`: one resource, listed once and then watched, over any number of broken connections.
 
-Started by `cluster.KubeCluster`, one per resource; what it learns goes through `delivery` into a `view`.
+Started by `cluster.KubeCluster`, one per resource; its changes go through `delivery` into a `view`.
 
     listing -all handed over-> watching -connection ends-> watching (from the last resource version)
-    watching -410, too old-> listing (what did not change is told to nobody)
+    watching -410, too old-> listing (unchanged objects are not handed over)
 
 Source: client-go `tools/cache/reflector.go`, v1.36.
 """
@@ -77,7 +77,7 @@ class Informer:
         self._delivery = delivery
         self._handler = handler
         self._times = times if times is not None else WatchTimes()
-        # Seeded by nobody: hosts that lost one server must not come back in step.
+        # Seeded at random: hosts that lost one server must not come back in step.
         self._chance = chance if chance is not None else random.Random()
         self._backoff = Backoff(self._chance)
         self._version = ""
@@ -124,7 +124,7 @@ class Informer:
                 # The first page was too old before the last one was read: then all at once.
                 seen, version = await self._pages(resource, self.view, 0)
         except NotFoundError:
-            # What is not served has no objects; it may be served later.
+            # A resource that is not served has no objects; it may be served later.
             self.synced.set()
             raise
         await self._delivery.put(self.view.keep_only, [seen])

@@ -1,8 +1,8 @@
 """A kubeconfig file -> the one context of it that is in use, ready for the Kubernetes client's loader.
 
-Called by `credentials`. What that loader does not do well is taken out here and done there: it runs exec
-plugins without a word when they fail, reads a token file once, and leaves keys behind in temporary files.
-Source: client-go `tools/clientcmd/client_config.go`, v1.36.
+Called by `credentials`. Three things that the loader does badly are taken out here and done there: it runs
+exec plugins without a word when they fail, reads a token file once, and leaves keys behind in temporary
+files. Source: client-go `tools/clientcmd/client_config.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authenticati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One context. `content`: a kubeconfig with only what it names, without what the other fields hold.
+    """One context. `content`: a kubeconfig with only the entries that it names, without the contents of the
+    other fields.
 
-    `authorities`, `certificate`, `key`: PEM as it stands in the file, or where it stands; `exec_plugin`: the
-    loader's own node, or None; `impersonation`: headers that say whom the user acts as.
+    `authorities`, `certificate`, `key`: PEM, or the path of its file; `exec_plugin`: the
+    loader's own node, or None; `impersonation`: headers that name the user to act as.
     """
 
     path: Path
@@ -49,7 +50,7 @@ class Entry:
 
     @property
     def folder(self) -> Path:
-        """What relative paths in it start from."""
+        """The folder that relative paths in it start from."""
         return self.path.parent
 
 
@@ -144,7 +145,7 @@ def _part(item: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _check_cluster(cluster: Mapping[str, Any], path: Path) -> None:
-    """What would otherwise show as a connection that never comes about."""
+    """Refuse a proxy or server name by which no connection would ever come about."""
     proxy, name = cluster.get("proxy-url"), cluster.get("tls-server-name")
     try:
         if proxy:
@@ -198,7 +199,7 @@ def _taken_token_file(user: dict[str, Any], path: Path) -> Path | None:
     name = user.pop("tokenFile", None)
     if not name:
         return None
-    # The file beats the token beside it, as in client-go: it is the one that somebody keeps fresh.
+    # The file beats the token beside it, as in client-go: it is kept fresh.
     user.pop("token", None)
     return path.parent / str(name)
 

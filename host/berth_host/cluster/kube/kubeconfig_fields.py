@@ -1,7 +1,7 @@
-"""Whether the fields of a kubeconfig's entry are of the type that they should be. Called by `kubeconfig`.
+"""Checks the types of the fields of a kubeconfig's entry. Called by `kubeconfig`.
 
-YAML takes an unquoted 5 for a number and 2026-01-01 for a date; what is no text is refused, as Go's decoder
-does, before anything is made of it. Source: client-go `tools/clientcmd/api/v1/types.go` and
+YAML takes an unquoted 5 for a number and 2026-01-01 for a date; a value that is no text is refused before it
+is used, as by Go's decoder. Source: client-go `tools/clientcmd/api/v1/types.go` and
 `tools/clientcmd/client_config.go` (parseProxyURL), v1.36.
 """
 
@@ -56,7 +56,7 @@ def check_exec_lists(plugin: Mapping[str, Any]) -> None:
 
 
 def check_proxy(url: str) -> None:
-    """Raises ValueError for a proxy that cannot be asked, with what is wrong."""
+    """Raises ValueError for a proxy that cannot be asked, with the reason."""
     try:
         parts = urlsplit(url)
         is_url = bool(parts.hostname) and parts.port != 0 and not any(sign.isspace() for sign in url)
@@ -70,7 +70,7 @@ def check_proxy(url: str) -> None:
 
 
 def check_server_name(name: str) -> None:
-    """Raises ValueError for what TLS cannot ask a server for, with what is wrong."""
+    """Raises ValueError for a name that TLS cannot ask a server for, with the reason."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(
             ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name

@@ -89,7 +89,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was seen last; "" for nobody."""
+        """The last seen holder of the Lease; "" for none."""
         return self._observed.holder
 
     @property
@@ -98,7 +98,7 @@ class LeaderElector:
         return self._observed.holder == self.identity
 
     def complaint(self) -> str:
-        """What is wrong with the renewal, for the health endpoint; "" while all is well."""
+        """The renewal's problem, for the health endpoint; "" while all is well."""
         age_s = self._clock.monotonic_s() - self._observed_at_s
         if self.is_leader and age_s > self._settings.lease_duration_s + _TOLERATED_EXPIRY_S:
             return f"failed election to renew leadership on lease {self._settings.resource_name}"
@@ -108,7 +108,7 @@ class LeaderElector:
         """Return when this replica leads.
 
         Raises ForbiddenError, UnauthorizedError and InvalidError, of the first try only: a standing replica
-        rides out what goes wrong later.
+        rides out later errors.
         """
         is_first = True
         while not await self._tried(self._settings.renew_deadline_s, raises_refusal=is_first):
@@ -141,7 +141,7 @@ class LeaderElector:
     # --- one try -------------------------------------------------------------------------------
 
     async def _renewed(self) -> bool:
-        """Try until it works; False when the deadline passed, or somebody else holds the Lease."""
+        """Try until it works; False when the deadline passed, or another replica holds the Lease."""
         deadline_s = self._clock.monotonic_s() + self._settings.renew_deadline_s
         while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             if await self._tried(left_s):
@@ -171,7 +171,7 @@ class LeaderElector:
             try:
                 await self._write(self._record(renews=self._observed))
             except ClusterError as err:
-                # Somebody touched the Lease since we read it, or the answer was lost: look.
+                # The Lease changed since we read it, or the answer was lost: look.
                 log.debug("lease.read_again", lease=self._key, error=str(err))
                 self._options.on_slow_path()
             else:
@@ -202,13 +202,13 @@ class LeaderElector:
         await self._write(given_up)
         log.info("lease.released", lease=self._key)
 
-    # --- what is known of the Lease --------------------------------------------------------------
+    # --- the Lease as last seen ------------------------------------------------------------------
 
     def _is_valid(self) -> bool:
         return self._observed_at_s + self._observed.duration_s > self._clock.monotonic_s()
 
     def _observe(self, lease: Mapping[str, Any]) -> None:
-        """Take over what was read. Only a change is a sign of life of its holder."""
+        """Take over a read Lease. Only a change is a sign of life of its holder."""
         record = LeaseRecord.of(lease)
         self._lease = lease
         if record != self._observed:
@@ -264,7 +264,7 @@ class LeaderElector:
             return await task
         except asyncio.CancelledError:
             caller = asyncio.current_task()
-            # Whoever cancels the elector in the moment in which the limit passes must be heard: he asks once.
+            # A cancellation in the moment in which the limit passes must take effect: it comes only once.
             if timed_out and not (caller is not None and caller.cancelling()):
                 raise TimeoutError from None
             raise

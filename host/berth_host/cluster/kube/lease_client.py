@@ -26,7 +26,7 @@ _EVENT_PATIENCE_S: Final = 2.0
 
 
 class KubeLeases:
-    """`reporter`: in whose name the event is written, the first profile's scheduler name."""
+    """`reporter`: the event's reporting component, the first profile's scheduler name."""
 
     def __init__(self, client: KubeClient, settings: LeaderElection, reporter: str, clock: Clock) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""`LeaseRecord`: what a Lease says of its holder, read from the object and written into it.
+"""`LeaseRecord`: a Lease's fields about its holder, read from the object and written into it.
 
 Used by `lease`. Source: `k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go`.
 """
@@ -15,7 +15,7 @@ API_VERSION: Final = "coordination.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """`holder` "": nobody's. Times as Kubernetes' MicroTime; `duration_s` whole seconds."""
+    """`holder` "": none. Times as Kubernetes' MicroTime; `duration_s` whole seconds."""
 
     holder: str
     duration_s: int
@@ -25,7 +25,7 @@ class LeaseRecord:
 
     @classmethod
     def of(cls, lease: Mapping[str, Any]) -> LeaseRecord:
-        """What the object says; whatever is absent is empty."""
+        """Read the object; absent fields are empty."""
         spec = lease.get("spec") or {}
         return cls(
             holder=spec.get("holderIdentity") or "",

@@ -27,7 +27,7 @@ class ElectionProblem:
 
 
 def problems(settings: LeaderElection) -> Iterator[ElectionProblem]:
-    """What cannot work, in client-go's words where it has some."""
+    """The settings that cannot work, in client-go's words where it has some."""
     if settings.lease_duration_s <= settings.renew_deadline_s:
         text = "leaseDuration must be greater than renewDeadline"
         yield ElectionProblem(text, ("leaseDuration", "renewDeadline"))

@@ -9,7 +9,7 @@ import asyncio
 
 
 class TokenBucket:
-    """Gives turns in the order in which they were asked for. A negative `qps` never makes anybody wait."""
+    """Gives turns in the order in which they were asked for. A negative `qps` never makes a caller wait."""
 
     def __init__(self, qps: float, burst: int) -> None:
         # Unset is client-go's default; a limit that lets nothing through would be no limit but a stop.
@@ -31,7 +31,7 @@ class TokenBucket:
         self._tokens -= 1.0
         if self._tokens >= 0:
             return 0.0
-        # Below zero stand those that wait already: each has its turn after the ones before it.
+        # Below zero count the callers that wait already: each has its turn after the earlier ones.
         wait_s = -self._tokens / self._qps
         try:
             await asyncio.sleep(wait_s)

@@ -1,4 +1,4 @@
-"""A resource as `Need` spells it -> where the API server keeps it and what it is called.
+"""A resource as `Need` spells it -> the API server's path and name for it.
 
 Asked by `cluster`, `informer` and `calls`. Built-in resources stand in a table; custom ones are looked up at
 the server, once.
@@ -19,8 +19,8 @@ PENDING_OR_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """One resource. `name`: `storage.k8s.io/csinodes`; `watch_kind`: what its WatchEvents are called;
-    `field_selector`: what a watch is limited to, empty for all.
+    """One resource. `name`: `storage.k8s.io/csinodes`; `watch_kind`: the kind of its WatchEvents;
+    `field_selector`: the limit of a watch, empty for all.
     """
 
     name: str
@@ -96,7 +96,7 @@ def api_version_of(kind: str) -> str:
 
 
 class Resources:
-    """The table, and what discovery has added to it."""
+    """The table, and the additions of discovery."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class Resources:
         return self._known.get(name)
 
     async def resolve(self, name: str) -> ApiResource:
-        """The resource, in the version that the server prefers. NotFoundError: it serves no such one."""
+        """The resource, in the version that the server prefers. NotFoundError: it does not serve it."""
         found = self._known.get(name)
         if found is None:
             found = self._known[name] = await self._discover(name)

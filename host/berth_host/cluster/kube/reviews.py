@@ -1,6 +1,6 @@
-"""`KubeReviewer`: the API server asked who somebody is and what they may do, for the secure port.
+"""`KubeReviewer`: asks the API server for a caller's user and rights, for the secure port.
 
-Made by `app.endpoints`; `endpoints.access` says what it needs. Source: `authentication.k8s.io/v1`
+Made by `app.endpoints`; `endpoints.access` has the Protocol. Source: `authentication.k8s.io/v1`
 TokenReview, `authorization.k8s.io/v1` SubjectAccessReview, and the ConfigMap that the API server publishes
 for extension servers (`kube-system/extension-apiserver-authentication`).
 """
@@ -30,7 +30,7 @@ class KubeReviewer:
         self._authorization = authorization
 
     async def user_of(self, token: str) -> User | None:
-        """Whose token this is; None: nobody's. Raises ReviewError."""
+        """The user of the token; None: no user. Raises ReviewError."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -63,7 +63,7 @@ class KubeReviewer:
         return bool(status.get("allowed")) and not status.get("denied")
 
     async def trust(self) -> ClientTrust:
-        """Whose client certificates count; nobody's where the cluster has no such ConfigMap.
+        """The CAs whose client certificates count; none if the cluster lacks the ConfigMap.
 
         Raises ReviewError.
         """

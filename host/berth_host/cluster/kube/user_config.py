@@ -1,4 +1,4 @@
-"""Which kubeconfig, context and namespace a person means who types a kubectl command.
+"""The kubeconfig, context and namespace that a kubectl command means.
 
 Called by `kubectl berth`. Source: client-go `tools/clientcmd/loader.go`, v1.36: --kubeconfig, or else
 KUBECONFIG, or else ~/.kube/config. Of several files in KUBECONFIG kubectl makes one; here the first file that
@@ -54,7 +54,7 @@ def _paths() -> list[str]:
 
 
 def _read(path: str) -> Mapping[str, Any]:
-    """What does not parse is said, at length, by whoever opens the file for good."""
+    """Read one kubeconfig. A field of a wrong type is reported by the code that loads the file later."""
     try:
         content = yaml.safe_load(Path(path).expanduser().read_text())
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as err:

@@ -1,7 +1,7 @@
-"""`View`: the objects of one resource as they were handed over last, and what is to be handed over next.
+"""`View`: the objects of one resource as they were handed over last, and the changes to hand over next.
 
-Kept by `informer`: of every object uid and resource version. What was seen already is told to nobody; an
-object that was replaced by another one of its name is deleted first.
+Kept by `informer`: of every object uid and resource version. Versions seen already are not handed over; an
+object replaced by another one of its name is deleted first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from berth_host.cluster.port import WatchEvent, WatchHandler
 
 
 class NoObjectError(Exception):
-    """What came as an object is none."""
+    """The received value is no object."""
 
 
 class View:
@@ -68,7 +68,7 @@ class View:
         self._handler(WatchEvent(self._resource.watch_kind, self._object(item, metadata), None))
 
     def keep_only(self, keys: set[str]) -> None:
-        """A list was complete: what it did not name is gone."""
+        """A list was complete: objects that it did not name are gone."""
         for key in [key for key in self._known if key not in keys]:
             known = self._known.pop(key)
             self._handler(WatchEvent(self._resource.watch_kind, self._remembered(key, known), None))
@@ -80,14 +80,14 @@ class View:
             if annotations and LAST_APPLIED in annotations:
                 del annotations[LAST_APPLIED]
         resource = self._resource
-        # The items of a list do not say what they are.
+        # The items of a list do not name their kind.
         parsed = item
         if "kind" not in item:
             parsed = {"kind": resource.kind, "apiVersion": resource.api_version, **item}
         return KubeObject(resource.api_version, resource.kind, parsed=parsed)
 
     def _remembered(self, key: str, known: tuple[str, str]) -> KubeObject:
-        """As much of an object as is kept: which one it is."""
+        """The kept part of an object: its identity."""
         namespace, _, name = key.rpartition("/")
         metadata = {"name": name, "uid": known[0], "resourceVersion": known[1]}
         if namespace:

@@ -1,4 +1,4 @@
-"""The API server's own sentences: what is wrong -> the error that says it as a real server would.
+"""The API server's own sentences: a problem -> the error, in a real server's words.
 
 Raised by the embedded server. Users know these texts from kubectl, and kube-scheduler puts them into the
 conditions of pods. An InvalidError keeps berth's own words too, in `problems`: they name the cure.
@@ -57,12 +57,12 @@ def other_object_to_delete(kind: Kind, found: ObjectRef, wanted_uid: str) -> Con
 
 
 def cannot_bind(kind: Kind, ref: ObjectRef, text: str) -> ConflictError:
-    """The pod cannot be put on a node. `text`: what is with it, without its name."""
+    """The pod cannot be put on a node. `text`: the pod's state, without its name."""
     return _cannot_be_fulfilled(kind, "pods/binding", ref, text, f"pod {ref.name} {text}")
 
 
 def invalid(kind: Kind, key: str, name: str, problems: Sequence[FieldProblem]) -> InvalidError:
-    """The object is refused for what it says; every problem is named."""
+    """The object is refused for its content; every problem is named."""
     causes = [_cause(problem) for problem in problems]
     text = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
     says = f'{kind.qualified_kind} "{name}" is invalid: {text}'

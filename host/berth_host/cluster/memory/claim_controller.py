@@ -32,7 +32,7 @@ TEMPLATES: Final = "resource.k8s.io/resourceclaimtemplates"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _LONGEST_BASE: Final = 57
-"""Of a generated name, with its last hyphen: 63 characters, less those that the server adds."""
+"""The prefix of a generated name, with its last hyphen: 63 characters, less the ones that the server adds."""
 _DONE: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ class ClaimController:
         self._turn()
 
     def stop(self) -> None:
-        """Nothing is made or released any more."""
+        """Stop: make and release nothing more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None
@@ -166,7 +166,7 @@ class ClaimController:
             self._server.delete(CLAIMS, claim.ref)
 
     def _consumers(self, claim: KubeObject) -> list[Json]:
-        """The entries of `reservedFor` that still hold; those that are no pods do."""
+        """The entries of `reservedFor` that still hold; entries that are no pods always do."""
         return [one for one in claim.get("status.reservedFor") or () if self._still_uses(claim, one)]
 
     def _still_uses(self, claim: KubeObject, consumer: Mapping[str, Any]) -> bool:
@@ -202,7 +202,7 @@ def _is_done(pod: KubeObject) -> bool:
 
 
 def _claim_names(pod: KubeObject) -> Iterator[str]:
-    """Those that its spec names, those that were made for it, and the one of its extended resources."""
+    """The claims that its spec names, the claims made for it, and the claim of its extended resources."""
     for entry in _entries(pod):
         if entry.get("resourceClaimName"):
             yield entry["resourceClaimName"]

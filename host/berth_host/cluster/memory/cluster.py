@@ -1,7 +1,7 @@
 """The embedded cluster as a `ClusterPort`: the in-memory API server behind the running loop.
 
-Made by the CLI for `berth simulate` and by tests; the host sees the port alone. Calls answer at once; what
-they change comes back through the loop, in order, a few events per turn, as a watch would bring it.
+Made by the CLI for `berth simulate` and by tests; the host sees the port alone. Calls answer at once; their
+changes come back through the loop, in order, a few events per turn, as a watch would bring it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemoryCluster:
         self.is_cut = False
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """Hand over what is there, return, and go on handing over what changes."""
+        """Hand over the existing objects, return, and go on handing over changes."""
         delivery = _Delivery(handler)
         self._deliveries.append(delivery)
         self._begin(delivery, resources)
@@ -42,7 +42,7 @@ class MemoryCluster:
         await delivery.caught_up()
 
     async def watch(self, resources: Collection[str]) -> None:
-        """Hand over these resources too; one that is not kept here has no objects."""
+        """Hand over these resources too; an unknown resource has no objects."""
         for delivery in self._deliveries:
             self._begin(delivery, resources)
         for delivery in list(self._deliveries):
@@ -61,7 +61,7 @@ class MemoryCluster:
         self.is_cut = True
 
     async def stop(self) -> None:
-        """Nothing is handed over any more."""
+        """Stop handing over changes."""
         for delivery in self._deliveries:
             delivery.stop()
         self._deliveries.clear()
@@ -143,7 +143,7 @@ class MemoryCluster:
 
 
 class _Delivery:
-    """One watcher's queue of changes, emptied by the loop. `kinds`: what it hears of."""
+    """One watcher's queue of changes, emptied by the loop. `kinds`: the kinds that it hears of."""
 
     def __init__(self, handler: WatchHandler) -> None:
         self.kinds: set[str] = set()

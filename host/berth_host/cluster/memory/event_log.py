@@ -1,6 +1,6 @@
 """Kubernetes events that the host wrote, newest last, and the latest of each reason per object.
 
-Filled by the embedded server; read by `berth simulate` (who preempted whom) and by tests.
+Filled by the embedded server; read by `berth simulate` (which pod preempted which) and by tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CAPACITY: Final = 20_000
 
 
 class EventLog:
-    """A bounded log. What falls out of it is counted, and stays findable by reason and object."""
+    """A bounded log. Dropped events are counted, and stay findable by reason and object."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._recent: deque[EventRecord] = deque(maxlen=capacity)

@@ -1,4 +1,4 @@
-"""Which lists a strategic merge patch merges, and by which key; every other list is replaced whole.
+"""The lists that a strategic merge patch merges, and their keys; every other list is replaced whole.
 
 Read by `strategic_merge`. A list is named by its path, without the indices of the lists above it.
 Source: the patchStrategy and patchMergeKey of k8s.io/api `core/v1`, `apps/v1`, `batch/v1`, `policy/v1`,

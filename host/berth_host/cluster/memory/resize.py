@@ -1,4 +1,4 @@
-"""The `pods/resize` subresource: a pod with other requests and limits of its containers, and what is refused.
+"""The `pods/resize` subresource: a pod with other requests and limits of its containers, and the refusals.
 
 Called by `ApiServer.update` and `patch`. Nothing is a kubelet here, so the new resources count at once.
 Source: `pkg/registry/core/pod/strategy.go` (podResizeStrategy), core `validation.go` (ValidatePodResize),
@@ -42,7 +42,7 @@ def _containers(old: list[Object], wanted: list[Object]) -> list[Any]:
 
 
 def resize_problems(old: Object, new: Object) -> list[FieldProblem]:
-    """What the API server refuses of a resize; both pods are valid in themselves."""
+    """The problems for which the API server refuses a resize; both pods are valid in themselves."""
     problems: list[FieldProblem] = []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
     for key in _LISTS:

@@ -43,7 +43,7 @@ Object = dict[str, Any]
 
 
 class ApiServer:
-    """Stores what passes defaulting, admission and validation. Attributes: store, events."""
+    """Stores objects that pass defaulting, admission and validation. Attributes: store, events."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,13 +55,13 @@ class ApiServer:
     # --- reading ---------------------------------------------------------------------------------
 
     def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """The object; None where there is none, or another one of the same name (by uid)."""
+        """The object; None if it is missing, or has another uid."""
         kind = _kind(resource)
         found = self.store.get(kind, kind.key(ref.namespace, ref.name))
         return None if found is not None and ref.uid and found.ref.uid != ref.uid else found
 
     def list(self, resource: str, namespace: str | None = None) -> list[KubeObject]:
-        """All objects of a resource, or those of one namespace, in the order of their creation."""
+        """All objects of a resource, or one namespace's, in the order of their creation."""
         objects = self.store.of(_kind(resource))
         return objects if namespace is None else [obj for obj in objects if obj.ref.namespace == namespace]
 

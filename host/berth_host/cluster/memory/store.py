@@ -1,7 +1,7 @@
-"""The objects of the embedded cluster, one version each, and who is told when one changes.
+"""The objects of the embedded cluster, one version each, and the watchers to tell of changes.
 
-Held by `server.ApiServer`, which decides what may be stored. Stored objects are never changed in place:
-a change is a new object that shares what stayed the same.
+Held by `server.ApiServer`, which decides whether an object may be stored. Stored objects are never changed in
+place: a change is a new object that shares the unchanged parts.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class _Merge:
 
 def _ordered(items: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any], merge_key: str) -> list[Any]:
     """Items that `wanted` names come as there, the others as in `before`; between the two kinds the order
-    of `before` counts where it knows both, else what is wanted comes first.
+    of `before` counts where it knows both, else the wanted items come first.
     """
     place = {_key_of(item, merge_key): i for i, item in enumerate(before)}
     order = {_key_of(item, merge_key): i for i, item in enumerate(wanted)}
@@ -150,7 +150,8 @@ def _ordered(items: Sequence[Any], wanted: Sequence[Any], before: Sequence[Any],
 
 
 def _key_of(item: Any, merge_key: str) -> Any:
-    """What tells the items of a list apart; in an order the items of a list may stand without their rest."""
+    """The key that tells the items of a list apart; in an order the items of a list may stand without their
+    rest."""
     if merge_key == SCALARS:
         return item
     try:

@@ -60,7 +60,7 @@ class VolumeController:
         }
 
     def start(self) -> None:
-        """Look at everything that is there, and at whatever changes."""
+        """Look at all existing objects, and at every change."""
         self._unsubscribe = self._server.store.subscribe(self._see)
         for resource in (PODS, VOLUMES, CLAIMS):
             self._pending.extend((resource, item.ref) for item in self._server.list(resource))
@@ -72,7 +72,7 @@ class VolumeController:
         return not self._pending and not self._turn_is_due
 
     def stop(self) -> None:
-        """Nothing is bound any more."""
+        """Stop: bind nothing more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe = None

@@ -1,1 +1,1 @@
-"""BerthConfiguration: what berth wants to know beside KubeSchedulerConfiguration."""
+"""BerthConfiguration: berth's own settings beside KubeSchedulerConfiguration."""

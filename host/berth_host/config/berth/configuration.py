@@ -1,5 +1,5 @@
-"""The loaded BerthConfiguration: where plugins live, for which pods they are asked, how long, and what
-a failure means. Built by `berth.decoding`, read by `app`, `attach` and `rpc`. Times are in seconds.
+"""The loaded BerthConfiguration: where plugins live, for which pods they are asked, their deadlines and
+failure policies. Built by `berth.decoding`, read by `app`, `attach` and `rpc`. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KIND: Final = "BerthConfiguration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointSettings:
-    """Deadline of one call, and what its failure means."""
+    """Deadline of one call, and its failure policy."""
 
     deadline_s: float
     policy: FailurePolicy
@@ -68,7 +68,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginScope:
-    """Which pods a plugin is asked about: all of what is given must hold.
+    """The pods that a plugin is asked about: all given conditions must hold.
 
     The selectors are LabelSelectors as JSON (None: any). `resources`: the pod requests one of them.
     """
@@ -78,7 +78,7 @@ class PluginScope:
     resources: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        """For `check-config`; what is not given is left out."""
+        """For `check-config`, without unset fields."""
         result: dict[str, Json] = {}
         if self.namespace_selector is not None:
             result["namespaceSelector"] = dict(self.namespace_selector)
@@ -95,7 +95,7 @@ class BerthPlugin:
 
     Exactly one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and
     `in_process` (`module:Class`) is set. `required`: without it, pods in its scope are not scheduled.
-    `points` has the effective settings of every point; `points_given` has what the file says.
+    `points` has the effective settings of every point; `points_given` has the file's own settings.
     `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at
     an endpoint was told to expect; empty: none is sent. `max_concurrency` 0: the plugin decides.
     """
@@ -160,5 +160,5 @@ class BerthConfiguration:
 
 
 def _duration_text(seconds: float) -> str:
-    # Settings are whole nanoseconds at most; rounding removes what binary fractions add.
+    # Settings are whole nanoseconds at most; rounding removes the error of binary fractions.
     return format_duration(round(seconds * 1_000_000_000))

@@ -13,7 +13,7 @@ from typing import Final
 
 
 class FailurePolicy(Enum):
-    """What a call that failed means for its pod."""
+    """The effect of a failed call on its pod."""
 
     FAIL = "Fail"
     """The cycle ends with an error, and the pod is queued again."""
@@ -25,7 +25,7 @@ class FailurePolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PointPolicy:
-    """What an operator chose for one plugin at one point; None: nothing, so the default holds."""
+    """An operator's choice for one plugin at one point; None: no choice, so the default holds."""
 
     deadline_s: float | None = None
     policy: FailurePolicy | None = None
@@ -33,10 +33,10 @@ class PointPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointRules:
-    """What an operator may set at one point.
+    """The settings that an operator may make at one point.
 
-    `policies`: the legal ones, empty where the outcome of a failure is fixed; `fixed` then says what it
-    is. `config_point` is the point of KubeSchedulerConfiguration that the call belongs to, None if none.
+    `policies`: the legal ones, empty where the outcome of a failure is fixed; `fixed` then describes it.
+    `config_point` is the point of KubeSchedulerConfiguration that the call belongs to, None if none.
     """
 
     deadline_ms: int

@@ -23,7 +23,7 @@ _SELECTOR = pointer_to(struct_of(LabelSelectorV1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeV1Alpha1:
-    """Which pods a plugin is asked about."""
+    """The pods that a plugin is asked about."""
 
     namespace_selector: LabelSelectorV1 | None = json_field("namespaceSelector", _SELECTOR)
     pod_selector: LabelSelectorV1 | None = json_field("podSelector", _SELECTOR)
@@ -32,7 +32,7 @@ class ScopeV1Alpha1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointV1Alpha1:
-    """What is set at one point."""
+    """The settings at one point."""
 
     deadline: int | None = json_field("deadline", pointer_to(DURATION))
     policy: str | None = json_field("policy", pointer_to(STRING))

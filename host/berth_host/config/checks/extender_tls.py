@@ -21,7 +21,7 @@ class ExtenderTlsError(Exception):
 
 
 def check_extender_tls(extender: ExtenderV1) -> None:
-    """Read and parse what a client would need. Raises ExtenderTlsError."""
+    """Read and parse the files that a client would need. Raises ExtenderTlsError."""
     tls = extender.tls_config or ExtenderTlsV1()
     has_ca = bool(tls.ca_data or tls.ca_file)
     has_certificate = bool(tls.cert_data or tls.cert_file) and bool(tls.key_data or tls.key_file)

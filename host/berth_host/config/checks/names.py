@@ -33,7 +33,7 @@ _LABEL_RULE: Final = (
 
 
 def qualified_name_complaints(value: str) -> list[str]:
-    """What is wrong with a label key or resource name, `[prefix/]name`; empty if nothing is."""
+    """The errors in a label key or resource name, `[prefix/]name`; empty if valid."""
     if value.count("/") > 1:
         return [f"a qualified name {_NAME_RULE} with an optional DNS subdomain prefix and '/'"]
     prefix, slash, name = value.rpartition("/")
@@ -52,7 +52,7 @@ def qualified_name_complaints(value: str) -> list[str]:
 
 
 def label_value_complaints(value: str) -> list[str]:
-    """What is wrong with a label's value."""
+    """The errors in a label's value."""
     complaints = []
     if len(value.encode()) > _NAME_BYTES:
         complaints.append(f"must be no more than {_NAME_BYTES} bytes")
@@ -82,7 +82,7 @@ def _is_extended_resource_name(name: str) -> bool:
 
 
 def subdomain_complaints(value: str) -> list[str]:
-    """What is wrong with the name of most objects."""
+    """The errors in an object name, by the rule for most kinds."""
     complaints = []
     if len(value.encode()) > _SUBDOMAIN_BYTES:
         complaints.append(f"must be no more than {_SUBDOMAIN_BYTES} bytes")
@@ -92,7 +92,7 @@ def subdomain_complaints(value: str) -> list[str]:
 
 
 def label_complaints(value: str) -> list[str]:
-    """What is wrong with the name of a Namespace."""
+    """The errors in the name of a Namespace."""
     complaints = []
     if len(value.encode()) > _NAME_BYTES:
         complaints.append(f"must be no more than {_NAME_BYTES} bytes")

@@ -113,7 +113,7 @@ class ScoringStrategyV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResourcesFitArgsV1(_TypeMeta):
-    """What NodeResourcesFit ignores and how it scores."""
+    """The resources that NodeResourcesFit ignores, and its scoring."""
 
     ignored_resources: tuple[str, ...] | None = json_field(
         "ignoredResources", slice_of(STRING), omit_empty=True

@@ -59,7 +59,7 @@ class PreferredSchedulingTermV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinityV1:
-    """Which nodes a pod must and would like to be on."""
+    """The nodes that a pod requires and prefers."""
 
     required: NodeSelectorV1 | None = json_field(
         "requiredDuringSchedulingIgnoredDuringExecution",

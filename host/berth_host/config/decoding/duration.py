@@ -24,7 +24,7 @@ _MAX_NS: Final = 2**63 - 1
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a text such as `1h2m3.5s`, `250ms` or `0`. Raises ValueError saying what is wrong."""
+    """Nanoseconds of a text such as `1h2m3.5s`, `250ms` or `0`. Raises ValueError with the reason."""
     sign, unsigned = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if unsigned == "0":
         return 0

@@ -1,8 +1,8 @@
-"""Go's strict JSON decoder as values: what a type accepts, and how it is written back.
+"""Go's strict JSON decoder as values: the values that a type accepts, and how they are written back.
 
 A versioned type is a frozen dataclass whose fields carry a Go type (`json_field`); the decoder walks
 them, so unknown fields, repeated ones and wrong types are found in one place for every schema. A JSON
-null leaves a field at its zero value, as in Go. `Context` collects what is wrong; nothing is raised.
+null leaves a field at its zero value, as in Go. `Context` collects the errors; nothing is raised.
 Source: Go `encoding/json`, sigs.k8s.io/json (case-sensitive, strict).
 """
 
@@ -43,7 +43,7 @@ class GoType:
     """One type, as functions over untyped values.
 
     `zero` is the value of an absent field. `decode` gets a node, its field path and the context, and
-    answers `zero` after recording what is wrong. `encode` gives the JSON that Go writes. `is_empty`:
+    returns `zero` after recording an error. `encode` gives the JSON that Go writes. `is_empty`:
     `omitempty` leaves the value out. `reads_null`: the type has an opinion on null.
     """
 

@@ -1,7 +1,7 @@
 """The first document -> values of kubescheduler.config.k8s.io/v1, strictly. Called by the loader.
 
 Version and kind are looked at first, then the whole document is decoded and every plugin's arguments after
-it: those of default plugins into their types, others stay as they stand. Older versions are converted
+it: arguments of default plugins into their types, others stay as they are. Older versions are converted
 before (`config.older`).
 Source: apimachinery `runtime/serializer/json/json.go`, `kube-scheduler/config/v1/types.go`, v1.36.
 """

@@ -1,6 +1,6 @@
 """The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.36 declares them.
 
-Values of these types are what a file says (before and after defaulting); the rest of the host uses
+Values of these types hold a file's content (before and after defaulting); the rest of the host uses
 `configuration`. Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
 `staging/src/k8s.io/component-base/config/v1alpha1/types.go`, v1.36.
 """
@@ -35,7 +35,7 @@ KIND: Final = "KubeSchedulerConfiguration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElectionV1:
-    """How replicas agree on the one that schedules."""
+    """Leader election: how replicas agree on which one schedules."""
 
     leader_elect: bool | None = json_field("leaderElect", pointer_to(BOOL))
     lease_duration: int = json_field("leaseDuration", DURATION)
@@ -70,7 +70,7 @@ _PLUGINS = slice_of(struct_of(PluginV1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSetV1:
-    """What is enabled and disabled at one point."""
+    """The plugins enabled and disabled at one point."""
 
     enabled: tuple[PluginV1, ...] | None = json_field("enabled", _PLUGINS, omit_empty=True)
     disabled: tuple[PluginV1, ...] | None = json_field("disabled", _PLUGINS, omit_empty=True)

@@ -1,9 +1,9 @@
 """Older configurations -> documents of kubescheduler.config.k8s.io/v1, before anything is decoded strictly.
 
     conversion   which form a document has, and the steps from it to v1
-    table        the one mapping table: every name that changed, what it is now, since when
-    rows         what a row of that table is
-    warnings     what is said about each change
+    table        the one mapping table: every name that changed, its new name, since when
+    rows         the type of that table's rows
+    warnings     the warning about each change
     shapes       the field sets of the older forms, for strict checking
     component    KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version
     plugin_sets  the plugin lists of one profile
@@ -12,5 +12,5 @@
     extenders    the extender fields that changed
     nodes        building source nodes
 
-Values keep the line they came from, so that whatever is wrong later is reported at the user's own line.
+Values keep the line they came from, so that later errors are reported at the user's own line.
 """

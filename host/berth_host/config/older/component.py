@@ -49,7 +49,8 @@ class _ForProfiles:
 
 
 def convert_component(root: SourceNode, remarks: Remarks) -> SourceNode:
-    """The same configuration as a v1 document. Raises ConfigurationError for what cannot be converted."""
+    """The same configuration as a v1 document. Raises ConfigurationError for fields that cannot be
+    converted."""
     members = dict(root.members)
     _set_version(members, root, remarks)
     for name in _DROPPED:

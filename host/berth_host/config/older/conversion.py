@@ -37,14 +37,15 @@ _ENTRY_FIELDS: Final = frozenset({"name", "args"})
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What became of a document. `root` is as given if it was in none of the older forms."""
+    """The result of a conversion. `root` is as given if the document was in none of the older forms."""
 
     root: SourceNode
     warnings: tuple[str, ...] = ()
 
 
 def convert(root: SourceNode, *, is_yaml: bool, source: str) -> Conversion:
-    """Convert a document. Raises ConfigurationError for what its form does not have or v1 cannot say."""
+    """Convert a document. Raises ConfigurationError for fields that its form does not have or v1 cannot
+    express."""
     if _is_entry(root):
         remarks = Remarks(Form.FLAT, source)
         message = (

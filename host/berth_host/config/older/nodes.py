@@ -1,4 +1,4 @@
-"""Building source nodes that keep the line of what they were made from."""
+"""Builds source nodes that keep the line of their original."""
 
 from __future__ import annotations
 

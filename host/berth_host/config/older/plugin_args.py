@@ -59,7 +59,7 @@ class PreferredLabel:
 
 @dataclass(slots=True)
 class LabelRules:
-    """What NodeLabel asks of nodes: labels that must be there or not, and that are liked."""
+    """NodeLabel's wishes: labels that must be there, must not be there, or are preferred."""
 
     required: list[tuple[str, bool]] = field(default_factory=list)
     preferred: list[PreferredLabel] = field(default_factory=list)
@@ -106,7 +106,7 @@ class PluginArgs:
     repeated: list[SourceNode] = field(default_factory=list)
 
     def put(self, plugin: str, path: str, line: int, **fields: SourceNode) -> None:
-        """Add fields to the arguments of a plugin. One that is there already stays, with a warning."""
+        """Add fields to the arguments of a plugin. A field that is there already stays, with a warning."""
         entry = self.entries.get(plugin)
         args = None if entry is None else field_of(entry, "args")
         args = args if args is not None else object_of({}, line)
@@ -186,7 +186,7 @@ def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: Plugin
 
 
 def _label_rules(given: SourceNode, path: str, sets: PluginSets, remarks: Remarks) -> LabelRules:
-    """What NodeLabel did at the points where it was enabled; the labels for another point had no effect."""
+    """NodeLabel's effect at the points where it was enabled; the labels for another point had no effect."""
     rules = LabelRules()
     for name, is_present, point in _NODE_LABEL_FIELDS:
         labels = _labels(given, name, is_present)
@@ -206,7 +206,7 @@ def _labels(args: SourceNode, name: str, present: bool) -> Sequence[tuple[str, b
 
 
 def put_label_rules(args: PluginArgs, rules: LabelRules, path: str, line: int) -> None:
-    """Give NodeAffinity what NodeLabel asked for."""
+    """Give NodeAffinity the wishes of NodeLabel."""
     added = rules.added_affinity()
     if added:
         args.put(AFFINITY, path, line, addedAffinity=node_of(added, line))

@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(slots=True)
 class PluginSet:
-    """What is enabled and disabled at a point, while it is converted."""
+    """The plugins enabled and disabled at a point, while it is converted."""
 
     enabled: list[Entry] = field(default_factory=list)
     disabled: list[Entry] = field(default_factory=list)
@@ -73,7 +73,7 @@ class PluginSets:
     """The sets of one profile by point. `path` is the one in the older file, for warnings.
 
     `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
-    `node_label_points`: where NodeLabel is enabled, so that NodeAffinity gets what it asks for there.
+    `node_label_points`: where NodeLabel is enabled, so that NodeAffinity gets its wishes there.
     """
 
     path: str
@@ -120,7 +120,7 @@ def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: 
 
 
 def _warn_of_replaced_preparation(sets: PluginSets, plugins: SourceNode | None, remarks: Remarks) -> None:
-    """A bare list at preFilter takes from default plugins what they filter by."""
+    """A bare list at preFilter takes away the state that default plugins filter by."""
     given = None if plugins is None else field_of(plugins, "preFilter")
     if given is None or not isinstance(given.value, tuple):
         return
@@ -339,7 +339,7 @@ def plugin_row(name: str) -> Row:
 
 
 def default_weight(name: str, form: Form) -> int:
-    """The weight of a default plugin that scores in a form; 0 for one that does not."""
+    """The weight of a default plugin that scores in a form; 0 for a plugin that does not."""
     before = DEFAULT_WEIGHTS_BEFORE_V1BETA3 if form in _WEIGHTED_BEFORE_V1BETA3 else {}
     return before.get(name, DEFAULT_PLUGINS_BY_NAME[name].weight)
 

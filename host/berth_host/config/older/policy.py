@@ -51,7 +51,7 @@ _NOT_OF_POLICIES: Final = ("placementScore",)
 _LIKING: Final = row_of(Subject.PRIORITY, LABEL_PREFERENCE)
 _MAX_WEIGHT: Final = 2**31 - 1
 _NAMED_BY_ARGUMENT: Final = frozenset({"RequestedToCapacityRatioPriority"})
-"""Names of the table that were built in no release: the argument says what they are."""
+"""Names of the table that were built in no release: the argument tells their meaning."""
 _SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
 
 
@@ -67,7 +67,7 @@ class _Scored:
 
 @dataclass(slots=True)
 class _Selection:
-    """What a policy selects. `filtering` or `scoring` None: the list is absent, the defaults count.
+    """The selections of a policy. `filtering` or `scoring` None: the list is absent, the defaults count.
 
     `liked`: all priorities for labels together, with the sum of their weights.
     """
@@ -335,7 +335,7 @@ def _plugin_args(root: SourceNode, selection: _Selection, remarks: Remarks) -> P
     elif field_of(root, name) is not None:
         remarks.say("dropped: 0 meant the default, 1", name, root.members[name].key_line)
     if FIT not in args.entries and _ignores_resources(root):
-        # What extenders ignore becomes an argument of this plugin, whether it is enabled or not.
+        # The resources that extenders ignore become an argument of this plugin, whether it is enabled or not.
         args.put(FIT, "extenders", root.line_of("extenders"))
     return args
 

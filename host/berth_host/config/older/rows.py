@@ -1,4 +1,4 @@
-"""What a row of the mapping table is: one name of an older form, and what became of it."""
+"""A row of the mapping table: one name of an older form, and its counterpart in v1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Form(StrEnum):
 
 
 class Subject(StrEnum):
-    """What a row is about."""
+    """The kind of name that a row is about."""
 
     FIELD = "field"
     POINT = "extension point"
@@ -29,7 +29,7 @@ class Subject(StrEnum):
 
 
 class Change(StrEnum):
-    """What becomes of it. EXACT decides the same in v1, APPROXIMATED nearly, DROPPED has no equal."""
+    """How it is converted. EXACT decides the same in v1, APPROXIMATED nearly, DROPPED has no equal."""
 
     EXACT = "exact"
     APPROXIMATED = "approximated"

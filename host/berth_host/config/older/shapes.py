@@ -1,7 +1,7 @@
 """The field sets of the older forms, and a strict check of a document against its own.
 
 An unknown field, a repeated one or a wrong type in an old file is found here, with the path that it has in
-that file. Types that did not change are those of v1.
+that file. Types that did not change are v1's.
 
 Source: `staging/src/k8s.io/kube-scheduler/config/{v1alpha1,v1alpha2,v1beta1,v1beta2,v1beta3}` and
 `config/v1` (Policy), releases 1.15 to 1.28.
@@ -247,7 +247,7 @@ _BETA2_ARGS: Final = {
 
 ARGS: Final[Mapping[Form, Mapping[str, GoType]]] = {
     Form.FLAT: {},
-    # Arguments had no types of their own yet: those of plugins that live on are checked as v1's.
+    # Arguments had no types of their own yet: arguments of plugins that still exist are checked as v1's.
     Form.V1ALPHA1: {},
     Form.V1ALPHA2: _BETA1_ARGS,
     Form.V1BETA1: _BETA1_ARGS,

@@ -1,4 +1,4 @@
-"""The one mapping table from older configurations to v1: names, what became of them, since when.
+"""The one mapping table from older configurations to v1: old names, their counterparts, since when.
 
 Everything that converts looks its names up here, every warning quotes a row, and the reference page is
 made from it. Facts only; `since` is the release of Kubernetes, or the version of the group, that changed.
@@ -361,7 +361,7 @@ UNREAD_POINTS: Final[Mapping[Form, frozenset[str]]] = {
 """Points that a version had as fields, of 1.23 and 1.26, and left out when it merged the plugins."""
 
 MANDATORY_PREDICATES: Final = ("PodToleratesNodeTaints", "CheckNodeUnschedulable")
-"""What kube-scheduler added to every policy."""
+"""The plugins that kube-scheduler added to every policy."""
 
 DEFAULT_WEIGHTS_BEFORE_V1BETA3: Final[Mapping[str, int]] = {
     "TaintToleration": 1,
@@ -377,5 +377,5 @@ def row_of(subject: Subject, name: str) -> Row | None:
 
 
 def field_row(name: str) -> Row:
-    """The row of a field. Raises KeyError for one that did not change."""
+    """The row of a field. Raises KeyError for a field that did not change."""
     return _BY_NAME[Subject.FIELD, name]

@@ -1,4 +1,4 @@
-"""What is said about each change: where it stands in the file, what it is now, since when, and how near."""
+"""The warning about each change: its place in the file, its counterpart, since when, and how near."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class Remarks:
     def refusal(
         self, message: str, path: str, node: SourceNode, *, suggestion: str | None = None
     ) -> ConfigurationError:
-        """The error to raise for what cannot be converted."""
+        """The error to raise for a field that cannot be converted."""
         finding = Finding(message, field=path, line=node.line, suggestion=suggestion)
         return ConfigurationError("decode", [finding], source=self.source)

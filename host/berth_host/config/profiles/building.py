@@ -44,7 +44,7 @@ def _in_profile(finding: Finding, index: int, scheduler_name: str) -> Finding:
 
 
 def _build_extenders(defaulted: DefaultedScheduler) -> tuple[DefaultedProfile, ...]:
-    """Check the extenders; what they ignore replaces `ignoredResources` of NodeResourcesFit."""
+    """Check the extenders; the resources they ignore replace `ignoredResources` of NodeResourcesFit."""
     extenders = defaulted.config.extenders or ()
     for index, extender in enumerate(extenders):
         try:
@@ -83,7 +83,7 @@ def _ignoring(profile: DefaultedProfile, ignored: tuple[str, ...]) -> DefaultedP
 def _build_profile(
     given: DefaultedProfile, profile: DefaultedProfile, registry: PluginRegistry
 ) -> ResolvedProfile:
-    """`given` is the profile before extenders changed its arguments: that is what is shown."""
+    """`given` is the profile before extenders changed its arguments: that form is shown."""
     needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
     _check_construction(profile, needed)
     framework_config = sorted(

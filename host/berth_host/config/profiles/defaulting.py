@@ -40,7 +40,7 @@ class PluginRef:
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:
-    """What is enabled and disabled at a point, defaults included."""
+    """The plugins enabled and disabled at a point, defaults included."""
 
     enabled: tuple[PluginRef, ...] = ()
     disabled: tuple[str, ...] = ()

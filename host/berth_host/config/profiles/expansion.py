@@ -1,7 +1,7 @@
 """One profile -> the plugins that run at every point, in order, with weights. Called by `building`.
 
-Explicit entries of a point come first where they override multiPoint, then what multiPoint adds, then
-the other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.36.
+Explicit entries of a point come first where they override multiPoint, then multiPoint's entries, then the
+other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.36.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Expansion:
                 continue
             weights[ref.name] = ref.weight or 1
             score = weights[ref.name] * _MAX_SCORE
-            # The sum wraps around as Go's int64 does: that is what makes a negative weight an "overflow".
+            # The sum wraps around as Go's int64 does: so a negative weight is an "overflow".
             if score > _wrap(_MAX_TOTAL - total):
                 message = f"{point} plugins: total score of {point.capitalize()} plugins could overflow"
                 raise ProfileError(Finding(message, field=f"plugins.{point}"))

@@ -1,4 +1,4 @@
-"""All plugins that exist, with their points: default ones, registered ones, those of BerthConfiguration.
+"""All plugins that exist, with their points: default ones, registered ones, and BerthConfiguration's.
 
 Called by the loader before profiles are built. Source: `pkg/scheduler/framework/runtime/registry.go`.
 """
@@ -17,7 +17,7 @@ from berth_host.config.profiles.defaulting import DefaultedProfile
 from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
-"""Ends the warning about a plugin elsewhere, for those who attach it and so come to know."""
+"""The end of the warning about a plugin elsewhere: a command that attaches plugins leaves the warning out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _check_enabled_plugin_has_points(
 def _profile_warnings(
     profiles: Sequence[DefaultedProfile], points: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
-    """What kube-scheduler accepts without a word, and what is a slip more often than not."""
+    """Warn of settings that kube-scheduler accepts silently and that are mostly slips."""
     for index, profile in enumerate(profiles):
         for point, plugin_set in profile.plugins.items():
             for name in plugin_set.disabled:

@@ -1,8 +1,8 @@
 """The documents of a configuration file: the first one, and berth's own among the rest.
 
-kube-scheduler reads the first document of a file and nothing else, so a second one may hold what only
-berth wants to know. Called by the loader.
-Source: `cmd/kube-scheduler/app/options/configfile.go`, apimachinery's recognizing decoder.
+kube-scheduler reads the first document of a file and nothing else, so a second one may hold settings for
+berth alone. Called by the loader. Source: `cmd/kube-scheduler/app/options/configfile.go`, apimachinery's
+recognizing decoder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Documents:
     """`scheduler` is the first document, None when the file holds only berth's own.
 
     `is_yaml`: repeated keys count everywhere, in JSON only in fields with a known type. `warnings` name
-    the documents that nobody reads.
+    the documents that are not read.
     """
 
     scheduler: SourceNode | None
@@ -54,8 +54,8 @@ def _never(root: SourceNode) -> bool:
 def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _never) -> Documents:
     """Split and read a file. Raises SourceError for an unreadable first document or one of berth's own.
 
-    `joins_rest`: whether what follows the end mark ("...") of a first document is a part of it; it is not
-    for kube-scheduler, but older examples are written so.
+    `joins_rest`: whether text behind the end mark ("...") of a first document is a part of it; it is not for
+    kube-scheduler, but older examples are written so.
     """
     if text.lstrip().startswith("{"):
         return Documents(read_json(text), is_yaml=False, berth=None, warnings=())
@@ -87,7 +87,7 @@ def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _nev
 
 
 def _joined(root: SourceNode, rest: Sequence[_Chunk]) -> tuple[SourceNode, list[_Chunk], tuple[str, ...]]:
-    """The first document with the bare parts that follow it, what is left, and a warning for each part.
+    """The first document with the bare parts that follow it, the rest, and a warning for each part.
 
     A part with a version or kind of its own is a document of its own. A key in two parts counts as
     repeated, which strict decoding refuses.
@@ -124,7 +124,7 @@ def _is_berth(root: SourceNode) -> bool:
 
 
 def _chunks(text: str, end_line: int, end_column: int, *, first_line: int = 1) -> list[_Chunk]:
-    """The documents after one that ends there, unparsed; those without any content are left out."""
+    """The documents after the one that ends there, unparsed; empty ones are left out."""
     lines = text.splitlines(keepends=True)
     offset = sum(len(line) for line in lines[:end_line]) + end_column
     while mark := _END_MARK.match(text, offset):

@@ -1,4 +1,4 @@
-"""What a YAML word means: the rules of yaml.v2, which kube-scheduler reads its configuration with.
+"""The meaning of a YAML word, by the rules of yaml.v2, which kube-scheduler reads its configuration with.
 
 They differ from PyYAML's (`y` is a boolean, `010` is 8, `1:30` is a string, `1e3` is a number), so words
 are resolved here and not by PyYAML's loader. Called by the YAML reader.
@@ -49,7 +49,7 @@ def resolve_word(word: str) -> Scalar:
         return integer
     if _FLOAT.fullmatch(plain):
         number = float(plain)
-        # yaml.v2 leaves what does not fit into a float64 a string.
+        # yaml.v2 leaves a number that does not fit into a float64 a string.
         return word if math.isinf(number) else number
     return word
 

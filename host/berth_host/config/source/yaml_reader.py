@@ -1,8 +1,8 @@
 """The first YAML document of a text -> SourceNode, as sigs.k8s.io/yaml converts it to JSON.
 
 Built on the parser's events, not on PyYAML's loader: lines stay known, words are resolved by the rules
-of yaml.v2, repeated keys are kept for the strict decoder, and what follows the document is not looked
-at. Called by `documents`.
+of yaml.v2, repeated keys are kept for the strict decoder, and text behind the document is not read. Called by
+`documents`.
 """
 
 from __future__ import annotations

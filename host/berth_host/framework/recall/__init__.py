@@ -1,1 +1,1 @@
-"""What plugins said of pods that are the same to them, and when it stops to hold."""
+"""Plugins' answers about equal pods, and when these stop to hold."""

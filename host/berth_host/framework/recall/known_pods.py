@@ -1,6 +1,6 @@
-"""What all plugins that judge node by node said, put together, of pods that are the same to each of them.
+"""The merged answers of all plugins that judge node by node, about pods that are equal to each plugin.
 
-Verdicts are kept merged (`SharedVerdicts`), scores summed up (`SharedScores`); the next such pod costs one
+Verdicts are kept merged (`SharedVerdicts`), scores summed up (`SharedScores`); the next equal pod costs one
 question to each plugin about the rows that moved. Made when a second pod asks. Called by `recall`.
 """
 
@@ -25,8 +25,8 @@ Clients: TypeAlias = tuple[PluginClient, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skips:
-    """Of these `clients` the answers are recalled, but for those of `rest`: who skips the point, and who the
-    whole cycle.
+    """The known skips among `clients`; `rest` is asked for every pod. `point`: the plugins that skip the
+    extension point, `cycle`: the plugins that skip the whole cycle.
     """
 
     clients: Clients
@@ -36,13 +36,13 @@ class Skips:
 
 
 class KnownPods:
-    """What is known, as of the snapshot that the current cycle looks at."""
+    """The known answers, as of the current cycle's snapshot."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.pre_filtered: Skips | None = None
         self.pre_scored: Skips | None = None
         self.states: dict[str, CycleState] = {}
-        """What those wrote whose answers are recalled."""
+        """The cycle state written by the plugins whose answers are recalled."""
         self.roles: ScoreRoles | None = None
         self.verdicts = SharedVerdicts()
         self.scores = SharedScores()
@@ -77,6 +77,6 @@ class KnownPods:
             self._nodes_version = columns.nodes_version
             for one in shared:
                 one.forget_about_all_nodes()
-            # PreFilter and PreScore are handed all nodes, and may read what stands in the Node objects.
+            # PreFilter and PreScore are handed all nodes, and may read the Node objects.
             self.pre_filtered = self.pre_scored = None
             self.states = {}

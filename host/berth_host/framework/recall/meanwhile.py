@@ -1,8 +1,8 @@
-"""What the plugins in the host do while plugins elsewhere are asked which nodes fit.
+"""The work of plugins in the host while plugins in other processes are asked which nodes fit.
 
-Nearly all of it is known from equal pods; left are the rows that moved. So a plugin elsewhere need not wait
-for their verdicts: it is asked about these rows as well, and what it says of one that is rejected here
-counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
+Nearly all of it is known from equal pods; only the rows that moved are left. So a plugin elsewhere need not
+wait for their verdicts: it is asked about these rows as well, and its answer about a row that is rejected
+here counts for nothing, as among plugins that are asked at the same time (`filtering`). Called by `recall`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ async def filter_meanwhile(
 ) -> Rows:
     """The rows of `rows` (positions in `statuses.table`) that `judges` and `clients` pass.
 
-    `judges`: those in front that share their verdicts with equal pods; empty: they were asked. `clients`: the
-    others, some of them elsewhere. `pre_score`: who may have a say in who scores. Rejections and errors are
-    left in `statuses`.
+    `judges`: the first plugins, which share their verdicts with equal pods; empty: they were asked.
+    `clients`: the others, some of them elsewhere. `pre_score`: the plugins that may decide which plugins
+    score. Rejections and errors are left in `statuses`.
     """
     scorers = _scorers(known, clients, pre_score, cycle)
     expected = rows
@@ -82,7 +82,7 @@ async def _here(
 
 
 def _of_both(statuses: NodeStatuses, left: Rows, elsewhere: NodeStatuses) -> Rows:
-    """Those of `left`, which passed here, that passed elsewhere too."""
+    """The rows of `left`, which passed here, that passed elsewhere too."""
     if elsewhere.is_empty:
         return left
     verdicts = Verdicts(elsewhere.groups.take(left), tuple(elsewhere.statuses))

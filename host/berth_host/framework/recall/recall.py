@@ -1,10 +1,10 @@
-"""`Recall`: answers what was said before, where it still holds, and asks about the rest.
+"""`Recall`: repeats earlier answers where they still hold, and asks about the rest.
 
-    a pod that comes for the first time    per plugin what pods with the same signature got (`said`)
-    the next one that is the same to all   merged verdicts and summed-up scores as well (`known_pods`)
+    a pod that comes for the first time    per plugin the answers to pods with the same signature (`said`)
+    the next pod that is the same to all   merged verdicts and summed-up scores as well (`known_pods`)
 
-Nothing is kept by time: what holds is told by what moved in the tables. Recalled is what plugins in the host
-said; one in a process of its own keeps its answers there (`berth_sdk.recall`). Made by `app`.
+Nothing is kept by time: changes in the tables tell which answers hold. Only plugins in the host are recalled;
+a plugin in another process keeps its answers there (`berth_sdk.recall`). Made by `app`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ LEAST_KNOWN: Final = 64
 MOST_KNOWN: Final = 512
 _BYTES_KNOWN: Final = 128 << 20
 _BYTES_PER_NODE: Final = 110
-"""About what is kept per node of pods that are the same to all."""
+"""About the memory kept per node for pods that are the same to all."""
 
 
 class Recalled:
-    """What is recalled for one cycle's pod. `signatures`: by plugin. `merged`: the plugins whose answers are
-    put together in `known`, which is None for the first such pod. `states`: what plugins wrote before, of
-    those whose answers are recalled.
+    """The recalled answers for one cycle's pod. `signatures`: by plugin. `merged`: the plugins whose answers
+    are put together in `known`, which is None for the first pod of its kind. `states`: cycle state of the
+    plugins whose answers are recalled.
     """
 
     __slots__ = ("_memories", "_nodes", "_said", "known", "merged", "signatures", "states")
@@ -77,7 +77,7 @@ class Recalled:
         return memory if memory is not None and memory.signer.by_row else None
 
     def said(self, plugin: str) -> Said | None:
-        """What the plugin said of pods that are the same to it; None: nothing of it is kept."""
+        """The plugin's answers about equal pods; None: none are kept."""
         said = self._said.get(plugin)
         if said is None and (memory := self._memories.get(plugin)) is not None:
             try:
@@ -88,18 +88,19 @@ class Recalled:
         return said
 
     def skips(self, plugin: str, *points: NoConcern) -> bool:
-        """Whether the plugin signed that these are none of its business."""
+        """Whether the plugin signed that these points do not concern it."""
         return concern(self.signatures.get(plugin)) in points
 
 
 class Recall:
-    """Of one profile, for one table of nodes at a time. `by_row`: the plugins whose answers are put together.
+    """Serves one profile, for one table of nodes at a time. `by_row`: the plugins whose answers are put
+    together.
 
     A cycle for which nothing can be kept is left to `AskEveryone`.
     """
 
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
-        """`plugins`: those of the profile, by extension point."""
+        """`plugins`: the profile's, by extension point."""
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
         self._everyone = AskEveryone()
         self._signers = Signers(clients.values())
@@ -108,7 +109,7 @@ class Recall:
         self._readers = versions_of(self._signers.all)
         self._split: tuple[Clients, Clients, Clients] = ((), (), ())
         self._seen: OrderedDict[int, None] = OrderedDict()
-        """The hashes of keys: of two that share one, the first comes early to what the second is due."""
+        """The hashes of keys seen once. Two keys with one hash: the second is kept one pod early."""
         self._known: OrderedDict[Hashable, KnownPods] = OrderedDict()
         self._table: NodeColumns | None = None
         self._versions: tuple[Hashable, ...] = ()
@@ -119,7 +120,7 @@ class Recall:
     # --- whose pod it is ---------------------------------------------------------------------------
 
     def begin(self, cycle: Cycle) -> Recalled | None:
-        """What is recalled for the cycle's pod; None: nothing can be kept for such a cycle."""
+        """The recalled answers for the cycle's pod; None: nothing can be kept for this cycle."""
         nodes = cycle.nodes
         if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
             return None
@@ -162,8 +163,8 @@ class Recall:
             memory.clear()
 
     def split(self, clients: Clients) -> tuple[Clients, Clients]:
-        """(those in front whose verdicts are put together, the rest). Behind one whose are not, none are: it
-        must not reject what another one rejects.
+        """(the first plugins whose verdicts are merged, the rest). A plugin behind an unmerged one is not
+        merged: its rejection must not hide the earlier one's.
         """
         if self._split[0] is not clients:
             count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
@@ -180,12 +181,12 @@ class Recall:
         known = recalled.known
         asked: dict[str, PreFilterResult] = {}
         if known is not None and known.pre_filtered is not None and known.pre_filtered.clients is clients:
-            # A copy: what others wrote, who tell these pods apart, is of one of them alone.
+            # A copy: plugins that tell these pods apart wrote state for one pod alone.
             cycle.context.inherited = recalled.states = known.states.copy()
             if await self._ask_rest(known.pre_filtered, asked, recalled, cycle):
                 return PASSED
             recalled.states = {}
-        # Who stands behind the one that ends it was not asked about this pod, and has written nothing.
+        # Plugins behind the one that ends it were not asked about this pod, and have written nothing.
         cycle.context.inherited = recalled.states
         rest: list[PluginClient] = []
         running = PreFiltering(cycle)
@@ -210,7 +211,8 @@ class Recall:
             known.pre_filtered = Skips(
                 clients, tuple(rest), cycle.skip_filter - left_out, cycle.skip - left_out
             )
-            # Of those who are not asked again; what they wrote at PreScore since is among what is known.
+            # State of plugins that are not asked again; the known answers include what they wrote at
+            # PreScore.
             now = {name: state for name, state in recalled.states.items() if name not in left_out}
             known.states = now | known.states
         return outcome
@@ -218,8 +220,8 @@ class Recall:
     async def _ask_rest(
         self, skips: Skips, asked: dict[str, PreFilterResult], recalled: Recalled, cycle: Cycle
     ) -> bool:
-        """Ask those whose answers are not recalled, and note them in `asked`. True: all of them pass or skip,
-        and PreFilter is over; False: one does not, and no other was asked behind it.
+        """Ask the plugins whose answers are not recalled, and note them in `asked`. True: all of them pass or
+        skip, and PreFilter is over; False: one does not, and no other was asked behind it.
         """
         point, whole = skips.point, skips.cycle
         for client in skips.rest:
@@ -290,7 +292,7 @@ class Recall:
     async def _filter_rows(
         self, clients: Clients, cycle: Cycle, statuses: NodeStatuses, rows: Rows, *, several: bool
     ) -> Rows:
-        """As `filter_rows`, where each plugin is asked about what is not recalled of it."""
+        """As `filter_rows`, where each plugin is asked about the rows that are not recalled."""
         recalled = cycle.recalled
         if recalled is None or not several:
             return await filter_rows(clients, cycle, statuses, rows)
@@ -326,7 +328,8 @@ class Recall:
         table, rest = ScoreTable.empty(nodes), roles.asked
         if known is not None and roles.sharing:
             scores = known.scores
-            # What fails there is asked again below, where every failure has its place and its policy.
+            # A question that fails there is asked again below, where every failure has its place and its
+            # policy.
             if await scores.ask(roles.sharing, cycle, nodes) is None and scores.is_in_range:
                 shared, table.total, table.leaders = scores.read()
                 rest = roles.others
@@ -350,7 +353,7 @@ class Recall:
     async def _pre_score(
         self, clients: Clients, recalled: Recalled, cycle: Cycle, nodes: NodeTable
     ) -> Status | None:
-        """Note who skips; a Status is an error that ends the cycle."""
+        """Note the plugins that skip; a Status is an error that ends the cycle."""
         known = recalled.known
         unknown: Sequence[PluginClient]
         if known is not None and known.pre_scored is not None and known.pre_scored.clients is clients:
@@ -381,7 +384,7 @@ class Recall:
         return None
 
     def _not_recalled(self, clients: Clients, recalled: Recalled, cycle: Cycle) -> list[PluginClient]:
-        """Those who are to be asked at PreScore; of the others it is noted whether they skip."""
+        """The plugins to ask at PreScore; for the others, note whether they skip."""
         unknown: list[PluginClient] = []
         for client in clients:
             said = recalled.said(client.name)
@@ -396,7 +399,7 @@ class Recall:
         return unknown
 
     def _keep_pre_score(self, recalled: Recalled, plugin: str, cycle: Cycle, status: Status) -> None:
-        """What the plugin answered, if it holds for the next pod."""
+        """The plugin's answer, if it holds for the next pod."""
         said = recalled.said(plugin)
         if said is None or status.code not in (Code.SUCCESS, Code.SKIP):
             return
@@ -422,11 +425,11 @@ def _holds(recalled: Recalled, plugin: str, answer: PreFilterResult) -> bool:
 
 
 def _keep_state(said: Said, cycle: Cycle, plugin: str) -> bool:
-    """Keep what the plugin wrote. False: it told others, or the host, of this very pod."""
+    """Keep the state that the plugin wrote. False: it told others, or the host, of this very pod."""
     state = cycle.context.state(plugin)
     if not state.is_private:
         return False
-    # As it is now: what the plugin writes at later points follows from more than its signature.
+    # As it is now: state written at later points depends on more than the signature.
     kept = said.state = CycleState(state.cycle_id, plugin=plugin)
     kept.inherit(state)
     return True

@@ -1,6 +1,6 @@
-"""What one plugin said of the pods with one signature: its columns, and what PreFilter and PreScore came to.
+"""One plugin's answers about pods with one signature: its columns, and its PreFilter and PreScore.
 
-A column is made when a second pod asks: one that comes once pays nothing for being remembered. Called by
+A column is made when a second pod asks: a pod that comes once pays nothing. Called by
 `recall`.
 """
 
@@ -30,7 +30,7 @@ _MAX_STATUSES: Final = 4096
 
 
 class Said:
-    """`pre_filter`, `pre_score` and `state`, what it wrote meanwhile, hold until a Node object changes."""
+    """`pre_filter`, `pre_score` and `state` (written meanwhile) hold until a Node object changes."""
 
     __slots__ = (
         "_final",
@@ -55,7 +55,7 @@ class Said:
         self._final: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def catch_up(self, nodes_version: int) -> None:
-        """Forget what a Node object that changed since may have changed."""
+        """Forget the answers that a changed Node object may have changed."""
         if self.nodes_version != nodes_version:
             self.nodes_version = nodes_version
             self.pre_filter = self.pre_score = self.state = None
@@ -71,7 +71,7 @@ class Said:
 
 
 class Memory:
-    """One plugin's, by signature; what was used least recently is dropped."""
+    """One plugin's answers by signature; the least recently used are dropped."""
 
     def __init__(self, signer: Signer) -> None:
         self.signer = signer
@@ -79,12 +79,12 @@ class Memory:
         self._with_columns: OrderedDict[int, Said] = OrderedDict()
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all answers."""
         self._said.clear()
         self._with_columns.clear()
 
     def of(self, signature: Hashable, nodes: NodeTable) -> Said:
-        """What was said of such pods."""
+        """The answers about pods with this signature."""
         said = self._said.get(signature)
         if said is None:
             said = self._said[signature] = Said()
@@ -115,7 +115,7 @@ class Memory:
         column.keep_verdicts(nodes, missing, found)
         verdicts = column.verdicts(nodes)
         if client.is_failing or not all(one.is_success or one.is_rejected for one in found.statuses):
-            # An error, or what a policy put in its place, is no answer about the row.
+            # An error, or a policy's stand-in for it, is no answer about the row.
             column.forget(asked.slots)
         return verdicts
 

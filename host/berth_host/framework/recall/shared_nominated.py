@@ -37,7 +37,7 @@ class SharedNominated(SharedVerdicts):
         nominated: NominatedPods,
         second: SharedVerdicts,
     ) -> Rows:
-        """As `nominated_pass`, of plugins that share. `second`: what they said of the nodes as they are."""
+        """As `nominated_pass`, of plugins that share. `second`: their verdicts on the nodes as they are."""
         crowded = rows[nominated.rows[rows]]
         if nominated.marks is None or not len(crowded):
             return await nominated_pass(clients, cycle, statuses, rows, nominated)

@@ -46,12 +46,12 @@ class _Column:
         """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
 
     def read(self, nodes: NodeTable) -> None:
-        """Of these candidates from now on."""
+        """Use these candidates from now on."""
         self._normalize(nodes.take_of(self.raw).copy())
 
     def change(self, rows: Sequence[tuple[int, int]], total: Scores) -> bool:
         """These few candidates, by position and slot, were scored anew: put final scores and `total` right;
-        whether those of others may have changed as well.
+        True: scores of other candidates may have changed as well.
         """
         raw, changed = self.by_row.raw, False
         for row, slot in rows:
@@ -87,13 +87,14 @@ class _Column:
     def _normalize(self, raw: Scores) -> None:
         final = raw if self.as_they_come else normalize(self.how, raw)
         if final is raw and not self.as_they_come:
-            final = raw.copy()  # `change` writes to the raw ones, and measures what it has done by the others
+            final = raw.copy()  # `change` writes to the raw scores, and compares them with the final ones
         self.by_row = PluginScores(self.by_row.plugin, self.weight, raw, final)
         self.is_in_range = self.as_they_come or in_range(final)
 
 
 class SharedScores:
-    """Scores of several plugins. `_known`: slots whose scores hold; `_node_known`: those by the Node."""
+    """Scores of several plugins. `_known`: slots whose scores hold; `_node_known`: whose scores by the Node
+    hold."""
 
     def __init__(self) -> None:
         self._plugins: tuple[WeightedPlugin, ...] = ()
@@ -108,18 +109,18 @@ class SharedScores:
         self._leaders = Leaders()
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all scores."""
         self._known.clear()
         self._node_known[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """These slots moved: in anything, and in their Node object."""
+        """Note the slots that moved: in anything, and in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_known[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
-        """Some Node object changed: what a plugin said of any row by all of them is stale."""
+        """Some Node object changed: answers that depend on all Node objects are stale."""
         if self._has_whole:
             self.clear()
 
@@ -138,7 +139,7 @@ class SharedScores:
 
     async def ask_ahead(self, plugins: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable) -> None:
         """The same for rows among which the candidates will be, if few of them moved: `ask` has then only to
-        sum up. What fails here is asked again there, if it is a candidate.
+        sum up. A row that fails here is asked about again there, if it is a candidate.
         """
         self._prepare(plugins, nodes._columns.capacity)
         missing = self._known.missing(nodes)
@@ -161,8 +162,8 @@ class SharedScores:
                 self._rows = None
                 return outcome
             column.raw[slots] = outcome.raw
-            # What a policy put in the place of an answer is not the plugin's; the next pod asks again.
-            # Who skips all scoring of one pod has said nothing about the row either.
+            # A policy's stand-in for an answer is not the plugin's; the next pod asks again.
+            # A plugin that skips all scoring of one pod has said nothing about the row either.
             sound = sound and not client.is_failing and not outcome.skipped
         if sound:
             self._known.learn(slots, in_use=nodes.snapshot_size)
@@ -171,7 +172,7 @@ class SharedScores:
         if not (by_node and sound):
             self._node_known[slots] = sound
         self.not_summed.append((slots, columns))
-        if len(self.not_summed) > _FEW:  # all is summed up anew; nobody may have asked for a long time
+        if len(self.not_summed) > _FEW:  # all is summed up anew; the last question may be long ago
             self._rows = None
             self.not_summed.clear()
         return None
@@ -188,7 +189,7 @@ class SharedScores:
         return not [column for column in self._columns if not column.is_in_range]
 
     def _add_up(self, nodes: NodeTable) -> None:
-        """Put the total right for what was learnt since the last time."""
+        """Update the total with the scores learnt since the last call."""
         learnt, self.not_summed = self.not_summed, []
         rows = nodes.slots
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))

@@ -1,8 +1,8 @@
 """Verdicts of the Filter plugins that judge node by node, merged, for pods of one signature.
 
-One code per slot: 0 where all of them pass, else that of the first rejection in configured order. Asked
-again is who moved: about a row whose Node stands still, and which all plugins passed, only the plugins that
-look at the pods on it.
+One code per slot: 0 where all of them pass, else that of the first rejection in configured order. Rows that
+moved are asked about again: for a row whose Node stands still, and which all plugins passed, only the plugins
+that look at the pods on it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class _Outcome:
 
 
 class SharedVerdicts:
-    """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: whose Node passed, as it is."""
+    """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: slots whose Node passed, as it
+    is."""
 
     def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
@@ -57,18 +58,18 @@ class SharedVerdicts:
         """The last question, however many rows it was about."""
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all verdicts."""
         self._known.clear()
         self._node_passed[:] = False
 
     def forget(self, moved: Collection[int], node_moved: Collection[int]) -> None:
-        """These slots moved: in anything, and in their Node object."""
+        """Note the slots that moved: in anything, and in their Node object."""
         self._known.forget(moved)
         if node_moved:
             self._node_passed[within(node_moved, len(self._known))] = False
 
     def forget_about_all_nodes(self) -> None:
-        """Some Node object changed: what a plugin said of any row by all of them is stale."""
+        """Some Node object changed: answers that depend on all Node objects are stale."""
         if self._has_whole:
             self.clear()
 
@@ -83,7 +84,7 @@ class SharedVerdicts:
         self._prepare(clients, nodes._columns.capacity)
         missing = self._known.missing(nodes)
         if len(missing) and len(rows) < len(nodes):
-            # Who was rejected with the pods that are nominated to it need not be asked about as it is.
+            # A row rejected with the pods nominated to it need not be judged as it is.
             wanted = np.zeros(len(nodes), dtype=np.bool_)
             wanted[rows] = True
             missing = missing[wanted.take(missing)]
@@ -127,7 +128,7 @@ class SharedVerdicts:
     async def ask_about(
         self, clients: Sequence[PluginClient], cycle: Cycle, statuses: NodeStatuses, rows: Rows
     ) -> Rows:
-        """As `ask`; nobody is asked about other rows than `rows`, which are few."""
+        """As `ask`, but plugins are asked about `rows` alone, which are few."""
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
         slots = nodes.slots.take(rows)
@@ -156,7 +157,7 @@ class SharedVerdicts:
         self._took_s = time.perf_counter() - started_s
 
     def _put_together(self, nodes: NodeTable) -> _Outcome:
-        """The verdicts on all rows, put together anew only where one of them is another one by now."""
+        """The verdicts on all rows, built anew only if a verdict changed."""
         outcome = self._outcome
         if outcome is None or outcome.rows is not nodes.slots:
             groups = read_only(nodes.take_of(self._codes).copy())
@@ -166,7 +167,7 @@ class SharedVerdicts:
         return outcome
 
     async def _ask(self, clients: Sequence[PluginClient], cycle: Cycle, nodes: NodeTable) -> None:
-        """Ask `clients` about `nodes`, some rows of the snapshot, and remember what they said."""
+        """Ask `clients` about `nodes`, some rows of the snapshot, and remember their answers."""
         found = NodeStatuses(nodes)
         slots = nodes.slots
         await filter_rows(clients, cycle, found, all_rows(nodes))
@@ -174,14 +175,14 @@ class SharedVerdicts:
         if not sound:
             self._node_passed[slots] = False
         elif clients is self._clients:
-            # Who was rejected by a plugin behind those that look at the Node alone has passed these.
+            # A row rejected by a plugin behind the Node-only plugins has passed these.
             behind = [status.is_success or status.plugin in self._behind_nodes for status in found.statuses]
             self._node_passed[slots] = np.asarray(behind).take(found.groups)
 
     def left_to_ask(
         self, clients: Sequence[PluginClient], slots: NDArray[np.intp]
     ) -> tuple[Sequence[PluginClient], NDArray[np.bool_]]:
-        """(those of `clients` that look at pods, bool: the slots whose Node the others are known to pass)."""
+        """(the `clients` that look at pods, bool: the slots whose Node the others are known to pass)."""
         passed = np.zeros(len(slots), dtype=np.bool_)
         if tuple(clients) == self._clients:
             inside = slots < len(self._node_passed)
@@ -195,10 +196,10 @@ class SharedVerdicts:
         found: NodeStatuses,
         asked: Rows | None,
     ) -> bool:
-        """Remember what `clients` said about `slots`, in the rows `asked` of `found` (None: all of them);
-        whether that was an answer.
+        """Remember the answers of `clients` about `slots`, in the rows `asked` of `found` (None: all of
+        them); whether that was an answer.
         """
-        # An error, or what a policy put in its place, is no answer about the row; the next pod asks again.
+        # An error, or a policy's stand-in for it, is no answer about the row; the next pod asks again.
         sound = not [client for client in clients if client.is_failing]
         if not found.is_empty or len(self._seen) > 1:
             codes = np.asarray([self._seen.encode(status) for status in found.statuses], dtype=np.int32)

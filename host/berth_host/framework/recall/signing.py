@@ -1,4 +1,4 @@
-"""What pods are the same to whom: the signatures of one cycle's pod, made anew for every cycle.
+"""Tells which pods are equal to which plugin: the signatures of one cycle's pod, made anew for every cycle.
 
 A plugin in the host that signs, or judges node by node, takes part (`Signer`). Called by `recall`.
 """
@@ -58,8 +58,8 @@ def shares_by_row(client: PluginClient) -> bool:
 
 class Signer:
     """One plugin. `by_row`: it judges node by node. `merges`: its answers are put together with those of
-    others; those of one that does not sign would keep them from being shared. `of_spec`: the pod's spec says
-    its signature.
+    other plugins; a plugin that does not sign would keep them from being shared. `of_spec`: the spec decides
+    the signature.
     """
 
     __slots__ = ("by_row", "client", "merges", "name", "of_spec", "sign")
@@ -78,7 +78,8 @@ def _all_wishes(pod: Pod, nodes: NodeTable) -> Hashable:
 
 
 class _Same:
-    """Stands for all signatures by the spec of those that merge: found at once, however long they are."""
+    """Stands for all signatures by the spec of the plugins that merge: found at once, even when they are
+    long."""
 
     __slots__ = ()
 
@@ -91,26 +92,26 @@ class _SignedSpec(NamedTuple):
 
 
 class Signers:
-    """Those of a profile whose answers can be recalled at all, and the signatures of a cycle's pod."""
+    """The plugins of a profile whose answers can be recalled, and the signatures of a cycle's pod."""
 
     def __init__(self, clients: Iterable[PluginClient]) -> None:
         self._warned: set[str] = set()
         self._mark: Final = object()
         self._unchecked = _CHECKED_SPECS
         self._by_spec_holds = True
-        # In the order in which `sign` asks: first those whose signatures are known with the spec.
+        # In the order in which `sign` asks: first the plugins whose signatures are known with the spec.
         self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
         self._of_spec = tuple([one for one in self.all if one.of_spec])
         self._others = tuple([one.sign for one in self.all if not one.of_spec])
         self._other_names = tuple([one.name for one in self.all if not one.of_spec])
-        # By position: the plugins of which the key of what is put together has their concern alone.
+        # By position: the plugins of which the merged key holds only their concern.
         self._apart = tuple(
             [at for at, one in enumerate(self.all[len(self._of_spec) :], _BEFORE_OTHERS) if not one.merges]
         )
         self._same: dict[Hashable, _Same] = {}
 
     def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
-        """The pod's signature by plugin, and that of all whose answers are put together."""
+        """The pod's signature by plugin, and the joint signature of the plugins whose answers are merged."""
         try:
             spec = self._signed_by_spec(pod, nodes)
             others = [sign(pod, nodes) for sign in self._others]
@@ -122,14 +123,14 @@ class Signers:
             }, object()
         signatures = spec.by_name.copy()
         signatures.update(zip(self._other_names, others, strict=True))
-        # What the host itself goes by comes first; plugins say themselves what is none of their business.
+        # The host's own criteria come first; plugins say themselves which points do not concern them.
         key: list[Hashable] = [pod.priority, pod.node_name, spec.same, *others]
         for at in self._apart:
             key[at] = concern(key[at])
         return signatures, tuple(key)
 
     def _sign_or_nothing(self, signer: Signer, pod: Pod, nodes: NodeTable) -> Hashable:
-        """The signature; of a plugin that fails, one that is equal to no other."""
+        """The signature; if the plugin fails, a signature that equals no other."""
         try:
             return signer.sign(pod, nodes)
         except Exception as err:  # noqa: BLE001 (see `sign`)
@@ -137,7 +138,7 @@ class Signers:
             return object()
 
     def _of_its_own(self, plugin: str, signature: Hashable, pod: Pod) -> Hashable:
-        """One that can be hashed; in the place of one that cannot, one that is equal to no other."""
+        """A signature that can be hashed; an unhashable one becomes a signature that equals no other."""
         if _is_hashable(signature):
             return signature
         self._warn(plugin, pod, f"a {type(signature).__name__} cannot be hashed, or something in it cannot")
@@ -151,8 +152,8 @@ class Signers:
             log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
 
     def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
-        """Made once for all pods with the same spec, which most pods of a controller have. Raises what a
-        plugin raises, and where a signature cannot be hashed.
+        """Made once for all pods with the same spec, which most pods of a controller have. Passes on what a
+        plugin raises, and raises where a signature cannot be hashed.
         """
         spec = pod._read
         if spec is None or not self._by_spec_holds:
@@ -180,7 +181,7 @@ class Signers:
         return _SignedSpec(by_name, tuple(together))
 
     def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
-        """Of a few specs: whether a pod that shares the spec, and nothing else, is signed the same. A class
+        """For a few specs, whether a pod that shares the spec, and nothing else, is signed the same. A class
         that goes by more would be given other pods' answers; no spec is signed once and for all then.
         """
         other = replace(
@@ -206,7 +207,7 @@ class Signers:
 def _is_hashable(signature: object) -> bool:
     try:
         hash(signature)
-    except Exception:  # noqa: BLE001 (TypeError, or whatever a class of the plugin's own raises)
+    except Exception:  # noqa: BLE001 (TypeError, or an error of the plugin's own class)
         return False
     return True
 
@@ -221,7 +222,7 @@ def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
 
 
 def versions_of(signers: Iterable[Signer]) -> tuple[Callable[[], Hashable], ...]:
-    """Of the objects that those read beside the tables who judge node by node."""
+    """Readers of the versions of the objects that row-by-row plugins read beside the tables."""
     return tuple(
         signer.client.local.object_versions
         for signer in signers

@@ -76,7 +76,7 @@ class _Rows:
 
 
 class Budgets:
-    """The budgets, read anew when one of them has changed."""
+    """The budgets, read anew when a budget has changed."""
 
     def __init__(self, store: BudgetStore) -> None:
         self._store = store
@@ -84,7 +84,7 @@ class Budgets:
         self._known: tuple[Budget, ...] = ()
 
     def read(self) -> tuple[Budget, ...]:
-        """Those that can select a pod: a selector that is invalid, missing or empty selects none."""
+        """The budgets that can select a pod: a selector that is invalid, missing or empty selects none."""
         version = self._store.version
         if version != self._version:
             self._known = tuple(_budgets(self._store.list()))
@@ -96,7 +96,7 @@ def violating(
     budgets: Iterable[Budget], pods: PodTable, rows: NDArray[np.intp], starts: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
     """bool[v]: the victims in `rows` (intp[v], node after node, most important first; `starts` as in
-    `PodChanges`) whose eviction breaks a budget when those before them on their node have been evicted.
+    `PodChanges`) whose eviction breaks a budget after the victims before them on their node were evicted.
     """
     broken = np.zeros(len(rows), dtype=np.bool_)
     first = np.repeat(starts[:-1], np.diff(starts))

@@ -55,7 +55,8 @@ class DryRun:
         self._nodes = cycle.nodes.take(candidates)
 
     async def run(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """(places in `candidates` where it works, bool[v]: who must leave). Others are in `statuses`."""
+        """(places in `candidates` where it works, bool[v]: the victims that must leave). The other candidates
+        are in `statuses`."""
         potential, counts = self._potential, self._potential.counts
         alive = np.flatnonzero(counts)
         if len(alive) < len(counts):
@@ -64,7 +65,7 @@ class DryRun:
         alive = await self._judge(alive, self._clients, record=True)
         if not len(alive):
             return alive, self._away
-        # What other pods cannot change is known of these nodes.
+        # Verdicts that other pods cannot change are known for these nodes.
         clients = sensitive(self._clients)
         for step in range(int(counts[alive].max())):
             asked = alive[counts[alive] > step]
@@ -79,7 +80,7 @@ class DryRun:
     async def _judge(
         self, asked: NDArray[np.intp], clients: Sequence[PluginClient], *, record: bool
     ) -> NDArray[np.intp]:
-        """Those of `asked` (places in `candidates`) that pass as things stand, in order."""
+        """The places of `asked` (in `candidates`) that pass as things stand, in order."""
         if not len(asked) or not clients:
             return asked
         crowded, scenarios = self._scenarios(asked)
@@ -121,7 +122,7 @@ class DryRun:
 def _left_to_ask(
     clients: Sequence[PluginClient], cycle: Cycle, candidates: NDArray[np.intp]
 ) -> Sequence[PluginClient]:
-    """Without the plugins that other pods cannot influence and that come before every one that rejected a
+    """Drop the plugins that other pods cannot influence and that come before every plugin that rejected a
     candidate: the cycle's Filter knows already that they pass all of these nodes.
     """
     statuses = cycle.statuses

@@ -53,7 +53,7 @@ class SearchLimits:
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """The candidates of a preemption. `potential` (intp[c]): rows of `nodes` that were tried; `best`: places
-    in `candidates` of the equally good ones, `chosen` is one of them.
+    in `candidates` of the equally good candidates, `chosen` among them.
     """
 
     nodes: NodeTable
@@ -67,16 +67,16 @@ class Choice:
         return self.nodes.name(int(self.potential[self.candidates.places[place]]))
 
     def victims_of(self, place: int) -> Sequence[Pod]:
-        """Who must leave the node of a candidate, most important first."""
+        """The pods that must leave a candidate's node, most important first."""
         return self.candidates.victims(place)
 
 
 @dataclass(slots=True, eq=False)
 class Evaluation:
-    """What an evaluation found. `status`: SUCCESS, UNSCHEDULABLE with the reason, or an error.
+    """The result of an evaluation. `status`: SUCCESS, UNSCHEDULABLE with the reason, or an error.
 
     `ineligible`: why the pod may not preempt. `potential`: rows of the nodes where preemption might help;
-    `statuses`: why it does not on those that are no candidate. `choice` None: it helps nowhere.
+    `statuses`: why it does not help on the other nodes. `choice` None: it helps nowhere.
     """
 
     statuses: NodeStatuses
@@ -87,7 +87,7 @@ class Evaluation:
     choice: Choice | None = None
 
     def result(self) -> PostFilterResult:
-        """What a PostFilter plugin would answer."""
+        """The answer that a PostFilter plugin would give."""
         choice = self.choice
         if choice is None:
             return PostFilterResult(self.status, clear_nomination=self.clear_nomination)
@@ -108,7 +108,7 @@ class PodsAndPreemptions(Protocol):
 
 
 class Evaluator:
-    """One per host. Of a preemption it keeps what holds for the next one as well (`sharing`)."""
+    """One per host. Keeps the results of a preemption that hold for the next one (`sharing`)."""
 
     def __init__(self, chooser: Chooser, budgets: BudgetStore, pods: PodsAndPreemptions) -> None:
         self._chooser = chooser
@@ -119,7 +119,7 @@ class Evaluator:
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
     ) -> Evaluation:
-        """Where to make room for the cycle's pod, and whose. The cycle knows why no node fits."""
+        """Choose the node to make room on for the cycle's pod, and the victims. Reads why no node fits."""
         nodes, statuses = cycle.nodes, cycle.statuses
         found = Evaluation(NodeStatuses(nodes))
         found.statuses.absent = NOT_HELPFUL
@@ -187,7 +187,7 @@ class _Search:
         self._slots = cycle.nodes.slots.take(found.potential)
 
     def first_part(self, offset: int, wanted: int, part: int) -> NDArray[np.intp]:
-        """Where a search from the `offset`-th node surely ends by what is known; else the next `part`.
+        """Where a search from the `offset`-th node surely ends, by known verdicts; else the next `part`.
         `wanted`: at least one.
         """
         count = len(self._slots)
@@ -203,7 +203,7 @@ class _Search:
         return behind if offset + end <= count else np.concatenate([np.arange(offset + end - count), behind])
 
     async def among(self, places: NDArray[np.intp]) -> Candidates:
-        """Those at `places` (ascending); why the others are none is in the evaluation's statuses."""
+        """The candidates at `places` (ascending); the evaluation's statuses say why the others are none."""
         outcomes, found = self._outcomes, self._found
         slots = self._slots[places]
         missing = ~outcomes.known.take(slots)
@@ -225,7 +225,7 @@ class _Search:
         candidates = selection.candidates_of(victims, passed[counts[passed] > 0], away)
         self._outcomes.put(slots, candidates, rows, statuses)
         if any(client.is_failing for client in self._framework.filters_of(cycle)):
-            # A policy may stand in for what a plugin would have said.
+            # A policy may stand in for a plugin's answer.
             self._outcomes.keep_for_now(slots)
 
 
@@ -245,7 +245,7 @@ class _Tied:
 
 
 def _potential(statuses: NodeStatuses) -> NDArray[np.intp]:
-    """Rows whose verdict is UNSCHEDULABLE, neither more nor less."""
+    """Rows whose verdict is exactly UNSCHEDULABLE."""
     helps = [status.code is Code.UNSCHEDULABLE for status in statuses.statuses]
     helps[0] = statuses.absent.code is Code.UNSCHEDULABLE
     return np.flatnonzero(np.asarray(helps)[statuses.groups])

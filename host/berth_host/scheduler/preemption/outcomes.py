@@ -1,4 +1,4 @@
-"""What the dry run found about each node, for pods of one kind, kept as long as it holds.
+"""The dry run's result per node, for pods of one kind, kept as long as it holds.
 
 A preemptor equal to one before is tried again only on nodes of which something moved since: the node, a pod
 on it, or the pods that are nominated to it and count. Filled and read by the evaluator, found by `sharing`.
@@ -22,8 +22,9 @@ _MAX_STATUSES: Final = 4096
 
 
 class Outcomes:
-    """By slot. `known` (bool): the rest says what holds; `_codes` (int32): 0 where victims make room, else
-    why not; the criteria of `selection`; the victims from `_starts` on in `pods`, as many as there are.
+    """By slot. `known` (bool): the other columns hold the current result; `_codes` (int32): 0 where victims
+    make room, else why not; the criteria of `selection`; the victims from `_starts` on in `pods`, as many as
+    there are.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -47,7 +48,7 @@ class Outcomes:
             self._criteria = {name: extended(column, more) for name, column in self._criteria.items()}
 
     def begin(self) -> None:
-        """Another preemptor: what was said of the last one alone is forgotten."""
+        """Begin another preemptor: forget the results that hold for the last preemptor alone."""
         for slots in self._passing:
             self.known[slots] = False
         self._passing.clear()
@@ -59,7 +60,7 @@ class Outcomes:
                 self._compact(np.flatnonzero(live))
 
     def clear(self) -> None:
-        """Nothing holds any more."""
+        """Forget all outcomes."""
         self.known[:] = False
         self.pods = []
         self._seen = StatusCodes()
@@ -67,8 +68,8 @@ class Outcomes:
     def put(
         self, slots: NDArray[np.intp], found: Candidates, rows: NDArray[np.intp], statuses: NodeStatuses
     ) -> None:
-        """What was found about `slots`: `found`, called by the positions in `slots`, where it works, else
-        what `statuses` says of the same nodes, `rows` of its table. Errors hold for this preemptor alone.
+        """Keep the results for `slots`: `found`, indexed by positions in `slots`, where it works, else
+        the `statuses` of the same nodes, `rows` of its table. Errors hold for this preemptor alone.
         """
         groups = statuses.groups.take(rows)
         codes = np.zeros(len(statuses.statuses), dtype=np.int32)
@@ -89,7 +90,7 @@ class Outcomes:
         self.pods.extend(found.pods)
 
     def keep_for_now(self, slots: NDArray[np.intp]) -> None:
-        """What was found about `slots` holds for this preemptor alone."""
+        """Mark the results for `slots` as holding for this preemptor alone."""
         self._passing.append(slots)
 
     def work(self, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -103,7 +104,7 @@ class Outcomes:
         return found
 
     def candidates(self, slots: NDArray[np.intp], places: NDArray[np.intp]) -> Candidates:
-        """Those of `slots` that work, called by their `places`. All of them must be known."""
+        """The `slots` that work, indexed by their `places`. All of them must be known."""
         works = self._codes.take(slots) == 0
         at = slots[works]
         criteria = {name: column.take(at) for name, column in self._criteria.items()}

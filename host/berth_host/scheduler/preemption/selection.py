@@ -1,4 +1,4 @@
-"""Which of the candidate nodes loses least. Called by the evaluator.
+"""Picks the candidate node that loses least. Called by the evaluator.
 
 Source: kube-scheduler `framework/preemption/preemption.go` (pickOneNodeForPreemption, DryRunPreemption),
 v1.36.
@@ -26,7 +26,7 @@ CRITERIA: Final[Mapping[str, type]] = {
     "counts": np.int64,
     "earliest_s": np.float64,
 }
-"""What candidates are compared by, in this order."""
+"""The criteria by which candidates are compared, in this order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Candidates:
         return len(self.places)
 
     def victims(self, i: int) -> Sequence[Pod]:
-        """Who must leave node i."""
+        """The pods that must leave node i."""
         start = self.starts.item(i)
         return self.pods[start : start + self.counts.item(i)]
 
@@ -62,7 +62,7 @@ class Candidates:
 def candidates_of(
     potential: PotentialVictims, works: NDArray[np.intp], away: NDArray[np.bool_]
 ) -> Candidates:
-    """What the dry run found: at the places `works` of its nodes room is made, and by at least one pod."""
+    """The dry run's result: room is made at the places `works` of its nodes, by at least one pod each."""
     if not len(works):
         return _nobody()
     owner = np.repeat(np.arange(len(potential.counts)), potential.counts)
@@ -99,11 +99,12 @@ def _nobody() -> Candidates:
 
 def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tuple[NDArray[np.intp], bool]:
     """(the candidates that a search from the `offset`-th of `count` nodes finds before it has enough, whether
-    it had enough): `wanted` of them, one that breaks no budget included; those that break none come first.
+    it had enough): `wanted` of them, including one that breaks no budget; candidates that break none come
+    first.
     """
     if not len(candidates):
         return np.zeros(0, dtype=np.intp), False
-    # The places ascend: who comes first is at or behind the offset, and the order goes round.
+    # The places ascend: the first candidate is at or behind the offset, and the order goes round.
     first = int(candidates.places.searchsorted(offset % count))
     turned = np.concatenate([np.arange(first, len(candidates)), np.arange(first)])
     harmless = candidates.violations[turned] == 0
@@ -116,8 +117,8 @@ def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tu
 
 
 def best(candidates: Candidates) -> NDArray[np.intp]:
-    """The equally good ones: fewest broken budgets, lowest highest priority, lowest sum of priorities,
-    fewest victims, latest start of the earliest started victim among those of the highest priority.
+    """The equally good candidates: fewest broken budgets, lowest highest priority, lowest sum of priorities,
+    fewest victims, latest start of the earliest started victim among the victims of the highest priority.
     """
     left = np.arange(len(candidates))
     for criterion in (

@@ -1,7 +1,7 @@
-"""Finds the outcomes that equal preemptors share, and forgets of them what moved. Called by the evaluator.
+"""Finds the outcomes that equal preemptors share, and forgets the rows that moved. Called by the evaluator.
 
-Shared is where every Filter plugin that judges the pod lives in the host and judges node by node: then a
-what-if about a node follows from the pod's wishes, the node, the pods on it and those nominated to it. A
+Outcomes are shared if every Filter plugin that judges the pod lives in the host and judges node by node: then
+a what-if about a node depends on the pod's wishes, the node, the pods on it and those nominated to it. A
 plugin that looks further (affinity, spreading) leaves the cycles of its pods to themselves.
 """
 
@@ -26,7 +26,7 @@ from berth_host.scheduler.preemption.outcomes import Outcomes
 
 
 class SharedOutcomes:
-    """By what is known of equal pods, and no longer than that."""
+    """Outcomes kept for equal pods, while what is known about them holds."""
 
     def __init__(self) -> None:
         self.kept: WeakKeyDictionary[KnownPods, _Kept] = WeakKeyDictionary()
@@ -65,7 +65,7 @@ class _Kept:
         budgets: Sequence[Budget],
         marks: NDArray[np.int64],
     ) -> None:
-        """Forget what does not hold any more. `marks`: int64 per row of the cycle's nodes."""
+        """Forget the outcomes that no longer hold. `marks`: int64 per row of the cycle's nodes."""
         nodes, outcomes = cycle.nodes, self.outcomes
         outcomes.grow(nodes.slot_count)
         self._marks = extended(self._marks, nodes.slot_count - len(self._marks))

@@ -25,7 +25,7 @@ _FEW: Final = 8
 class PotentialVictims:
     """v pods on c nodes, node after node; node i has those from `starts[i]` to `starts[i + 1]`.
 
-    `rows` (intp[v]) are rows of `table`, in the order in which they are put back: those whose eviction
+    `rows` (intp[v]) are rows of `table`, in the order in which they are put back: victims whose eviction
     breaks a budget (`breaks_budget`, bool[v]) first, then the others, more important ones first in each.
     `importance` (intp[v]) is the place among all pods of the node, the most important one lowest.
     """
@@ -76,7 +76,7 @@ def potential_victims(
 
 
 def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """float64[v]: when the pods in `rows` started; infinite for those that have not."""
+    """float64[v]: when the pods in `rows` started; infinite for pods that have not."""
     start_s: NDArray[np.float64] = pods.start_time_s.take(rows)
     start_s[np.isnan(start_s)] = np.inf
     return start_s

@@ -31,7 +31,7 @@ R = TypeVar("R", bound=HasRef)
 
 
 class AssumeError(BerthError):
-    """The object is gone, or another one than what was decided on."""
+    """The object is gone, or no longer the version that was decided on."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Assumed(Generic[R]):
         return len(self._promises)
 
     def latest(self, name: str, namespace: str = "") -> R | None:
-        """As promised, else as written; None: there is no such object."""
+        """As promised, else as written; None: the object does not exist."""
         with self._lock:
             return self._latest((namespace, name))
 
@@ -98,7 +98,7 @@ class Assumed(Generic[R]):
                     del self._promises[key]
 
     def keep_only(self, holders: Collection[str]) -> None:
-        """Whoever else was promised anything does not exist any more."""
+        """Keep these pods' promises alone: other pods do not exist any more."""
         with self._lock:
             for key, promise in list(self._promises.items()):
                 promise.holders.intersection_update(holders)

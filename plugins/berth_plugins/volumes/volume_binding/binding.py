@@ -1,7 +1,7 @@
-"""PreBind: what was promised is written, and then waited for. One `Reservation` per cycle.
+"""PreBind: writes the promises, then waits for the controllers. One `Reservation` per cycle.
 
 The writes are merge patches that the host executes; each is conditional on the version that was decided on,
-so that nobody else's change is lost. What controllers have done is read from the objects, once a second.
+so that no other change is lost. The controllers' work is read from the objects, once a second.
 Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (AssumePodVolumes, BindPodVolumes,
 checkBindings), v1.36.
 """
@@ -43,7 +43,7 @@ TOO_LARGE: Final = b"{}"
 
 @dataclass(slots=True)
 class Reservation:
-    """What one pod was promised on one node: volumes with their claims, and claims to provision.
+    """The promises to one pod on one node: volumes with their claims, and claims to provision.
 
     `is_new`: the volume did not name the claim before. Both records are as they will be once written.
     """
@@ -59,7 +59,7 @@ class Reservation:
 
     @property
     def token(self) -> bytes:
-        """What another process needs to take the reservation up."""
+        """The token by which another process can take the reservation up."""
         document = {
             "node": self.node_name,
             "volumes": [
@@ -126,7 +126,8 @@ class Binder:
         matches: Sequence[tuple[Claim, Volume]],
         provisions: Sequence[Claim],
     ) -> Reservation:
-        """Nobody else gets these volumes from now on. Raises AssumeError, with nothing promised."""
+        """Promise these volumes: no other pod gets them from now on. Raises AssumeError, with nothing
+        promised."""
         made = Reservation(node_name)
         try:
             for claim, volume in matches:
@@ -145,7 +146,7 @@ class Binder:
         return made
 
     def give_back(self, cycle_id: str, made: Reservation) -> None:
-        """The pod does not get them after all. What is written stays so."""
+        """The pod does not get them after all. Written objects stay as they are."""
         for volume, _, _ in made.bindings:
             self._volumes.give_back(cycle_id, volume.ref.name)
         for claim in made.provisions:
@@ -258,7 +259,7 @@ class Binder:
 
     @staticmethod
     def _is_behind(made: Reservation, resource: str, ref: ObjectRef) -> bool:
-        """Whether what is seen is older than what we wrote."""
+        """Whether the watched object is older than our write."""
         ours = made.written.get((resource, ref.key), "")
         seen = ref.resource_version
         return ours.isdecimal() and seen.isdecimal() and int(seen) < int(ours)

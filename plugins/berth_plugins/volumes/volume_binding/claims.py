@@ -1,4 +1,4 @@
-"""A pod -> its claims, sorted by what has to be done about them. Called at PreFilter.
+"""A pod -> its claims, sorted by the work that each needs. Called at PreFilter.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,binder}.go` (podHasPVCs,
 GetPodVolumeClaims), v1.36.

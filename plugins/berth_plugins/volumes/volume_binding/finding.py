@@ -1,4 +1,4 @@
-"""The pod's claims against all nodes at once -> verdicts, and what each node would give them.
+"""The pod's claims against all nodes at once -> verdicts, and the volumes that each node would give them.
 
 Called at Filter. Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (FindPodVolumes,
 checkBoundClaims, findMatchingVolumes), v1.36.
@@ -56,7 +56,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What Filter found for the rows of `nodes`; good where the verdict was success."""
+    """Filter's findings for the rows of `nodes`; valid where the verdict was success."""
 
     nodes: NodeTable
     passed: Mask
@@ -80,7 +80,7 @@ class Found:
 
 
 class _Rows:
-    """What is wrong with each row, so far."""
+    """The reasons against each row, so far."""
 
     def __init__(self, count: int) -> None:
         self.wrong = {reason: np.zeros(count, dtype=np.bool_) for reason in _REASONS}
@@ -97,7 +97,7 @@ class _Rows:
             self.errors.append(text)
 
     def reject(self, mask: Mask, reason: str) -> None:
-        """A reason on these rows, whose other claims do not matter any more."""
+        """Add a reason to these rows; their other claims no longer matter."""
         self.wrong[reason] |= mask
         self.ok &= ~mask
 

@@ -23,7 +23,7 @@ Slots = NDArray[np.intp]
 
 
 class NodeGroups:
-    """Groups have numbers; those that nobody uses any more go with `clear` alone.
+    """Groups have numbers; unused groups go with `clear` alone.
 
     A node whose labels change is looked at again by each group, when the group is asked for next.
     """
@@ -115,7 +115,7 @@ class NodeGroups:
 
 
 def positions_by_slot(nodes: NodeTable) -> NDArray[np.int64]:
-    """int64[slots]: the row of each slot, -1 for those that are not among `nodes`."""
+    """int64[slots]: the row of each slot, -1 for slots that are not among `nodes`."""
     positions = np.full(nodes.slot_count, -1, dtype=np.int64)
     positions[nodes.slots] = np.arange(len(nodes))
     return positions

@@ -1,4 +1,4 @@
-"""Which events may help a pod that VolumeBinding rejected.
+"""The hints of VolumeBinding: whether an event may help a pod that it rejected.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/volume_binding.go` (isSchedulableAfter...), v1.36.
 """

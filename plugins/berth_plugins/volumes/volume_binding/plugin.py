@@ -61,8 +61,8 @@ _LONGEST_WAIT_S: Final = 599.0
 
 
 class VolumeBinding(Plugin):
-    """Rejects nodes that the pod's volumes cannot be used on, or made for; binds those that waited for the
-    node, and holds the pod until they are.
+    """Rejects nodes that the pod's volumes cannot be used on, or made for; binds the volumes that waited for
+    the node, and holds the pod until they are bound.
     """
 
     pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
@@ -87,7 +87,6 @@ class VolumeBinding(Plugin):
         EventInterest(CSI_NODE_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update",), Hint.ASK_PLUGIN),
         EventInterest(CSI_CAPACITY_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("Node", ("update.taints",)),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -118,7 +117,7 @@ class VolumeBinding(Plugin):
         return wishes(pod) if pod.volumes and claim_volumes(pod) else NoConcern.CYCLE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """SKIP without claims; unresolvable where one is missing, lost, going, somebody else's, or should
+        """SKIP without claims; unresolvable where one is missing, lost, going, another pod's, or should
         be bound already.
         """
         if not pod.volumes or not claim_volumes(pod):
@@ -176,14 +175,14 @@ class VolumeBinding(Plugin):
         return SUCCESS
 
     async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Give back what was promised; what is written already stays, and the next attempt goes by it."""
+        """Give back the promises; written objects stay, and the next attempt goes by them."""
         made = self._reservation(state)
         if made is not None:
             self._binder.give_back(state.cycle_id, made)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
-        """Promise what these cycles were promised, and nothing else: a host that came anew remembers nothing
-        of what another one had in hand. Answers those whose tokens say too little.
+        """Take up the promises of these cycles, and no others: a new host knows nothing of its predecessor's
+        cycles. Returns the reservations whose tokens are incomplete.
         """
         cycles = {one.state.cycle_id for one in live}
         self._claims.keep_only(cycles)
@@ -210,11 +209,11 @@ class VolumeBinding(Plugin):
         return answer
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """All: what the pod's volumes ask for, and its own claims."""
+        """The whole pod: its volumes and its own claims."""
         return wishes(pod)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        """What came or changed may be what a claim of the pod needs."""
+        """The new or changed object may be one that a claim of the pod needs."""
         return may_help(event, pod)
 
     def _sorted(self, pod: Pod) -> PodClaims | Status:

@@ -31,7 +31,7 @@ _MORE_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: what is free, in bytes."""
+    """A CSIStorageCapacity. `limit`: the largest volume, in bytes; `total`: the free space, in bytes."""
 
     class_name: str
     limit: int | None
@@ -116,7 +116,7 @@ class Provisioning:
         self, storage_class: StorageClass, claim: Claim, positions: NDArray[np.int64], count: int
     ) -> tuple[list[Capacity], NDArray[np.int64]] | None:
         """(capacities, for each row the number of the first that has room for the claim, -1: none); None:
-        nobody keeps account of it.
+        no account of it is kept.
         """
         if claim.requested_nano is None or not self._drivers.get(storage_class.provisioner):
             return None

@@ -24,10 +24,10 @@ Numbers = NDArray[np.int64]
 
 
 class CapacityScore:
-    """`shape` of VolumeBindingArgs: what a share of used capacity, in percent, is worth."""
+    """`shape` of VolumeBindingArgs: the score of a share of used capacity, in percent."""
 
     def __init__(self, args: Mapping[str, Any], findings: Findings) -> None:
-        """What is wrong goes to `findings`. Raises PluginArgsError for values of a wrong type."""
+        """Errors go to `findings`. Raises PluginArgsError for values of a wrong type."""
         points = [
             (
                 integer(item, "utilization", f"shape[{i}].utilization"),
@@ -42,7 +42,7 @@ class CapacityScore:
     def over(self, found: Found) -> Numbers:
         """int64[n], 0..100: the mean over the classes of a row's volumes, rounded; 0 without volumes.
 
-        Volumes that are there count where a row has any, else those that would be made.
+        Existing volumes count if a row has any, else the volumes that would be made.
         """
         count = len(found.passed)
         classes: defaultdict[str, _Class] = defaultdict(lambda: _Class(count))
@@ -64,7 +64,7 @@ class CapacityScore:
             its = classes[provision.claim.class_name]
             its.ask(here, _bytes(provision.claim.requested_nano or 0))
             totals = np.array([pool.total for pool in provision.pools] or [0], dtype=np.int64)
-            # What is free counts once for a class, however many claims there are.
+            # Free space counts once for a class, however many claims there are.
             its.room = np.where(here, totals.take(np.maximum(provision.numbers, 0)), its.room)
         return self._mean(list(classes.values()), count)
 

@@ -28,7 +28,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What decides, beside size, labels and nodes, whether a volume suits a claim."""
+    """The properties beside size, labels and nodes that decide whether a volume suits a claim."""
 
     is_claimed: bool
     is_available: bool
@@ -98,7 +98,7 @@ class ClassVolumes:
         self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity))
 
     def remove(self, volume: Volume) -> None:
-        """One that is here."""
+        """Take out a volume, which must be here."""
         at = self.number(volume)
         del self._keys[at]
         self.volumes = [*self.volumes[:at], *self.volumes[at + 1 :]]
@@ -155,8 +155,8 @@ class VolumeIndex:
     ) -> tuple[ClassVolumes, Numbers]:
         """For each of `count` rows the number of the volume that the claim would get, -1: none.
 
-        A volume that is set aside for the claim is the only one that it can get. `taken`: what other claims
-        of the same pod, of the same class, would get there.
+        A volume reserved for the claim is the only one that it can get. `taken`: the volumes that other
+        claims of the same pod and class would get there.
         """
         found = self._classes[claim.class_name]
         numbers, codes = found.suiting(claim)

@@ -1,7 +1,7 @@
-"""What the API server adds to an object before it is stored: the defaults that scheduling reads.
+"""The API server's defaults for an object before it is stored, as far as scheduling reads them.
 
-Called by the embedded server. `admit`, at create, answers the object with defaults and what makes admission
-refuse it; `admit_update` that which takes another's place. Neither changes its input.
+Called by the embedded server. `admit`, at create, returns the object with defaults and the reasons for which
+admission refuses it; `admit_update` the object that takes another's place. Neither changes its input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_SPECS: Final = 512
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 _KEPT: Final = ("priority", "preemptionPolicy")
-"""What follows from a pod's PriorityClass, at create alone: an update that does not say it keeps it."""
+"""The fields set from a pod's PriorityClass, at create alone: an update without them keeps them."""
 Json = dict[str, Any]
 
 
@@ -76,7 +76,7 @@ class Admission:
         spec, more = self.priorities.resolve(default_pod(written))
         problems += more
         if key is not None and not problems:
-            # A copy: who gave it may change its own in place.
+            # A copy: the caller may change the original in place.
             spec = self._specs[key] = marshal.loads(marshal.dumps(spec, _EXACT))
             if len(self._specs) > _MAX_SPECS:
                 self._specs.popitem(last=False)

@@ -3,7 +3,7 @@
 Called by `Admission.admit` for new pods. Source: `pkg/registry/core/pod/strategy.go`
 (applyMatchLabelKeysAndMismatchLabelKeys), v1.36: the API server writes them down, so no scheduler looks at
 the keys of affinity terms; of spread constraints it does, which changes nothing then.
-Differs: what a pod that was read from a cluster has already is neither added nor refused.
+Differs: keys that a pod from a cluster dump has already are neither added nor refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Json = dict[str, Any]
 
 
 def with_label_keys(spec: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Json, list[FieldProblem]]:
-    """The spec of a pod with `labels`, and the keys that its own selectors name as well; nothing of what is
-    given is changed in place.
+    """The spec of a pod with `labels`, and the keys that its own selectors name as well; the arguments are
+    not changed in place.
     """
     writer = _Writer(labels)
     changes: Json = {}
@@ -69,7 +69,7 @@ class _Writer:
         """One term or constraint with its keys in its selector."""
         selector = term.get("labelSelector")
         if selector is None:
-            # It matches nothing, whatever is added.
+            # It matches nothing, with or without additions.
             return term
         known: Sequence[Json] = selector.get("matchExpressions") or ()
         added = [one for one in self._requirements(term) if one not in known]

@@ -46,7 +46,7 @@ def default_object(kind: str, obj: Object) -> Object:
 
 
 def _pending(obj: Object) -> Object:
-    """A claim or a volume that nobody has looked at yet."""
+    """A claim or a volume that no controller has looked at yet."""
     return obj | {"status": {"phase": "Pending"} | (obj.get("status") or {})}
 
 

@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 
 
 def default_pod(spec: Mapping[str, Any]) -> Spec:
-    """A spec of its own: what is given is kept, nothing of it is changed in place."""
+    """A new spec with defaults: given values are kept, and the argument is not changed in place."""
     result = dict(spec)
     if not result.get("schedulerName"):
         result["schedulerName"] = DEFAULT_SCHEDULER_NAME
@@ -71,7 +71,7 @@ def _port(port: Spec, host_network: bool) -> Spec:
 
 
 def _pod_level(spec: Spec) -> Spec:
-    """Pod-level requests where only limits are said: what the containers request, else the limit."""
+    """Pod-level requests where only limits are given: the containers' requests, else the limit."""
     resources: Spec = spec["resources"]
     requests = dict(resources.get("requests") or {})
     limits = {name: amount for name, amount in resources["limits"].items() if _may_be_pod_level(name)}

@@ -1,8 +1,8 @@
 """priorityClassName -> priority and preemptionPolicy.
 
 Called by `Admission.admit` for every new pod. Source: `plugin/pkg/admission/priority/admission.go`, v1.36.
-Deviates: a pod that names no class keeps the priority it says, and a class that is not there is no error
-for a pod that says its priority; both are what a dump of a running cluster, or a test, looks like.
+Deviates: a pod without a class keeps its own priority, and a missing class is no error for a pod with its own
+priority; dumps of running clusters, and tests, have both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PriorityClasses:
         }
         self._global_defaults: set[str] = set()
         self.version = 0
-        """Moves with every change: what `resolve` answers stands still as long as it does."""
+        """Moves with every change: the answers of `resolve` hold until then."""
 
     def keep(self, obj: KubeObject) -> None:
         """A class was added or changed."""
@@ -49,7 +49,7 @@ class PriorityClasses:
             self._classes[name] = (_SYSTEM[name], DEFAULT_PREEMPTION_POLICY)
 
     def resolve(self, spec: dict[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """The spec with priority and preemptionPolicy, and what is wrong with the class it names."""
+        """The spec with priority and preemptionPolicy, and the problems with its class."""
         name = spec.get("priorityClassName") or ""
         said = spec.get("priority")
         if not name and said is None:

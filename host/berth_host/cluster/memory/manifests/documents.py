@@ -3,7 +3,7 @@
 Called by `reading`. Builds the values from libyaml's events itself: keys are strings, a key that is there
 twice is an error, dates stay text, and there are no base-60 numbers; `yes` and `on` are true, as Kubernetes'
 own YAML 1.1 reader has it, so a label with such a value is refused with a cure. Depth is limited, and so is
-what aliases stand for: a small text cannot become a huge object.
+the size of expanded aliases: a small text cannot become a huge object.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 class _Reader:
-    """Builds the values of a YAML text. What aliases stand for is shared; nobody changes it."""
+    """Builds the values of a YAML text. Aliased values are shared; no code changes them."""
 
     def __init__(self, text: str) -> None:
         self._events = yaml.parse(text, Loader=yaml.CSafeLoader)

@@ -1,8 +1,8 @@
 """Paths as a user gives them -> the texts behind them, in a stable order.
 
 Called by `loading.load`. A folder stands for all its `*.yaml`, `*.yml` and `*.json`, at any depth and in
-the order of their names; what begins with a dot is left alone, and a folder that links lead to again is read
-once. `-` is standard input.
+the order of their names; names that begin with a dot are left alone, and a folder that links lead to again is
+read once. `-` is standard input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Source:
 def sources_of(
     paths: Sequence[str], read_stdin: Callable[[], str]
 ) -> tuple[list[Source], list[ManifestProblem]]:
-    """The texts behind `paths`, a file that is named twice only once; and what could not be read.
+    """The texts behind `paths`, a file that is named twice only once; and the unreadable paths.
 
     `read_stdin` raises OSError and UnicodeDecodeError, as reading a file does.
     """

@@ -1,8 +1,8 @@
 """Paths -> an API server that holds what the manifests there describe.
 
-Called by the CLI (`simulate`, `why`) and by tests. What others rely on (namespaces, priority and storage
-classes) is created first, then all else in the order of the input, workloads followed by their pods. Every
-problem is collected; with one problem or more nothing is usable and ManifestError is raised.
+Called by the CLI (`simulate`, `why`) and by tests. Objects that others rely on (namespaces, priority and
+storage classes) are created first, then all others in the order of the input, workloads followed by their
+pods. Every problem is collected; with one problem or more nothing is usable and ManifestError is raised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load has put into the server.
+    """The objects that a load has put into the server.
 
     `pod_keys`: `namespace/name` of every pod, in order; `owners`: of the pods that a workload of the input
     stands for, as `Deployment/namespace/name`; `finished_count`: pods left out because they have ended.
@@ -71,7 +71,7 @@ class _Loader:
         self.finished_count = 0
 
     def add(self, manifest: Manifest) -> None:
-        """Create the object, and what a controller would make of it."""
+        """Create the object, and the objects that its controller would make."""
         if manifest.kind == "Pod" and _phase(manifest.obj) in _FINISHED:
             self.finished_count += 1
             return
@@ -138,7 +138,7 @@ class _Loader:
 
 
 class _Dependents:
-    """What the input itself says about who belongs to whom (`kubectl get all -o yaml` has it all)."""
+    """The owners that the input itself names (`kubectl get all -o yaml` has them all)."""
 
     def __init__(self, manifests: Sequence[Manifest]) -> None:
         self._by_owner: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}

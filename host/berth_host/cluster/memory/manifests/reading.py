@@ -1,7 +1,7 @@
 """Texts -> Kubernetes objects, each with where it stands.
 
-Called by `loading.load`. Lists are taken apart, kinds and versions are checked; what a simulation does not
-know is set aside by name, never dropped without a word.
+Called by `loading.load`. Lists are taken apart, kinds and versions are checked; unknown kinds are set aside
+by name, never dropped silently.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class Reading:
-    """What the texts hold: objects of known kinds, problems, and the names of what is left out by kind."""
+    """The contents of the texts: objects of known kinds, problems, and the names of other objects by kind."""
 
     manifests: list[Manifest] = field(default_factory=list)
     problems: list[ManifestProblem] = field(default_factory=list)
@@ -119,7 +119,7 @@ def _items(reading: Reading, origin: Origin, obj: Mapping[str, Any]) -> Iterator
         if items is not None:
             reading.problems.append(origin.problem("items", "must be a list of objects"))
         return
-    # Items of a typed list (NodeList) do not repeat what the list says.
+    # Items of a typed list (NodeList) do not repeat the list's kind.
     item_kind = str(obj["kind"]).removesuffix("List")
     implied = {"apiVersion": obj.get("apiVersion"), "kind": item_kind} if item_kind else {}
     for i, item in enumerate(items):
@@ -130,7 +130,7 @@ def _items(reading: Reading, origin: Origin, obj: Mapping[str, Any]) -> Iterator
 
 
 def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Path and text of what is wrong with apiVersion and kind."""
+    """Path and text of a problem with apiVersion and kind."""
     for key in ("apiVersion", "kind"):
         value = obj.get(key)
         if not isinstance(value, str) or not value:

@@ -1,4 +1,4 @@
-"""A workload -> the objects that its controllers would make: pods, and what stands between.
+"""A workload -> the objects that its controllers would make: pods, and the objects between.
 
 Called by `loading.load` for Deployments, ReplicaSets, ReplicationControllers, StatefulSets and Jobs, once
 all manifests are read: pods (and ReplicaSets) that are there already and belong to the workload count, as
@@ -50,7 +50,7 @@ def pods_of(
 ) -> list[dict[str, Any]]:
     """The pods that `workload` (stored) lacks, named `<name>-<ordinal>`.
 
-    `there`: the names of the pods that it has already; `succeeded_count`: those that are done, for a Job.
+    `there`: the names of the pods that it has already; `succeeded_count`: the finished ones, for a Job.
     """
     kind = workload["kind"]
     spec = workload["spec"]

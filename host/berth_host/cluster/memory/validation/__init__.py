@@ -1,4 +1,4 @@
-"""What the API server would refuse of an object, with the path of each problem.
+"""The problems for which the API server would refuse an object, each with its path.
 
 `problems_of` is asked by the embedded server for everything that is created or changed, and by the
 manifest loader, which adds file and line.
@@ -21,7 +21,7 @@ __all__ = ["own_problems", "problems_of", "status_problems"]
 _good_specs: Final = KnownGood(512, max_bytes=1024 * 1024)
 """Of pods, as a whole."""
 _good_statuses: Final = KnownGood(256, max_bytes=4096)
-"""What was written of pods' statuses, but for plain text."""
+"""Status values that passed, but for plain text."""
 
 
 def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
@@ -44,7 +44,7 @@ def problems_of(kind: Kind, obj: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def own_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
-    """What is wrong with `new` in place of `old`, whose status it keeps: who wrote that answered for it."""
+    """The problems with `new` in place of `old`, whose status it keeps: that was checked when written."""
     if kind.kind != "Pod":
         return problems_of(kind, new) or update_problems(kind, old, new)
     problems = problems_of(kind, {key: value for key, value in new.items() if key != "status"})
@@ -54,7 +54,7 @@ def own_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
 
 
 def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldProblem]:
-    """What is wrong with the new status. Who writes it answers for nothing else: the rest may be older than a
+    """The problems with the new status. The writer is not blamed for other fields: these may be older than a
     check.
     """
     if kind.kind == "Pod":
@@ -67,8 +67,8 @@ def status_problems(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _pod_status_problems(status: Any) -> list[FieldProblem]:
-    """Pods that something happens to at once get the same conditions: what is right is looked at once. Where
-    they differ is plain text, such as the node that one is promised.
+    """Many pods get the same conditions at once: a valid value is checked once. They differ in plain text
+    alone, such as the node that a pod is promised.
     """
     if isinstance(status, Mapping) and any(type(value) is str for value in status.values()):
         texts = {key: value for key, value in status.items() if type(value) is str}

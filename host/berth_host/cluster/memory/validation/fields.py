@@ -23,7 +23,7 @@ MAX_INT32: Final = 2**31 - 1
 
 
 class Problems:
-    """Collects what is wrong with one object; every check adds to it and none stops at the first."""
+    """Collects the problems with one object; every check adds to it and none stops at the first."""
 
     def __init__(self) -> None:
         self.found: list[FieldProblem] = []
@@ -80,7 +80,7 @@ def check_object_name(problems: Problems, name: Any, path: str, *, label: bool =
 
 @lru_cache(maxsize=1024)
 def label_key_problem(key: str) -> str | None:
-    """What is wrong with a label key (`[prefix/]name`), if anything."""
+    """The problems with a label key (`[prefix/]name`), if any."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > MAX_SUBDOMAIN or not _DNS_SUBDOMAIN.fullmatch(prefix)):
         return f"{key!r} is not a label key: the part before '/' must be a DNS name"
@@ -94,7 +94,7 @@ def label_key_problem(key: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def label_value_problem(value: str) -> str | None:
-    """What is wrong with a label value, if anything."""
+    """The problems with a label value, if any."""
     if not value or _LABEL_NAME.fullmatch(value):
         return None
     return (

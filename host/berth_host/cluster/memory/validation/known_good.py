@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-# Only what JSON has itself: a time, say, must not look like the string that it is written as.
+# Only JSON's own types: a time must not equal the string that it is written as.
 _EXACT: Final = (
     orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 )

@@ -1,7 +1,7 @@
-"""A pod's spec, as far as scheduling reads it, against what the API server refuses.
+"""A pod's spec, as far as scheduling reads it, against the API server's rules.
 
 Called for pods and for the templates of workloads. Types are right already (schema.py).
-Source: core `validation.go` (ValidatePodSpec and what it calls), v1.36.
+Source: core `validation.go` (ValidatePodSpec and its callees), v1.36.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _is_resource(name: str) -> bool:
 
 
 def _not_overcommitted(resource: str) -> bool:
-    # Extended resources and huge pages: what is requested is what is used.
+    # Extended resources and huge pages: the limit must equal the request.
     native = "/" not in resource or resource.partition("/")[0].endswith("kubernetes.io")
     return resource.startswith("hugepages-") or not native
 

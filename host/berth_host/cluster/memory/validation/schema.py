@@ -1,6 +1,6 @@
 """An object's fields against the field table of Kubernetes' kinds: types and unknown names.
 
-What the API server's strict decoding does. Called by `validation.problems_of` before anything looks at a
+As the API server's strict decoding. Called by `validation.problems_of` before anything looks at a
 value, so that the checks behind it may trust the types. The table (`schema.json`) is made from the
 Kubernetes client's models by `tests/support/kube_schema.py`; below `status` unknown fields are let
 through, because newer components write there.
@@ -57,8 +57,8 @@ def field_problems(kind: str, obj: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def spelled(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with the field names in their own spelling, whatever case they have: so Go's decoder reads them
-    into types. Unknown names stay.
+    """A copy with the field names in their own spelling, in any case: so Go's decoder reads them into types.
+    Unknown names stay.
     """
     return _spelled(kind, obj) if kind in _table() else dict(obj)
 

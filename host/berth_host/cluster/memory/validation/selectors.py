@@ -55,8 +55,8 @@ def check_label_keys(problems: Problems, holder: Mapping[str, Any], path: str) -
 
 
 def check_selected_keys(problems: Problems, holder: Mapping[str, Any], path: str) -> None:
-    """Keys of `matchLabelKeys` that the selector names more than once: once is what the API server itself
-    writes there.
+    """Keys of `matchLabelKeys` that the selector names more than once: the API server itself writes each
+    once.
     """
     keys = holder.get(_MATCH_KEYS)
     if not keys:

@@ -1,4 +1,4 @@
-"""What may not change once a pod is there.
+"""The fields that may not change once a pod exists.
 
 Called by the embedded server for updates and patches of the main resource.
 Source: core `validation.go` (ValidatePodUpdate), v1.36; only pods are guarded this far.
