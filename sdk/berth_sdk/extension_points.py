@@ -157,7 +157,7 @@ class DependsOn(Enum):
     """All Node objects: how many nodes there are, what the other nodes offer. Pods that come and go change
     nothing."""
     OTHER = 4
-    """Something that the tables do not show: the plugin's own memory, the time, the pod's name, what other
+    """State that the tables do not show: the plugin's own memory, the time, the pod's name, what other
     plugins published, a service. Never shared.
     """
 

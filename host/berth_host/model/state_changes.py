@@ -112,7 +112,7 @@ class StateSelection:
 
     @staticmethod
     def of(needs: Iterable[Need]) -> StateSelection:
-        """Everything that any of `needs` asks for. A field is dropped only if nobody wants it."""
+        """Everything that any of `needs` asks for. A field is dropped only if no need asks for it."""
         by_kind: dict[tuple[NeedKind, str], list[Need]] = {}
         for need in needs:
             key = (need.kind, need.resource if need.kind is NeedKind.OBJECT else "")

@@ -62,7 +62,7 @@ class FlushTimers:
 
     @property
     def next_backoff_flush_s(self) -> float | None:
-        """Monotonic reading of the next backoff flush; None while nobody backs off."""
+        """Monotonic reading of the next backoff flush; None while no pod backs off."""
         if self._backoff_due_us is None or not self._queue.has_backing_off:
             return None
         return self._backoff_due_us / SECOND_US

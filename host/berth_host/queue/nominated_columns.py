@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 class NominatedColumns:
-    """`pods.node_index` is a code: `names[code]` is the node. A code is free again when nobody is nominated
+    """`pods.node_index` is a code: `names[code]` is the node. A code is free again when no pod is nominated
     to its node; `take_renamed` says which codes have got a name since it was called last. `versions[code]`
     moves whenever the node's pods do, and no two changes, of whichever node, have the same.
     """
@@ -37,7 +37,7 @@ class NominatedColumns:
         return self.pods
 
     def release(self) -> None:
-        """Nobody reads the table that `hold` gave any more."""
+        """The table that `hold` gave is not read any more."""
         self._held = False
 
     def take_renamed(self) -> set[int]:

@@ -134,7 +134,7 @@ class InterPodAffinity(Plugin):
     # --- Score ---------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        """Add up what every domain is worth. SKIP where no term, of this pod or of others, has a say."""
+        """Add up the score of every domain. SKIP if no term, of this pod or of others, counts."""
         self._carried.catch_up(nodes.pods)
         if pod.pod_affinity is None and (self._ignore_preferred or not self._carried.scored):
             return Status.skip()

@@ -384,7 +384,7 @@ class PluginRuntime:
 def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle) -> object:
     """A new instance. A class without an `__init__` of its own needs neither arguments nor handle.
 
-    Raises what the class raises: PluginArgsError for arguments that it refuses.
+    Passes on the class's errors: PluginArgsError for arguments that it refuses.
     """
     return cls() if cls.__init__ is object.__init__ else cls(args, handle)  # type: ignore[misc]  # compared, not called
 

@@ -15,8 +15,8 @@ Which pods count is a `Tally`, a hashable value: equal tallies share a column. T
     codes, _ = nodes.label("topology.kubernetes.io/zone")
     in_my_zone = zones.take(codes)                              # int64[n]; zones[0] is 0: no such label
 
-A new tally costs a few passes over the columns of all pods; from then on a cycle costs what its pods'
-changes cost: `Tally.of` for each pod that came, left or changed since the column was asked for last.
+A new tally costs a few passes over the columns of all pods; from then on a cycle's cost follows its pods'
+changes: `Tally.of` for each pod that came, left or changed since the column was asked for last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plugin answered, and what it is -> the contract's messages. Used by the server's servicers.
+"""A plugin's answers and its description -> the contract's messages. Used by the server's servicers.
 
 Rejections are grouped: one `NodeGroup` per distinct status, so a reply is as large as the number of its
 reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
@@ -47,7 +47,7 @@ _BITMAP_FROM: Final = 32
 
 
 def encode_status(status: Status) -> pb.Status:
-    """Status -> message; who signed it is known from the call."""
+    """Status -> message; the call tells the plugin that signed it."""
     code, reasons = _CODES[status.code], status.reasons
     return pb.Status(code=code, reasons=reasons) if reasons else pb.Status(code=code)
 
@@ -97,7 +97,7 @@ def encode_eligible(names: frozenset[str], nodes: NodeTable, mode: NodeMode) -> 
 
 
 def encode_patch(patch: ObjectPatch) -> scheduling_pb2.ObjectPatch:
-    """A merge patch. Raises TypeError or ValueError for one that JSON cannot express."""
+    """A merge patch. Raises TypeError or ValueError for a patch that JSON cannot express."""
     return scheduling_pb2.ObjectPatch(
         resource=patch.resource,
         ref=wire.encode_ref(patch.ref),
@@ -117,7 +117,7 @@ _ACTIONS = {
 
 
 def encode_published(state: CycleState) -> list[pb.CycleStateEntry]:
-    """What the plugin published since the last reply."""
+    """The values that the plugin published since the last reply."""
     return [
         pb.CycleStateEntry(key=key, value=value or b"", deleted=value is None)
         for key, value in state.take_published().items()
