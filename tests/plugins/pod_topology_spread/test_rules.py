@@ -17,7 +17,8 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
-from berth_sdk.testing import make_columns, make_table
+from berth_sdk.testing import make_table
+from berth_sdk.testing.builders import make_columns
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import plain_rules
