@@ -145,7 +145,7 @@ class AttachedHost:
         )
         self.attachments = Attachments(places, seams)
         for place in self.attachments.places:
-            place._backoff = Backoff(HalfTheBound())
+            place.backoff = Backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
         settings = ClientSettings(points=patient(points or {}), required=required)
         self.clients = {

@@ -235,7 +235,7 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
         await asyncio.sleep(0)
     # -9: nothing is sent any more, and nobody tidies up.
     first.faulty.cut()
-    first.cluster._is_cut = False
+    first.cluster.is_cut = False
     await first.faulty.stop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
@@ -259,7 +259,7 @@ async def test_loop_that_somebody_else_cancels_ends_the_host() -> None:
     """It would go on to look well, and schedule nothing."""
     async with World([node("n0")]) as world:
         await world.settle()
-        loop = world.host._loop_task
+        loop = world.host.loop_task
         assert loop is not None
         loop.cancel()
         async with asyncio.timeout(5):

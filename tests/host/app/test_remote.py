@@ -94,7 +94,7 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
             assert world.everything_is_accounted_for()
             assert world.host.cache.pod_count == 0
             # It was this call that was cancelled, and not the loop that made it.
-            loop_task = world.host._loop_task
+            loop_task = world.host.loop_task
             assert isinstance(loop_task, asyncio.Task)
             assert not loop_task.cancelling()
             world.server.create(pod("next"))

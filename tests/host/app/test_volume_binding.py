@@ -219,7 +219,7 @@ async def test_new_host_takes_up_what_the_first_one_had_written(endpoint: str) -
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         chosen = await storage.until_selected("data")
         # The first host is gone from one moment to the next: it undoes nothing and sees nothing any more.
-        for task in list(storage.world.host.binding._tasks):
+        for task in list(storage.world.host.binding.tasks):
             task.cancel()
         await storage.world.cluster.stop()
         second = World((), configuration=configuration(endpoint, 600))

@@ -94,7 +94,7 @@ async def test_a_child_expects_what_its_host_gave_it(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command("support.echo_plugin:Echo"), "Echo")) as host:
         assert condition(host) == (State.ACTIVE, "")
         (attachment,) = host.attachments.places
-        child: Any = attachment._child
+        child: Any = attachment.child
         assert len(child.credential) == 64
         stranger = Place(endpoint=child.address, plugins=(wanted("Echo"),))
         async with attached_host(stranger, patience_s=0.0) as other:

@@ -356,7 +356,7 @@ async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_wai
         (place,) = host.attachments.places
         assert place.state is State.BACKOFF
         assert "exited with code 1: no licence" in place.reason
-        await until(lambda: place._backoff.failures >= 3)
+        await until(lambda: place.backoff.failures >= 3)
         assert not host.client.available
 
 
@@ -378,7 +378,7 @@ async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_pat
         (place,) = host.attachments.places
         # A busy machine may need more than one start.
         await until(lambda: host.client.available)
-        child = place._child
+        child = place.child
         assert child is not None
         await until(lambda: child.output.dropped > 1000)
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
@@ -443,7 +443,7 @@ def test_row_34_no_deadline_is_measured_on_a_clock_that_steps(package: str) -> N
 
 async def test_row_34_start_time_from_another_clock_is_no_obstacle(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
-    reply = plugin._Handshake(None)
+    reply = plugin.unscripted("Handshake")(None)
     reply.started_at.FromSeconds(1)
     plugin.on("Handshake", lambda _: reply)
     path = tmp_path / "p.sock"

@@ -51,7 +51,7 @@ class KubeClient:
     def __init__(
         self, connection: Connection, credentials: Credentials, metrics: RestClientMetrics | None = None
     ) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
         self.metrics = metrics if metrics is not None else RestClientMetrics()
         self.connection = connection
         self.host = credentials.host
@@ -159,7 +159,7 @@ class KubeClient:
                 return answer
             if status == 401 and not is_renewed:
                 is_renewed = True
-                if await self._credentials.refresh(force=True):
+                if await self.credentials.refresh(force=True):
                     continue
             wait_s = retry_after_s(retry_after)
             is_asked_to_wait = status == 429 or (status >= 500 and wait_s > 0)
@@ -182,7 +182,7 @@ class KubeClient:
         key: str,
     ) -> tuple[int, bytes, str]:
         """Send once: status, body, Retry-After."""
-        credentials = self._credentials
+        credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
         started_s = time.perf_counter()
@@ -222,7 +222,7 @@ class KubeClient:
 
         Raises the ClusterError for an answer that is none, and on leaving nothing more.
         """
-        credentials = self._credentials
+        credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
         started_s = time.perf_counter()
@@ -263,9 +263,9 @@ class KubeClient:
 
     def _headers_of(self, content_type: str) -> CIMultiDict[str]:
         """Made once per content type, and again when the token has changed."""
-        if self._headers_are_for != self._credentials.authorization:
+        if self._headers_are_for != self.credentials.authorization:
             self._headers.clear()
-            self._headers_are_for = self._credentials.authorization
+            self._headers_are_for = self.credentials.authorization
         found = self._headers.get(content_type)
         if found is None:
             found = CIMultiDict({"Accept": "application/json", "User-Agent": self._user_agent})
@@ -273,7 +273,7 @@ class KubeClient:
                 found["Content-Type"] = content_type
             if self._headers_are_for:
                 found["Authorization"] = self._headers_are_for
-            for name, value in self._credentials.impersonation:
+            for name, value in self.credentials.impersonation:
                 found.add(name, value)
             self._headers[content_type] = found
         return found
@@ -286,9 +286,9 @@ class KubeClient:
         if isinstance(err, aiohttp.ClientConnectorCertificateError):
             reason = str(getattr(err.certificate_error, "verify_message", "") or err.certificate_error)
             text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(err)}"
-        elif self._credentials.proxy and isinstance(err, _OF_PROXY):
+        elif self.credentials.proxy and isinstance(err, _OF_PROXY):
             # Without the password that may stand in it.
-            proxy = urlsplit(self._credentials.proxy).netloc.rpartition("@")[2]
+            proxy = urlsplit(self.credentials.proxy).netloc.rpartition("@")[2]
             text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
         elif isinstance(err, aiohttp.ClientConnectorSSLError):
             text = f"no TLS with {host}: {err.os_error}; is it an https address?"
@@ -305,7 +305,7 @@ class KubeClient:
         """The cure for a refused certificate: wrong name, or unknown signer."""
         if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
             return "set certificate-authority in the kubeconfig to the cluster's CA"
-        if self._credentials.server_hostname:
+        if self.credentials.server_hostname:
             return (
                 "set tls-server-name in the kubeconfig to a name that the certificate is for, or leave it out"
             )

@@ -155,7 +155,7 @@ async def test_token_file_is_read_again_when_it_is_time_and_when_the_token_is_re
         token.write_text("second\n")
         await read(client)
         assert [request.authorization for request in api.requests] == ["Bearer first"] * 2
-        client._credentials.due_s = 0.0
+        client.credentials.due_s = 0.0
         await read(client)
         assert api.requests[-1].authorization == "Bearer second"
         token.write_text("third")
@@ -209,7 +209,7 @@ async def test_exec_plugin_runs_once_and_again_when_its_token_is_refused_or_old(
         api.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
         await read(client)
         assert api.requests[-1].authorization == "Bearer token2"
-        client._credentials.due_s = 0.0
+        client.credentials.due_s = 0.0
         await read(client)
         assert api.requests[-1].authorization == "Bearer token3"
 
@@ -272,9 +272,9 @@ async def test_what_is_gone_when_a_certificate_is_renewed_does_not_end_what_work
                 (tmp_path / "ca.crt").unlink()
             else:
                 monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-            client._credentials.due_s = 0.0
+            client.credentials.due_s = 0.0
             await read(client)
-            assert client._credentials.due_s > 0.0
+            assert client.credentials.due_s > 0.0
             # Refused, it is tried once more; then the server's answer counts.
             running.answers.append(Answer("GET", "/n1", 401, {"kind": "Status", "message": "Unauthorized"}))
             with pytest.raises(UnauthorizedError):
@@ -380,7 +380,7 @@ async def test_exec_plugin_that_fails_later_leaves_the_last_word_to_the_server(
     cluster = {"server": api.url, "certificate-authority-data": data(authority.pem)}
     async with opened(kubeconfig(tmp_path, cluster, plugin(tmp_path, {"token": "tokenN"}))) as client:
         plugin(tmp_path, None, exit_code=1)
-        client._credentials.due_s = 0.0
+        client.credentials.due_s = 0.0
         await read(client)
     assert api.requests[-1].authorization == "Bearer token1"
 
@@ -407,7 +407,7 @@ async def test_service_account_of_a_pod(api: KubeApi, service_account: Path) -> 
     async with opened("") as client:
         await read(client)
         service_account.write_text("newer")
-        client._credentials.due_s = 0.0
+        client.credentials.due_s = 0.0
         await read(client)
     assert [request.authorization for request in api.requests] == ["Bearer sa-token", "Bearer newer"]
 
@@ -638,10 +638,10 @@ def test_proxy_of_the_environment_is_found_unless_the_host_is_excepted(
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "10.0.0.1")
-    assert credentials_module._proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
-    assert credentials_module._proxy_of_environment("https://10.0.0.1:6443") is None
+    assert credentials_module.proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
+    assert credentials_module.proxy_of_environment("https://10.0.0.1:6443") is None
     monkeypatch.setenv("https_proxy", "proxy.example:3128")
-    assert credentials_module._proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
+    assert credentials_module.proxy_of_environment("https://h.example:6443") == "http://proxy.example:3128"
     monkeypatch.setenv("https_proxy", "foo bar")
     with pytest.raises(ClientConfigError, match="HTTPS_PROXY 'foo bar' is no URL"):
-        credentials_module._proxy_of_environment("https://h.example:6443")
+        credentials_module.proxy_of_environment("https://h.example:6443")

@@ -240,7 +240,7 @@ async def test_what_nobody_foresaw_costs_one_event_and_is_counted(
 async def test_more_than_can_wait_is_dropped_and_counted(
     api: KubeApi, cluster: KubeCluster, clock: ManualClock
 ) -> None:
-    cluster.events._max_waiting = 10
+    cluster.events.max_waiting = 10
     for i in range(25):
         cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
     await written(cluster)
