@@ -21,10 +21,10 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Status
-from support.attached import until
 from support.hosts import World, node, pod
 from support.literal_licences import LABEL, LiteralLicences
 from support.scripted_plugin import refuse
+from support.waiting import until
 
 COUNT = 2
 REFUSED = f"all {COUNT} licences are taken"

@@ -14,9 +14,9 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
-from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_process
+from support.waiting import PATIENCE_S, until
 
 
 def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from support.attached import until
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume
+from support.waiting import until
 
 Json = dict[str, Any]
 SELECTED = "volume.kubernetes.io/selected-node"

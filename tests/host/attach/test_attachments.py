@@ -18,9 +18,10 @@ from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, launched, until, wanted
+from support.attached import AttachedHost, at_socket, attached_host, launched, wanted
 from support.plugin_processes import can_connect, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor, for_ever, refuse
+from support.waiting import PATIENCE_S, until
 
 ECHO = "support.echo_plugin:Echo"
 

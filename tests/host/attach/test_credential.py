@@ -13,10 +13,11 @@ from berth_host.attach import backoff
 from berth_host.attach.attachment import State
 from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
-from support.attached import AttachedHost, attached_host, launched, until, wanted
+from support.attached import AttachedHost, attached_host, launched, wanted
 from support.echo_plugin import Echo
 from support.plugin_processes import serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import until
 
 SECRET = "open sesame"
 

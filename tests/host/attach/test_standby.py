@@ -15,9 +15,10 @@ from berth_host.attach.attachment import State
 from berth_host.errors.plugins import PluginError
 from berth_host.rpc.calls import FILTER
 from berth_sdk.testing.builders import make_pod
-from support.attached import AttachedHost, at_socket, until
+from support.attached import AttachedHost, at_socket
 from support.plugin_processes import plugin_process
 from support.scripted_plugin import ScriptedPlugin, descriptor, refuse
+from support.waiting import until
 
 ECHO = "support.echo_plugin:Echo"
 TERM = ["Handshake", "Configure", "SyncState", "Probe", "Reconcile"]

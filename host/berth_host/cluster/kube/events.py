@@ -55,7 +55,7 @@ class EventWriter:
         self._client = client
         self._clock = clock
         self._before_sending = before_sending
-        self._limiter = TokenBucket(client.connection.qps, client.connection.burst)
+        self._limiter = TokenBucket(client.connection.qps, client.connection.burst, clock)
         self._series = EventSeries(host_name or own_host_name())
         self.max_waiting = max_waiting
         self._waiting: deque[KeptEvent] = deque()

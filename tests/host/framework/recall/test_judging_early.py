@@ -27,10 +27,11 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host
+from support.attached import AttachedHost, at_socket, attached_host
 from support.by_pods import ByPods, Empty
 from support.frameworks import framework_of
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S
 
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 

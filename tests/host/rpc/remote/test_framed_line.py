@@ -18,7 +18,7 @@ from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from structlog.testing import capture_logs
-from support.attached import PATIENCE_S, until
+from support.waiting import PATIENCE_S, until
 
 FILTER = NUMBERS["Filter"]
 LIMIT = 1000
