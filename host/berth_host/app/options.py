@@ -1,4 +1,4 @@
-"""What a host is made with beside its configuration. Made by the CLI and by tests; read by `Host`."""
+"""What a host is made with beside its configuration. Made by the CLI and by tests; read by `parts`."""
 
 from __future__ import annotations
 

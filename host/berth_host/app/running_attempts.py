@@ -1,4 +1,4 @@
-"""What a pod's deletion means for the attempt that runs for it now. Made by `Host`, used by the handlers."""
+"""What a pod's deletion means for the attempt that runs for it now. Made by `parts`, used by the handlers."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class SchedulerProcess:
     async def _met(self, client: KubeClient) -> None:
         version = await contact(client, self._settings.options.clock)
         log.info("cluster.contacted", host=client.host, version=version)
-        needed = self._host.needed_resources
+        needed = self._host.watching.needed
         await check_lists(client, needed, list(rights(needed, self._lease_ref())))
 
     async def _connected(self) -> None:
@@ -212,7 +212,7 @@ class SchedulerProcess:
         try:
             await elector.acquire()
         except ForbiddenError as err:
-            wanted = list(rights(self._host.needed_resources, self._lease_ref()))
+            wanted = list(rights(self._host.watching.needed, self._lease_ref()))
             raise await forbidden(client, err, wanted) from err
         except UnauthorizedError as err:
             raise refusal(err, client.host) from err
