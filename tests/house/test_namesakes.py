@@ -51,9 +51,10 @@ MODULES = tuple(modules())
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """The modules that a file names, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """The modules that a file names, wherever in it, and that of a command that it starts."""
+    text = path.read_text(encoding="utf-8")
+    found = {f"{command}.__main__" for command in ("berth_host", "berth_sdk") if f'"-m", "{command}"' in text}
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
