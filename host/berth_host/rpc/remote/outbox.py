@@ -306,7 +306,7 @@ class Outbox:
                     waiter.exception()  # as below
 
     def _refused(self, batch: Sequence[Parcel]) -> list[Parcel]:
-        """The messages to send again: all but those refused several times that the instance knows to be over."""
+        """The messages to send again: all but those refused several times and known to be over."""
         again = []
         for parcel in batch:
             if parcel.superseded and parcel.tries >= _HOPEFUL_TRIES:
