@@ -141,7 +141,7 @@ class FramedLine:
             return
         for found in frames:
             if not self._said(found):
-                # Without a call under way only the end may come; anything else would seem to be the next answer.
+                # Without a call under way only the end may come: anything else would seem to be an answer.
                 self._drop()
 
     def _said(self, what: _Frame | Exception) -> bool:
