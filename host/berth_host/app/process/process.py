@@ -309,7 +309,7 @@ class SchedulerProcess:
     # --- end -------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """End the cycles under way, then give up the Lease. Raises LeadershipLostError if it is lost before."""
+        """End the cycles under way, then give up the Lease. Raises LeadershipLostError if it was lost."""
         if self.is_leading:
             try:
                 await self._unless_lost(self._host.drain(DRAIN_S))
