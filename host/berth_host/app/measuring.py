@@ -24,7 +24,7 @@ _POD_DELETE = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 
 
 class QueueMetrics(QueueObserver):
-    """Counts the queue's reports, and passes them on to `told`. `labels`: events since they were last taken."""
+    """Counts the queue's reports, and passes them on to `told`. `labels`: events since the last reading."""
 
     def __init__(self, metrics: SchedulerMetrics, told: QueueObserver) -> None:
         self._metrics = metrics
