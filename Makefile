@@ -46,7 +46,7 @@ envtest:
 	@sh tests/cluster/envtest/build.sh
 
 scheduler-perf-data:
-	@KUBERNETES_LATER='$(KUBERNETES_LATER)' sh tests/cluster/envtest/scheduler_perf_data.sh
+	@sh tests/cluster/envtest/scheduler_perf_data.sh
 
 check: $(STAMP)
 	$(BIN)/ruff check .
