@@ -78,7 +78,7 @@ class Descriptor:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether its process holds a copy of the snapshot: it names nodes by it, or declared parts of it."""
+        """Whether its process has a copy of the snapshot: it names nodes by index, or declared state."""
         return self.node_mode is NodeMode.SNAPSHOT or any(need.is_state for need in self.needs)
 
     @property

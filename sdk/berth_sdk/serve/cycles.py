@@ -1,6 +1,6 @@
-"""The server's memory of open cycles: the pod, per plugin its CycleState, and recent Unreserves.
+"""The server's memory of open cycles: the pod, each plugin's CycleState, and recent Unreserves.
 
-Asked by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
+Used by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
 Unreserve; a cycle that is never released expires. Bounded by the number of open cycles.
 """
 
@@ -129,7 +129,7 @@ class CycleBook:
     # --- recent Unreserves ---------------------------------------------------------------------
 
     def undo_begins(self, plugin: str, cycle_id: str) -> bool:
-        """From now on a late Reserve of the cycle is refused. False: it was undone before."""
+        """An Unreserve of the cycle begins; a later Reserve is refused. False: it was undone before."""
         with self._lock:
             now_s = self._clock()
             self._expire(now_s)
@@ -138,7 +138,7 @@ class CycleBook:
             return not done
 
     def undo_ended(self, plugin: str, cycle_id: str) -> None:
-        """It is undone; a repeat need not be."""
+        """The cycle is undone; a repeated Unreserve has nothing to do."""
         with self._lock:
             if (plugin, cycle_id) in self._tombstones:
                 self._tombstones[plugin, cycle_id] = (self._clock(), True)

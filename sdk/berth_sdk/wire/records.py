@@ -1,7 +1,7 @@
 """Records <-> contract messages, both directions. Used by the SDK's server and by the host's codec.
 
-Fields that a message cannot carry are not invented: a decoded Pod or Node has the fields of its summary, and
-`object` only where the JSON came along. Source: the contract's common.proto and identity.proto.
+A decoded Pod or Node has the fields of its summary, and an `object` only if the message has its JSON. Source:
+the contract's common.proto and identity.proto.
 """
 
 from __future__ import annotations
