@@ -109,7 +109,7 @@ async def until_answered(wanted: int, *arguments: str) -> str:
             await asyncio.sleep(0.2)
 
 
-async def test_pod_that_cannot_fit_is_explained_to_whom_may_read_it(
+async def test_pod_that_cannot_fit_is_explained_to_users_that_may_read_it(
     empty_servers: RealServers, scheduler: SchedulerProcess
 ) -> None:
     servers = empty_servers

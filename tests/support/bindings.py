@@ -1,4 +1,4 @@
-"""Who was bound where, seen from outside: no pod may ever be bound twice, whatever happens to schedulers.
+"""Which pod was bound to which node, seen from outside: no pod may ever be bound twice.
 
 Watches all pods of an API server while a test does its worst. Used by the tests of `tests/cluster`.
 """

@@ -27,8 +27,8 @@ RESERVED_EXPIRY_S: Final = 3600.0
 TOMBSTONE_S: Final = 300.0
 MAX_TOKEN_BYTES: Final = 4096
 MEMORY_TOKEN: Final = b"\x00berth-sdk:memory"
-"""Sent for a plugin that has written to its state and set no token: a process that gets it back and does not
-know the cycle has lost memory."""
+"""The token of a plugin that has written to its state and set no token of its own: if a process gets it back
+and does not know the cycle, what the plugin wrote is lost."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Failures that the whole host must survive, row by row; the others are in tests/host/attach.
+"""Failures that the whole host must survive, row by row; tests/host/attach has the other rows.
 
 Source: the failure table of the plugin contract.
 """
@@ -230,7 +230,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
 
 
 @pytest.mark.slow
-async def test_row_14_binding_elsewhere_gives_the_reservation_back(tmp_path: Path) -> None:
+async def test_row_14_binding_to_another_node_gives_the_reservation_back(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "BIND", "POST_BIND"))
     text = configuration(path, "reserve", "bind", "postBind", bind_deadline="2s")
@@ -345,7 +345,7 @@ class Holder:
         return PermitResult.wait()
 
 
-async def test_row_17_nobody_ends_the_wait_of_another_plugin(tmp_path: Path) -> None:
+async def test_row_17_a_plugin_cannot_allow_for_another_plugin(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "PERMIT", handle_client=True))
     text = configuration(path, "permit").replace("[{name: Demo}]", "[{name: Demo}, {name: Holder}]")

@@ -185,7 +185,7 @@ async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
 
 
 @pytest.mark.slow
-async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: str) -> None:
+async def test_volume_that_was_changed_by_another_client_is_not_overwritten(endpoint: str) -> None:
     objects = [LOCAL, claim("data", cls="local"), disk("d1", "n1"), disk("d2", "n2")]
     async with Storage(endpoint, *objects) as storage:
         world = storage.world

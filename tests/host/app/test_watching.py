@@ -1,4 +1,4 @@
-"""What is needed is counted before the cluster is followed, and asked for from then on."""
+"""The host counts the resources that it needs before it follows the cluster, and watches exactly these."""
 
 from __future__ import annotations
 

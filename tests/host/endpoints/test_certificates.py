@@ -1,4 +1,4 @@
-"""TLS: certificates given, made, kept and replaced; clients that show one; options that cannot work."""
+"""TLS: certificates that are given, made, kept and replaced; client certificates; bad options."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_an_encrypted_key_is_refused_and_its_password_not_asked_for(
     assert "pass phrase" not in "".join(capfd.readouterr())
 
 
-async def test_a_port_in_use_an_address_elsewhere_and_a_missing_file_say_so(tmp_path: Path) -> None:
+async def test_a_port_in_use_a_foreign_address_and_a_missing_file_are_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port_number = taken.getsockname()[1]
         server = EndpointServer(ServingOptions(bind_address="127.0.0.1", port=port_number))

@@ -1,4 +1,4 @@
-"""HandleService over its real socket: who may call, and what each call does to the host behind it."""
+"""HandleService over its real socket: which plugins may call, and what each call does to the host."""
 
 from __future__ import annotations
 

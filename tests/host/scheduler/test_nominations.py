@@ -1,4 +1,4 @@
-"""Which nominated pods count for whom, and how those that count are told from others."""
+"""Which nominated pods count for which pod, and how those that count are recognised."""
 
 from __future__ import annotations
 

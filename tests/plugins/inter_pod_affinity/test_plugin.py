@@ -187,7 +187,9 @@ async def test_nothing_to_check_skips(ask: Ask) -> None:
         ),
     ],
 )
-async def test_terms_that_cannot_be_read_are_said_to_the_pod(ask: Ask, affinity: Any, text: str) -> None:
+async def test_terms_that_cannot_be_read_are_named_to_the_pods_owner(
+    ask: Ask, affinity: Any, text: str
+) -> None:
     pod = make_pod("web", spec={"affinity": affinity})
     assert await ask.filter(PLUG, pod, table()) == [Status.unresolvable(text)] * 4
     # On a node it goes without those terms, and harms nobody.

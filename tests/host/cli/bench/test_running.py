@@ -1,4 +1,4 @@
-"""Workloads on the embedded cluster, op by op, and what is measured of them."""
+"""Workloads on the embedded cluster, op by op, and what is measured."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ async def test_reservation_that_comes_after_the_pod_is_gone_is_taken_back(world:
     assert (consumers(found), found.get("status.allocation")) == ([], None)
 
 
-async def test_claim_that_nobody_has_used_keeps_its_allocation(world: World) -> None:
+async def test_claim_that_was_never_used_keeps_its_allocation(world: World) -> None:
     await world.given(claim("held", exactly()))
     (found,) = world.claims()
     world.use(found)

@@ -319,7 +319,7 @@ def test_a_pod_that_is_gone_is_an_error() -> None:
         pytest.param({"matchExpressions": [{"key": "app", "operator": "Near"}]}, id="invalid"),
     ],
 )
-def test_a_budget_without_a_usable_selector_protects_nobody(selector: dict[str, Any] | None) -> None:
+def test_a_budget_without_a_usable_selector_protects_no_pod(selector: dict[str, Any] | None) -> None:
     raw = budget({}, 0)
     raw["spec"] = {} if selector is None else {"selector": selector}
     found = evaluate(make_pod("new", uid="u", cpu=1, priority=5), full(2, [1]), budgets=[raw])
