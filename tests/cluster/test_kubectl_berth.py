@@ -69,7 +69,7 @@ async def scheduler(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def reader(empty_servers: RealServers) -> Iterator[None]:
-    """A role that lets somebody read what the scheduler says, and nothing else."""
+    """A role that allows to read the scheduler's pages, and nothing else."""
     path = "/apis/rbac.authorization.k8s.io/v1"
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -281,7 +281,7 @@ class PluginRuntime:
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.early_scores is not None or result.skip_score:
-            # Values beside the verdicts are about this call: a plugin that gives them is asked in full.
+            # Values that come with the verdicts are about this call only: such a plugin is asked in full.
             self._shared.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)

@@ -149,7 +149,7 @@ class Reservations:
 
 
 def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.ReconcileRequest:
-    """The pages of a Reconcile as one. Raises CallRefusedError for a stream that is none."""
+    """The pages of a Reconcile as one list. Raises CallRefusedError for pages that do not fit together."""
     whole = state_pb2.ReconcileRequest()
     for count, page in enumerate(pages):
         if whole.last:

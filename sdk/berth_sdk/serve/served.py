@@ -31,7 +31,7 @@ class Lanes:
         self.binding = BindingLane(self._limit)
 
     def limit(self, max_concurrency: int) -> None:
-        """Let so many binding-cycle calls run at once; 0: the default."""
+        """Set how many calls of binding cycles run at once; 0: the default."""
         wanted = max_concurrency or DEFAULT_CONCURRENCY
         if wanted != self._limit:
             self._limit = wanted

@@ -52,7 +52,7 @@ async def turns(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-# --- a Binding of which nobody knows what became of it ------------------------------------------------
+# --- a Binding whose outcome is unknown ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [Fault.TIME_OUT_AFTER, Fault.UNAVAILABLE_AFTER])
@@ -358,7 +358,7 @@ async def test_invariant_that_breaks_while_scheduling_ends_the_host(
         assert str(error) == "two and two are five"
 
 
-# --- somebody else acts at any moment of the cycle ----------------------------------------------------
+# --- another client acts at any moment of the cycle ---------------------------------------------------
 
 
 class StopsEverywhere(Plugin):

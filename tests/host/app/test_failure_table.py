@@ -191,7 +191,7 @@ async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_
             assert (order[0], order[-1], order.count("Reserve")) == ("Unreserve", "Reserve", 1)
 
 
-# --- row 14: nobody knows whether the pod is bound -------------------------------------------------------
+# --- row 14: it is unknown whether the pod is bound ------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -449,7 +449,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
                 item.summary.ref.name for request in sorter.requests("SortKeys") for item in request.pods
             ]
             assert sorted(asked) == names[1:]
-            assert len(gate.requests("Filter")) == 1  # nobody left the queue meanwhile
+            assert len(gate.requests("Filter")) == 1  # no pod left the queue in the meantime
             await until(lambda: not world.host.wiring.busy)
             opened.set()
             await world.settle()

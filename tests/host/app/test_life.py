@@ -233,7 +233,7 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
     await first.host.start()
     for _ in range(turns):
         await asyncio.sleep(0)
-    # -9: nothing is sent any more, and nobody tidies up.
+    # -9: nothing is sent any more, and nothing is tidied up.
     first.faulty.cut()
     first.cluster._is_cut = False
     await first.faulty.stop()

@@ -28,7 +28,7 @@ SERVICE = {
 
 
 class ReadsServices(Plugin):
-    """Reads a resource that nobody else reads here."""
+    """Reads a resource that no other plugin reads here."""
 
     needs = (Need.objects("services"),)
     events = ()

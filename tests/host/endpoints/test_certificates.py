@@ -128,7 +128,7 @@ async def test_client_certificates_name_users_by_the_clusters_ca(tmp_path: Path)
         forwarded = {"X-Remote-User": "bob"}
         assert 'User \\"bob\\"' in await message(proxies.pair("front"), **forwarded)
         assert 'User \\"system:anonymous\\"' in await message(proxies.pair("back"), **forwarded)
-        # Who is signed by somebody else does not get as far as a request.
+        # A certificate of another authority ends before the request.
         stranger = Authority("strangers", tmp_path).pair("mallory", "system:masters")
         with pytest.raises(aiohttp.ClientError):
             await message(stranger)
@@ -145,7 +145,7 @@ async def test_a_ca_that_the_cluster_replaces_counts_at_once_and_the_old_one_no_
             return (await found.ask("GET", "/configz", ssl=context)).status
 
         admin = old.pair("root", "system:masters")
-        assert await status(admin) == 403  # anonymous: nobody's certificates count
+        assert await status(admin) == 403  # anonymous: no client certificate counts
         users.found_trust = ClientTrust(client_ca=old.pem)
         await found.endpoints.server.renew()
         assert await status(admin) == 200

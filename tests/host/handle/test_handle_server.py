@@ -189,7 +189,7 @@ async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Se
         await server.stop()
 
 
-# --- who may call --------------------------------------------------------------------------------------
+# --- which plugins may call-----------------------------------------------------------------------------
 
 REQUESTS = {
     "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,

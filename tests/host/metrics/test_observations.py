@@ -97,7 +97,7 @@ async def test_a_busy_host_shows_what_kube_scheduler_shows(monkeypatch: pytest.M
         seen = RECORDED[name]["observedValues"]
         for label in labels:
             extra = shown.label_values(name)[label] - set(seen[label])
-            # The victim that was marked; in the recording nobody waited for such an event.
+            # The victim that was marked; in the recording no pod waited for such an event.
             assert extra <= {"AssignedPodUpdate"}, (name, extra)
     points = shown.label_values("scheduler_framework_extension_point_duration_seconds")["extension_point"]
     recorded_points = set(

@@ -224,7 +224,7 @@ class HoldsPreBind(Plugin):
 
     @classmethod
     def hold(cls) -> None:
-        """Before a test: nobody has arrived."""
+        """Before a test: no call has arrived."""
         cls.arrived, cls.goes_on = asyncio.Event(), asyncio.Event()
 
     async def pre_bind(

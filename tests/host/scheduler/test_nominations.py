@@ -31,6 +31,6 @@ def test_a_mark_is_the_same_where_the_same_pods_count() -> None:
     assert all(on_a for on_a, _ in marks)
     columns.set("a", (first, second))
     assert marks_for(first)[0] not in {on_a for on_a, _ in (*marks, stranger)}
-    # Alone there, nobody counts for it.
+    # The pod is alone there, so no pod counts for it.
     columns.set("a", (first,))
     assert marks_for(first)[0] == 0

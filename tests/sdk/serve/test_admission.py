@@ -74,7 +74,7 @@ def call(host: RawHost, rpc: str, attachment_id: str) -> Any:
     return send(iter([request]) if method.client_streaming else request, timeout=TIMEOUT_S)
 
 
-# --- who is attached -----------------------------------------------------------------------------------
+# --- which host is attached ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rpc", sorted(METHODS.keys() - BEFORE_AN_ATTACHMENT))

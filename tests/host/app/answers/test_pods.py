@@ -149,7 +149,7 @@ async def test_timeline_tells_what_woke_the_pod_and_where_it_went_then() -> None
 )
 async def test_why_not_there(name: str, asked_node: str, verdict: str, text: str, tmp_path: Path) -> None:
     async with holding_world("in_process", tmp_path) as world:
-        # It helps nobody, so nobody is tried again.
+        # It helps no pod, so no pod is tried again.
         world.server.create(node("fresh", cpu="4", taints=[TAINT]))
         while world.host.objects.node("fresh") is None:
             await world.until_waiting(1)

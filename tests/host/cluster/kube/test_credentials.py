@@ -420,7 +420,7 @@ async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.Monk
         await KubeClient.open(Connection())
 
 
-# --- acting as somebody else ------------------------------------------------------------------------
+# --- acting as another user -------------------------------------------------------------------------
 
 
 async def test_the_user_acts_as_the_one_that_is_named(

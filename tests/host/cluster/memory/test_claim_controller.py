@@ -64,7 +64,7 @@ class World:
         return self.server.list(CLAIMS)
 
     def use(self, found: KubeObject, *users: str) -> None:
-        """As PreBind does: the finalizer, then the allocation and who may use it."""
+        """As PreBind does: the finalizer, then the allocation and the pod that may use it."""
         self.server.patch(CLAIMS, found.ref, {"metadata": {"finalizers": [FINALIZER]}})
         reserved = [{"resource": "pods", "name": name, "uid": self.pod(name).ref.uid} for name in users]
         status = {"allocation": ALLOCATION, "reservedFor": reserved}

@@ -136,7 +136,7 @@ def pods_on(draw: st.DrawFn, node: str, count: int) -> tuple[Pod, ...]:
     ports: set[int] = set()
     kept = []
     for pod in distinct.values():
-        # One port is one entry of a node: whoever leaves takes it along.
+        # One port is one entry of a node: the first pod that leaves takes it along.
         if not ports & {port.port for port in pod.host_ports}:
             ports |= {port.port for port in pod.host_ports}
             kept.append(pod)

@@ -326,7 +326,7 @@ def ask(world: World, pod: Pod) -> Evaluation:
 
 def test_an_equal_preemptor_is_tried_where_something_moved(tried: list[int]) -> None:
     world = full_world()
-    ask(world, preemptor(2, 4, number=9))  # who comes first leaves nothing behind
+    ask(world, preemptor(2, 4, number=9))  # the pod that comes first leaves nothing behind
     tried.clear()
     ask(world, preemptor(2, 4))
     ask(world, preemptor(2, 4, number=1))
