@@ -82,7 +82,7 @@ class StateCopy:
 
     def apply(self, delta: pb.StateDelta) -> Taken:
         """Apply one delta, by the three cases of StateDelta; without a base it is the full state. The
-        summaries of the pods in it are used up.
+        summaries of its pods lose some fields.
         """
         target = wire.decode_version(delta.target)
         if self.version == target:

@@ -207,7 +207,7 @@ def decode_pod(
 
 
 def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
-    """As `decode_pod`, for a message that is not read afterwards: its parts are moved, not copied."""
+    """As `decode_pod`, for a message that is not read afterwards: some of its fields are cleared."""
     ref = message.ref
     namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
     message.ClearField("ref")

@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
-    """The cycle's pod; None if the request has only its ref. The summary is used up.
+    """The cycle's pod; None if the request has only its ref. Fields of the summary are cleared.
 
     Raises ValueError unless there is one pod.
     """
