@@ -13,9 +13,9 @@ import pytest
 import yaml
 from docs.pages import DOCS, Page
 from docs.workspace import Workspace
-from support.attached import until
 from support.real_servers import NOBODY, RealServers, program
 from support.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.waiting import until
 
 NODE = {
     "apiVersion": "v1",

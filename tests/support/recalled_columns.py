@@ -133,7 +133,7 @@ class Heights(Plugin):
 
 
 class Licences(Plugin):
-    """TABLE, with SKIPs that follow from what is in play: the services say whom it concerns."""
+    """TABLE, with SKIPs that follow from the objects: the services say which pods it concerns."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
@@ -266,7 +266,7 @@ class Asked:
         self.runtimes = {cls: PluginRuntime(make_plugin(cls, {}, handle), handle=handle) for cls in CLASSES}
         if not sharing:
             for runtime in self.runtimes.values():
-                runtime._shared.verdicts = runtime._shared.scores = None
+                runtime.recalled.verdicts = runtime.recalled.scores = None
 
     def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
         """By node name: the verdict, and the score where the node passed."""

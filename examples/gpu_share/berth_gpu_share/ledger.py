@@ -1,8 +1,8 @@
-"""The free part of every GPU of every node, as columns that follow the snapshot.
+"""The free part of every GPU of every node, in columns that are kept up to date with the snapshot.
 
-The snapshot says which pods are on a node, reserved ones included; which GPUs they have is in their
-annotations, and for a reservation whose annotation is not written yet, in memory. So nothing is counted
-twice: a pod is counted where the snapshot has it, once.
+The snapshot says which pods are on a node, reserved ones included. The annotation of a pod says which GPUs it
+has; for a reservation whose annotation is not written yet, the ledger remembers it. So no pod is counted
+twice: it counts on the node where the snapshot has it, once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from berth_gpu_share.requests import (
 MAX_GPUS: Final = 64
 """GPUs of one node; more are not used."""
 SWEEP_AT: Final = 64
-"""So many reservations, and twice as many as were alive when last looked at, are looked through."""
+"""The ledger sweeps when it has so many reservations, and twice as many as after the last sweep."""
 MAX_KEPT: Final = 256
-"""Kinds of requests whose fit is kept."""
+"""The number of kinds of requests whose fit is kept."""
 MAX_MOVED: Final = 8192
-"""Changes after which every fit is made anew."""
+"""The number of changes after which every fit is computed anew."""
 
 
 class Placement(NamedTuple):
@@ -64,7 +64,7 @@ class Ledger:
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._whole: NodeTable | None = None
         self._pods: PodTable | None = None
-        self._reserved: dict[str, Placement] = {}
+        self.reserved: dict[str, Placement] = {}
         self._sweep_at = SWEEP_AT
         self._moved: list[int] = []
         self._fits: dict[tuple[int, int], Fit] = {}
@@ -72,14 +72,14 @@ class Ledger:
     # --- reservations ------------------------------------------------------------------------------
 
     def reserve(self, uid: str, placement: Placement) -> None:
-        """Counts from the next snapshot on, in which the pod is on its node."""
-        self._reserved[uid] = placement
+        """Remember the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
+        self.reserved[uid] = placement
 
     def release(self, uid: str, cycle_id: str) -> None:
         """Drop this reservation, but not a later one of the same pod."""
-        found = self._reserved.get(uid)
+        found = self.reserved.get(uid)
         if found is not None and found.cycle_id == cycle_id:
-            self._reserved.pop(uid, None)
+            self.reserved.pop(uid, None)
 
     # --- following the snapshot --------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Ledger:
         if len(self._moved) > MAX_MOVED:
             self._moved.clear()
             self._fits.clear()
-        if len(self._reserved) >= self._sweep_at:
+        if len(self.reserved) >= self._sweep_at:
             self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
@@ -114,9 +114,9 @@ class Ledger:
             return None
         if self._pods is not None and self._pods.is_assumed(pod.uid):
             # Reserved only: an annotation that it has already may be that of an earlier attempt.
-            reserved = self._reserved.get(pod.uid)
+            reserved = self.reserved.get(pod.uid)
             return reserved or Placement(tuple(range(gpu_count)), request.milli)
-        self._reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
+        self.reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
         indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
         return Placement(tuple(range(gpu_count)) if indices is None else indices, request.milli)
 
@@ -187,12 +187,12 @@ class Ledger:
         self.free[:, node.index] = free
 
     def _sweep(self, pods: PodTable) -> None:
-        """Forget pods that are no reservations any more; seldom, so that a call's cost follows the
-        changes."""
-        for uid in list(self._reserved):
+        """Forget pods that are not reservations any more. Seldom, so that the cost of a call depends on the
+        changes alone."""
+        for uid in list(self.reserved):
             if not pods.is_assumed(uid):  # bound, or not on its node any more
-                self._reserved.pop(uid, None)
-        self._sweep_at = max(SWEEP_AT, 2 * len(self._reserved))
+                self.reserved.pop(uid, None)
+        self._sweep_at = max(SWEEP_AT, 2 * len(self.reserved))
 
     def _grow(self, slots: int) -> None:
         more = slots - len(self._generation)

@@ -1,9 +1,9 @@
-"""One plugin instance, called uniformly at every point. Used by both transports and by `testing`.
+"""Calls one plugin instance in the same way at every point. Used by both transports and by `testing`.
 
-Plain and `async def` methods, per-node and table style, bare statuses and full results: here they all
-become one interface. Each method answers its result, or an awaitable of it when the plugin's method
-has to be awaited. The plugin's exceptions pass through; the transports name the plugin and apply the
-policy.
+A plugin may have plain or `async def` methods, judge single nodes or tables, and answer bare statuses or full
+results; the runtime offers one interface for all of them. Each of its methods answers the result, or an
+awaitable of it if the plugin's method has to be awaited. The plugin's exceptions pass through; the transports
+name the plugin and apply the policy.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PluginRuntime:
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
-        self._shared = RecalledAnswers(
+        self.recalled = RecalledAnswers(
             how.name, how.depends_on, how.needs, handle, self.sign, rows=recalls_rows
         )
 
@@ -127,12 +127,12 @@ class PluginRuntime:
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """Verdicts over the candidates, with scores where the plugin itself adds them."""
-        shared = self._shared.verdicts
-        if shared is None:
+        recalled = self.recalled.verdicts
+        if recalled is None:
             return self._own_filter(state, pod, nodes)
-        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes))
-        column = shared.column(state, pod, nodes)
+        column = recalled.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return FilterResult(column.verdicts(nodes))
@@ -145,7 +145,7 @@ class PluginRuntime:
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult]:
-        """No node is left: can something be done?"""
+        """No node is left: can the plugin make room?"""
         return self._ask("post_filter", self._read.post_filter, state, pod, rejections)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
@@ -158,12 +158,12 @@ class PluginRuntime:
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
-        shared = self._shared.scores
-        if shared is None:
+        recalled = self.recalled.scores
+        if recalled is None:
             return self._own_score(state, pod, nodes)
-        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
             return run(self._score(state, pod, nodes))
-        column = shared.column(state, pod, nodes)
+        column = recalled.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return column.read(nodes)
@@ -228,12 +228,12 @@ class PluginRuntime:
         return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """For information."""
+        """Tell the plugin that the pod is bound."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
     def object_versions(self) -> tuple[int, ...]:
         """The versions of the declared objects, beside nodes and pods: equal while none of them changed."""
-        return self._shared.versions()
+        return self.recalled.versions()
 
     # --- how it is done ----------------------------------------------------------------------
 
@@ -263,8 +263,8 @@ class PluginRuntime:
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        shared = self._shared.verdicts
-        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        recalled = self.recalled.verdicts
+        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
         if result is None:
             writes = state.writes
@@ -281,8 +281,8 @@ class PluginRuntime:
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.early_scores is not None or result.skip_score:
-            # Values beside the verdicts are about this call: a plugin that gives them is asked in full.
-            self._shared.verdicts = None
+            # Values that come with the verdicts are about this call only: such a plugin is asked in full.
+            self.recalled.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
@@ -345,8 +345,8 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        shared = self._shared.scores
-        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        recalled = self.recalled.scores
+        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
         scores = None if table is None else table.find(state, pod, nodes)
         if scores is None:
             writes = state.writes

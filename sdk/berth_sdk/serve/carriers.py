@@ -1,7 +1,7 @@
-"""Carriers of sequential calls, streams and framed connections: one carrier, and all of a server.
+"""Carriers: streams and framed connections, which carry one call after the other.
 
-To the servicers a carrier is the context of the call that it carries now. Called by `_stream_servicer` and
-`_framed_server`.
+A servicer gets the carrier as the context of the call that it carries now. Used by `stream_servicer` and
+`framed_server`.
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ class Carriers:
             idle = [carrier for carrier in self._open if not carrier.busy]
         for carrier in idle:
             carrier.cancel()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        with self._lock:
+            return self._stopping
 
     def add(self, carrier: Carrier) -> None:
         """One begins, between two calls."""

@@ -6,7 +6,7 @@
         server.listen("unix:/run/berth/plugins/avoid-spot.sock")
         server.wait()
 
-Each call runs on a thread of its own; `_lanes` keeps the promise about which run beside each other.
+Each call has a thread of its own; `lanes` decides which calls run at the same time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from berth_sdk.wire.frames import framed_path
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
 _THREADS: Final = 256
-"""Made when calls need them; three quarters at most are for calls of the binding cycle (`_served`). Each
-plugin has one more, for its stream.
+"""Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
+(`served`). Each plugin has one more, for its stream.
 """
 _RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007
@@ -76,11 +76,11 @@ class PluginServer:
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self._streams = Carriers()
+        self.streams = Carriers()
         streamed = stream_calls(SCHEDULING, scheduling)
-        self._framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
+        self.framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
         register(self._server, SCHEDULING, scheduling)
-        register(self._server, STREAM, StreamServicer(self.instance, streamed, self._streams))
+        register(self._server, STREAM, StreamServicer(self.instance, streamed, self.streams))
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))
@@ -103,7 +103,7 @@ class PluginServer:
             port = self._server.add_insecure_port(address)
             if address.startswith(_UNIX):
                 path = Path(address.removeprefix(_UNIX))
-                self.instance.framed = self._framed.listen(framed_path(path))
+                self.instance.framed = self.framed.listen(framed_path(path))
         except RuntimeError as err:
             raise ListenError(
                 f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
@@ -123,11 +123,11 @@ class PluginServer:
             if not self._stopped.is_set():
                 self._begin_stop()
                 stopped = self._server.stop(grace_s)
-                self._streams.stop()  # now that no new one can come
+                self.streams.stop()  # now that no new one can come
                 ends_s = time.monotonic() + grace_s
-                self._framed.stop()
+                self.framed.stop()
                 stopped.wait()
-                self._framed.wait(max(ends_s - time.monotonic(), 0.0))
+                self.framed.wait(max(ends_s - time.monotonic(), 0.0))
                 self.instance.stop()
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped.set()

@@ -1,7 +1,7 @@
 """StreamService: the calls of the scheduling cycle on a stream that stays open.
 
-Each call is put to `SchedulingService`'s own handler, on the one thread of its stream. An error that ends a
-call ends the stream with it. Source: the contract's stream.proto.
+The handler of `SchedulingService` executes each call, on the one thread of the stream. An error that ends a
+call ends the stream too. Source: the contract's stream.proto.
 """
 
 # ruff: noqa: N802  (the methods have the contract's names)
@@ -18,7 +18,7 @@ from berth_sdk.serve.instance import Instance
 
 
 class StreamServicer:
-    """`calls`: by number (`_wire_stream.NUMBERS`)."""
+    """`calls`: by number (`wire.stream.NUMBERS`)."""
 
     def __init__(self, instance: Instance, calls: Mapping[int, Answer], streams: Carriers) -> None:
         self.instance = instance
@@ -27,7 +27,7 @@ class StreamServicer:
 
     def StreamCalls(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer one request after the other, until the host ends it or the server stops."""
-        stream = _Stream(context)
+        stream = Stream(context)
         self._streams.add(stream)
         try:
             for raw in requests:
@@ -40,7 +40,7 @@ class StreamServicer:
             self._streams.discard(stream)
 
 
-class _Stream(Carrier):
+class Stream(Carrier):
     """A stream as the context of the call that it carries now."""
 
     def __init__(self, context: grpc.ServicerContext) -> None:

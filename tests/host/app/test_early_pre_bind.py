@@ -1,4 +1,4 @@
-"""PreBind's first answer may come with Reserve: what becomes of the pods is as if it had been asked for."""
+"""PreBind's first answer may come with Reserve: the pods end up as if the host had asked for it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import PatchResult, PermitResult, PreBindResult, ReserveResult
 from berth_sdk.status import SUCCESS, Status
-from support.attached import until
 from support.early_plugin import marked
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor
+from support.waiting import until
 
 SAYS = (
     "is-done",
@@ -359,7 +359,7 @@ async def test_nonsense_is_a_fault_of_pre_bind(
         assert not plugin.requests("PreBind")
 
 
-async def test_who_has_no_pre_bind_may_not_answer_it(tmp_path: Path) -> None:
+async def test_plugin_without_pre_bind_may_not_answer_it_early(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Early", "RESERVE"))
     plugin.on("Reserve", early)
     text = configuration(f"endpoint: unix://{tmp_path / 'p.sock'}").replace(

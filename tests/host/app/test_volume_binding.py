@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from support.attached import until
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume
+from support.waiting import until
 
 Json = dict[str, Any]
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -109,7 +109,7 @@ class Storage:
         return str(self.claim(name).get("metadata.annotations", {}).get(SELECTED, ""))
 
     async def until_selected(self, name: str) -> str:
-        """Until the claim has its node, which lasts: nobody else acts."""
+        """Until the claim has its node, which lasts: no other client acts."""
         await until(lambda: bool(self.selected(name)))
         return self.selected(name)
 
@@ -185,7 +185,7 @@ async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
 
 
 @pytest.mark.slow
-async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: str) -> None:
+async def test_volume_that_was_changed_by_another_client_is_not_overwritten(endpoint: str) -> None:
     objects = [LOCAL, claim("data", cls="local"), disk("d1", "n1"), disk("d2", "n2")]
     async with Storage(endpoint, *objects) as storage:
         world = storage.world
@@ -200,7 +200,7 @@ async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: st
         update = world.cluster.update
 
         async def raced(resource: str, content: Mapping[str, Any], **more: Any) -> KubeObject:
-            # Between the decision and the write somebody else takes the volume.
+            # Between the decision and the write another claim takes the volume.
             if resource == VOLUMES:
                 take(ObjectRef(name=content["metadata"]["name"]))
             return await update(resource, content, **more)
@@ -219,7 +219,7 @@ async def test_new_host_takes_up_what_the_first_one_had_written(endpoint: str) -
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         chosen = await storage.until_selected("data")
         # The first host is gone from one moment to the next: it undoes nothing and sees nothing any more.
-        for task in list(storage.world.host.binding._tasks):
+        for task in list(storage.world.host.binding.tasks):
             task.cancel()
         await storage.world.cluster.stop()
         second = World((), configuration=configuration(endpoint, 600))

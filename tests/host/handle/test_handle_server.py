@@ -1,4 +1,4 @@
-"""HandleService over its real socket: who may call, and what each call does to the host behind it."""
+"""HandleService over its real socket: which plugins may call, and what each call does to the host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from berth_sdk.wire import records as wire
-from support.attached import PATIENCE_S, ClusterState, until
+from support.attached import ClusterState
+from support.waiting import PATIENCE_S, until
 
 WAITING = WaitingPod(
     pod=make_pod("held", uid="uid-held", labels={"a": "b"}),
@@ -189,7 +190,7 @@ async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Se
         await server.stop()
 
 
-# --- who may call --------------------------------------------------------------------------------------
+# --- which plugins may call-----------------------------------------------------------------------------
 
 REQUESTS = {
     "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,

@@ -1,10 +1,10 @@
-"""One resource followed: what is selected, what is refused, what is broken, what is silent."""
+"""One resource is followed: what the selector takes, and refused, broken and silent watches."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from berth_host.cluster.kube.client import KubeClient
@@ -13,15 +13,10 @@ from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import LAST_APPLIED
 from support.kube_api import Answer, KubeApi
+from support.waiting import until
 from support.watched_view import WatchedView
 
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=1.0, page_size=3)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -96,7 +91,7 @@ async def test_custom_resource_is_found_in_its_preferred_version(
     assert (event.new.kind, event.new.api_version) == ("Widget", "example.com/v1beta1")
 
 
-async def test_resource_that_is_not_served_holds_nobody_up(
+async def test_resource_that_is_not_served_delays_no_other_resource(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     api.not_served.add("widgets")
@@ -110,7 +105,7 @@ async def test_resource_that_is_not_served_holds_nobody_up(
 
 
 @pytest.mark.slow
-async def test_missing_right_is_named_with_its_cure_and_tried_again(
+async def test_missing_right_is_named_with_its_cure_and_retried(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     message = 'csinodes is forbidden: User "u" cannot list resource "csinodes"'

@@ -1,4 +1,4 @@
-"""Rows that moved are judged and scored here while plugins elsewhere are asked which nodes fit."""
+"""While remote plugins are asked which nodes fit, the host judges and scores the rows that moved."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host
+from support.attached import AttachedHost, at_socket, attached_host
 from support.by_pods import ByPods, Empty
 from support.frameworks import framework_of
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S
 
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 
@@ -38,7 +39,7 @@ POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine every judge may seem slow."""
-    monkeypatch.setattr(recalled_verdicts, "_QUICK_S", PATIENCE_S)
+    monkeypatch.setattr(recalled_verdicts, "QUICK_S", PATIENCE_S)
 
 
 class Refuses(ByPods):
@@ -79,7 +80,7 @@ async def attempt(framework: Framework, host: AttachedHost) -> list[int] | str:
     return scores.message if isinstance(scores, Status) else scores.total.tolist()
 
 
-async def test_rows_that_moved_are_scored_while_a_filter_elsewhere_is_asked(tmp_path: Path) -> None:
+async def test_rows_that_moved_are_scored_while_a_remote_filter_is_asked(tmp_path: Path) -> None:
     asked_before: list[list[list[str]]] = []
 
     def filtered(_request: spb.FilterRequest) -> spb.FilterResponse:
@@ -218,7 +219,7 @@ async def judged(framework: Framework, host: AttachedHost) -> tuple[list[int], d
     return rows.tolist(), {name: status.message for name, status in statuses.rejections().by_node.items()}
 
 
-async def test_rows_that_moved_are_judged_while_a_filter_elsewhere_is_asked(tmp_path: Path) -> None:
+async def test_rows_that_moved_are_judged_while_a_remote_filter_is_asked(tmp_path: Path) -> None:
     asked: list[tuple[pb.NodeSet, list[list[str]]]] = []
 
     def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
@@ -238,7 +239,7 @@ async def test_rows_that_moved_are_judged_while_a_filter_elsewhere_is_asked(tmp_
     assert [candidates for candidates, _ in asked] == [whole, whole, pb.NodeSet(bitmap=b"\x05")]
 
 
-async def test_what_is_said_elsewhere_of_a_row_that_is_rejected_here_counts_for_nothing(
+async def test_remote_verdict_on_a_row_that_the_host_rejects_is_not_counted(
     tmp_path: Path,
 ) -> None:
     async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
@@ -259,7 +260,7 @@ async def test_error_about_a_row_that_is_rejected_here_ends_no_cycle(tmp_path: P
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
 
 
-async def test_nobody_elsewhere_is_asked_where_no_node_is_known_to_fit(tmp_path: Path) -> None:
+async def test_remote_filter_is_not_asked_if_no_node_is_known_to_fit(tmp_path: Path) -> None:
     asked: list[pb.NodeSet] = []
 
     def filtered(request: spb.FilterRequest) -> spb.FilterResponse:
@@ -289,7 +290,7 @@ async def test_judge_that_takes_its_time_is_asked_before(
     async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
         served.on("Filter", filtered)
         assert await judged(framework, host) == ([0, 1, 2], {})
-        monkeypatch.setattr(recalled_verdicts, "_QUICK_S", 0.0)
+        monkeypatch.setattr(recalled_verdicts, "QUICK_S", 0.0)
         host.state.put(make_pod("bound", uid="bound"), "n1")
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
     everything = ["n0", "n1", "n2"]
