@@ -56,7 +56,7 @@ async def all_runs(
     """Every scheduler so many times, in turns; with `at_once` the schedulers of a turn beside each other."""
     found: list[Run] = []
     for number in range(1, runs + 1):
-        turn = [one_run(name, folder / f"{name}-{number}", focus) for name in schedulers]
+        turn = (one_run(name, folder / f"{name}-{number}", focus) for name in schedulers)
         if at_once:
             found += await asyncio.gather(*turn)
         else:
