@@ -34,7 +34,7 @@ RUN_ELSEWHERE = {
     ],
     "docs/how-to/run-kubernetes-specs.md": [
         "make e2e\n",
-        "make e2e E2E_ARGS='--runs 2 --at-once --keep e2e-runs'\n"
+        "make e2e E2E_ARGS='--runs 2 --at-once --keep .cache/e2e'\n"
         "make e2e E2E_ARGS='--scheduler berth --focus SchedulerPreemption'\n",
     ],
     "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
