@@ -5,13 +5,22 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
-programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager'
+programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager helm'
 store=${KUBEBUILDER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/berth/envtest/$version}
 
 package() {
 	case $1 in
 	etcd) echo go.etcd.io/etcd/server/v3 ;;
+	helm) echo helm.sh/helm/v3/cmd/helm ;;
 	*) echo "k8s.io/kubernetes/cmd/$1" ;;
+	esac
+}
+
+# helm asks for other versions of Kubernetes' libraries than the servers are made of.
+module() {
+	case $1 in
+	helm) echo "$here/helm" ;;
+	*) echo "$here" ;;
 	esac
 }
 
@@ -44,12 +53,17 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
 	flags="$flags -X $package.gitTreeState=clean"
 done
+# And helm says to charts, unless it is told otherwise, that they are for this version.
+helm=$(sed -n 's/^[[:space:]]*helm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' "$here/helm/go.mod")
+flags="$flags -X helm.sh/helm/v3/internal/version.version=$helm"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=${minor%%.*}"
 mkdir -p "$store"
-cd "$here"
 for program in $missing; do
 	echo "envtest: building $program (a few minutes for the first, then less) ..."
 	# Named when it is whole: an interrupted build leaves no half program behind.
-	CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$store/.$program.$$" "$(package "$program")"
+	(cd "$(module "$program")" &&
+		CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$store/.$program.$$" "$(package "$program")")
 	mv "$store/.$program.$$" "$store/$program"
 done
 echo "envtest: built$missing into $store"
