@@ -23,7 +23,7 @@ from support import device_objects as devices
 from support.chart import MANIFESTS, Json, documents
 from support.deployed import USER, Deployed, drop, put, token_of, until
 from support.emptying import empty
-from support.meddles import BIND, FAIL, HOLD, LABEL
+from support.meddles import BIND, FAIL, HOLD, LABEL, STALE
 from support.real_servers import RealServers
 from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights_of
 
@@ -122,8 +122,13 @@ class Deeds:
         return lambda: any(event["reason"] == "Scheduled" for event in self._events(pod))
 
     def say_again(self, tag: str) -> Callable[[], bool]:
-        """The same event twice is a series."""
-        pod = self._pod(f"again-{tag}", labels={LABEL: FAIL})
+        """The same event twice is a series: of a pod that is tried again because another one went."""
+        pod = self._pod(f"again-{tag}", cpu="1k")
+        until(lambda: self._events(pod), "the event is there")
+        other = self._pod(f"other-{tag}")
+        until(lambda: self._node_of(other), f"{other} is bound")
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        self._servers.request("DELETE", f"/api/v1/namespaces/default/pods/{other}", body)
         return lambda: any(event.get("series") for event in self._events(pod))
 
     def give_the_reason(self, tag: str) -> Callable[[], bool]:
@@ -196,6 +201,13 @@ class Deeds:
             self._meddle(pod, path)
         return lambda: "allocation" in ((self._berth.get(path) or {}).get("status") or {})
 
+    def change_a_claim_too_late(self, tag: str) -> Callable[[], bool]:
+        """A claim changes between a plugin's answer and the write: the server says so."""
+        claim = devices.claim(f"late-{tag}", devices.exactly())
+        self._make("resource.k8s.io/v1/namespaces/default/resourceclaims", claim)
+        pod = self._pod(f"late-{tag}", labels={LABEL: STALE})
+        return lambda: self._node_of(pod) == "n1"
+
     def make_a_claim(self, tag: str) -> Callable[[], bool]:
         """A pod that asks for a device as a resource gets a claim."""
         pod = self._pod(f"extended-{tag}", extended=True)
@@ -205,15 +217,14 @@ class Deeds:
         """Where binding fails the claim goes again; more than one is never there."""
         pod = self._pod(f"back-{tag}", extended=True, labels={LABEL: FAIL})
         path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-        seen: set[str] = set()
 
-        def done() -> bool:
+        def claims() -> set[str]:
             items = (self._berth.get(path) or {})["items"]
-            now = {one["metadata"]["name"] for one in items if one["metadata"]["name"].startswith(pod)}
-            seen.update(now)
-            return bool(seen - now)
+            return {one["metadata"]["name"] for one in items if one["metadata"]["name"].startswith(pod)}
 
-        return done
+        until(claims, "the claim is made")
+        first = claims()
+        return lambda: not first & claims()
 
     def believe_a_plugin(self, tag: str) -> Callable[[], bool]:
         """A pod that a plugin has bound is read back."""
@@ -412,6 +423,7 @@ def asked(world: World) -> list[Asked]:
         "take a claim back": deeds.take_a_claim_back("all"),
         "believe a plugin": deeds.believe_a_plugin("all"),
         "show metrics": deeds.show_metrics("all"),
+        "change a claim too late": deeds.change_a_claim_too_late("all"),
         "allocate a claim that changed": deeds.allocate("changed", held=True),
         "allocate a protected claim that changed": deeds.allocate("guarded", held=True, protected=True),
     }

@@ -40,7 +40,9 @@ def why_not_isolated() -> str:
     """Why containers cannot have a root of their own here; empty where they can."""
     if os.geteuid() != 0:
         return "mount namespaces need root"
-    missing = [name for name in ("unshare", "setpriv", "chroot", "mount") if shutil.which(name) is None]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    tools = ("unshare", "setpriv", "chroot", "mount")
+    missing = [name for name in tools if shutil.which(name, path=path) is None]
     if missing:
         return f"no {', '.join(missing)}"
     probe = ["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"]

@@ -6,6 +6,8 @@
 # ROOT: an empty folder. FOLDER: where the command starts. BIND: ro:FROM:TO or rw:FROM:TO. Called by
 # tests/support/acted_pod.py, as root, in a mount namespace that ends with the command.
 set -eu
+inside=$PATH
+PATH=$PATH:/usr/sbin:/sbin
 root=$1 user=$2 folder=$3
 shift 3
 
@@ -37,4 +39,4 @@ shift
 mount -o remount,ro "$root"
 
 exec chroot "$root" setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
-	--inh-caps=-all --bounding-set=-all env -C "$folder" "$@"
+	--inh-caps=-all --bounding-set=-all env -C "$folder" PATH="$inside" "$@"

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
-from berth_sdk.results import BindResult, PatchResult, PreBindResult
+from berth_sdk.results import BindResult, ObjectPatch, PatchResult, PreBindResult
 from berth_sdk.status import Status
 
+CLAIMS: Final = "resource.k8s.io/resourceclaims"
 LABEL: Final = "meddles"
 HOLD: Final = "hold"
 """Held in PreBind, before the other plugins come to their turn."""
@@ -25,23 +28,39 @@ BIND: Final = "bind"
 """Held in Bind; then it is said to be bound, which the test has done meanwhile."""
 FAIL: Final = "fail"
 """Bind fails."""
+STALE: Final = "stale"
+"""PreBind asks for changes of the claim that is called like the pod, at a version that is over."""
 _LOOKS_S: Final = 0.02
 
 
 class Meddles(Plugin):
     """Arguments: `folder`."""
 
+    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.objects(CLAIMS))
+
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
         self._folder = Path(args["folder"])
+        self._stale: dict[str, list[str]] = {}
 
     async def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult:
-        """Hold those that are to be held."""
-        if pod.labels.get(LABEL) == HOLD:
+        """Hold those that are to be held, and ask for what cannot be."""
+        wish = pod.labels.get(LABEL)
+        if wish == HOLD:
             await self._held(pod)
-        return PreBindResult(Status.success())
+        left = self._stale.setdefault(pod.uid, ["", "status"] if wish == STALE else [])
+        if not left:
+            return PreBindResult(Status.success())
+        patch = ObjectPatch(
+            resource=CLAIMS,
+            ref=ObjectRef(name=pod.name, namespace=pod.namespace),
+            merge_patch={"metadata": {"labels": {"changed": "too late"}}},
+            expected_resource_version="1",
+            subresource=left.pop(0),
+        )
+        return PreBindResult(Status.success(), patches=(patch,))
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
         """SKIP but for those that ask for it."""
