@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from berth_sdk.errors import SelectorError
 
 if TYPE_CHECKING:
-    from berth_sdk.tables import Dictionary
+    from berth_sdk.tables.dictionary import Dictionary
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")

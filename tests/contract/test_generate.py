@@ -86,7 +86,7 @@ def test_missing_and_left_over_generated_code_is_drift(tree: Path) -> None:
 def test_every_kind_of_finding_fails_the_check(tree: Path) -> None:
     queue = tree / "proto/berth/plugin/v1/queue.proto"
     _edit(queue, "bool victims_pending = 6;", "bool victimsPending = 6;")
-    _edit(queue, "  // OPTIONAL: attempts made so far; 0: none.\n", "")
+    _edit(queue, "  // OPTIONAL: how many attempts were made to schedule the pod; 0: none.\n", "")
     with queue.open("a", encoding="utf-8") as file:
         file.write("\n// Too early.\nmessage SignPodRequest {}\n")
 

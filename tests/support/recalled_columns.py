@@ -441,7 +441,7 @@ class RecalledColumnsMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot_moves_between_cycles(self) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
 
     # --- the law -----------------------------------------------------------------------------------
 
@@ -451,7 +451,7 @@ class RecalledColumnsMachine(RuleBasedStateMachine):
 
         `mask`: the candidates; 0: all of them. `lagging`: the copy misses this version.
         """
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         if not lagging:
             self._bring_copy_up_to_date()
         anew = Snapshot(self.objects)

@@ -1,7 +1,8 @@
 """The composition root: builds every part of the host and hands each what it needs of the others."""
 
 from berth_host.app.alone import FrameworkAlone
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.app.registry import ClassRegistry, DuplicatePluginError, PluginLoadError
 
 __all__ = [

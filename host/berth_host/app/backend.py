@@ -1,9 +1,12 @@
-"""The host as plugins' handles see it: implements `handle.HandleBackend` over the host's parts."""
+"""The host as plugins' handles see it: implements `handle.HandleBackend` over the host's parts.
+
+Made by `parts`, for the handles of plugins in process and for the server of the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
@@ -20,7 +23,7 @@ from berth_sdk.results import (
 )
 from berth_sdk.tables import NodeTable
 
-from berth_host.app.clients import Clients
+from berth_host.app.late_parts import LateParts
 from berth_host.app.open_calls import OpenCalls
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
@@ -28,119 +31,113 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.queue.events import PluginRequest
-from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.pod_status import PodStatusWriter
-from berth_host.scheduler.schedule_one import Scheduler
 
 log = get_logger()
 
 
-class HostBehindHandles(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSeams:
     """The parts of the host that a plugin may ask, or set going."""
 
     objects: ObjectStores
     cache: Cache
     snapshot: Snapshot
-    queue: SchedulingQueue
-    scheduler: Scheduler
     waiting_pods: WaitingPods
-    binding: BindingCycle
     status: PodStatusWriter
-    clients: Clients
     open_calls: OpenCalls
+    later: LateParts
 
 
 class Backend:
     """`handle.HandleBackend` of one host."""
 
-    def __init__(self, host: HostBehindHandles) -> None:
-        self._host = host
+    def __init__(self, seams: BackendSeams) -> None:
+        self._seams = seams
+        self._later = seams.later
 
     def waiting_pods(self, plugin: str, only_mine: bool) -> list[WaitingPod]:
         """Pods held at Permit."""
-        return self._host.waiting_pods.list(plugin if only_mine else None)
+        return self._seams.waiting_pods.list(plugin if only_mine else None)
 
     def allow(self, plugin: str, uid: str, cycle_id: str) -> Decision:
         """Withdraw the plugin's own Wait."""
-        return self._host.waiting_pods.allow(plugin, uid, cycle_id)
+        return self._seams.waiting_pods.allow(plugin, uid, cycle_id)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
         """Send the pod back, whoever holds it."""
-        return self._host.waiting_pods.reject(plugin, uid, cycle_id, message)
+        return self._seams.waiting_pods.reject(plugin, uid, cycle_id, message)
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
         """Take the node from a pod whose PreBind plugins are at work."""
         reason = f'cancelled by plugin "{plugin}"'
-        return self._host.binding.cancel(uid, cycle_id, f"{reason}: {message}" if message else reason)
+        return self._later.binding.cancel(uid, cycle_id, f"{reason}: {message}" if message else reason)
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:
         """The objects of a declared resource."""
-        for clients in self._host.clients.by_profile.values():
+        for clients in self._later.clients.by_profile.values():
             client = clients.get(plugin)
             if client is not None and any(
                 need.kind is NeedKind.OBJECT and need.resource == resource for need in client.descriptor.needs
             ):
-                return self._host.objects.of_resource(resource)
+                return self._seams.objects.of_resource(resource)
         raise HandleError(
             f'plugin {plugin} did not declare {resource}: add Need.objects("{resource}") to its needs'
         )
 
     def snapshot(self) -> NodeTable:
         """The snapshot as it stands."""
-        return self._host.snapshot.nodes
+        return self._seams.snapshot.nodes
 
     def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> Awaitable[PostFilterResult]:
         """Where to make room for the pod of a cycle, and whose."""
-        return self._host.open_calls.evaluate_preemption(plugin, cycle_id, percentage, absolute)
+        return self._seams.open_calls.evaluate_preemption(plugin, cycle_id, percentage, absolute)
 
     def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
         """How good these nodes are for the pod of a cycle."""
-        return self._host.open_calls.run_scores(plugin, cycle_id, node_names)
+        return self._seams.open_calls.run_scores(plugin, cycle_id, node_names)
 
     def nominated_pods(self, plugin: str, node_names: Iterable[str] | None) -> list[NominatedPod]:
         """The pods that are promised one of these nodes, or any."""
-        nominator = self._host.queue.nominator
+        nominator = self._later.queue.nominator
         names = sorted(nominator.by_node()) if node_names is None else dict.fromkeys(node_names)
         return [NominatedPod(pod=pod, node_name=name) for name in names for pod in nominator.on_node(name)]
 
     def nominate(self, plugin: str, uid: str, node_name: str | None) -> Nomination:
         """Promise a pending pod a node."""
-        host = self._host
-        pod = host.objects.pod_by_uid(uid)
+        seams, queue = self._seams, self._later.queue
+        pod = seams.objects.pod_by_uid(uid)
         # An assumed pod counts on its node already; of another scheduler's pods nobody hears the end.
         if (
             pod is None
             or pod.node_name
-            or pod.scheduler_name not in host.scheduler.profiles
-            or host.cache.is_assumed(uid)
+            or pod.scheduler_name not in self._later.scheduler.profiles
+            or seams.cache.is_assumed(uid)
         ):
             return Nomination.NOT_PENDING
-        if node_name and host.objects.node(node_name) is None:
+        if node_name and seams.objects.node(node_name) is None:
             return Nomination.UNKNOWN_NODE
-        host.queue.nominate(pod, node_name)
-        log.info(
-            "pod.nominated_by_plugin", pod=pod.key, plugin=plugin, node=host.queue.nominator.node_of(uid)
-        )
+        queue.nominate(pod, node_name)
+        log.info("pod.nominated_by_plugin", pod=pod.key, plugin=plugin, node=queue.nominator.node_of(uid))
         return Nomination.APPLIED
 
     def requeue(self, plugin: str, uids: Iterable[str] | None, reason: str, skip_backoff: bool) -> int:
         """Try these pods again; how many moved."""
         wanted = None if uids is None else frozenset(uids)
-        return self._host.queue.requeue(PluginRequest(plugin=plugin, uids=wanted, skip_backoff=skip_backoff))
+        return self._later.queue.requeue(PluginRequest(plugin=plugin, uids=wanted, skip_backoff=skip_backoff))
 
     def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
         """The sort keys of these pods are stale."""
-        self._host.queue.invalidate_sort_keys(None if uids is None else frozenset(uids))
+        self._later.queue.invalidate_sort_keys(None if uids is None else frozenset(uids))
 
     def record_event(
         self, plugin: str, regarding: ObjectRef, type: str, reason: str, action: str, note: str
     ) -> bool:
         """Write an event in the background."""
-        pod = self._host.objects.pod_by_uid(regarding.uid) or self._host.objects.pod(regarding.key)
+        pod = self._seams.objects.pod_by_uid(regarding.uid) or self._seams.objects.pod(regarding.key)
         if pod is None:
             return False
-        self._host.status.event(pod, type, reason, action, note)
+        self._seams.status.event(pod, type, reason, action, note)
         return True

@@ -1,6 +1,6 @@
 """Plugin names of the profiles -> `PluginClient`s: classes made in process, plugins elsewhere attached.
 
-Called by `Host`. A name resolves to BerthConfiguration first, then to the registry of classes; default
+Called by `parts`. A name resolves to BerthConfiguration first, then to the registry of classes; default
 plugins that this build does not have are left out of the profiles, and named once.
 """
 
@@ -101,6 +101,14 @@ def plugins_by_point(profile: ResolvedProfile, clients: Mapping[str, PluginClien
             if enabled.name in clients
         ]
     return by_point
+
+
+def plugins_by_profile(configuration: LoadedConfiguration, clients: Clients) -> dict[str, PointPlugins]:
+    """`plugins_by_point` of every profile, by schedulerName."""
+    return {
+        profile.scheduler_name: plugins_by_point(profile, clients.by_profile[profile.scheduler_name])
+        for profile in configuration.profiles
+    }
 
 
 def _client(

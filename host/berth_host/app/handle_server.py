@@ -1,45 +1,41 @@
-"""The way back for plugins in other processes, wired to the host's parts. Made by `Host`."""
+"""The way back for plugins in other processes, wired to the host's parts. Made by `parts`."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
 
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.app.attachments import SnapshotState, StateOfHost
 from berth_host.app.backend import Backend
-from berth_host.app.clients import Clients
+from berth_host.app.late_parts import LateParts
 from berth_host.app.open_calls import OpenCalls
-from berth_host.config.configuration import LoadedConfiguration
+from berth_host.app.snapshot_state import SnapshotState
+from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import HandleSeams
 
 
-class HostWithHandles(StateOfHost, Protocol):
-    """The parts of the host that the way back leads to."""
-
-    configuration: LoadedConfiguration
-    backend: Backend
-    open_calls: OpenCalls
-    clients: Clients
-
-
-def handle_server(host: HostWithHandles) -> HandleServer:
-    """HandleService of this host; it also listens on loopback TCP if some plugin is reached that way."""
-    plugins = host.configuration.berth.plugins
+def handle_server(
+    plugins: Iterable[BerthPlugin],
+    backend: Backend,
+    open_calls: OpenCalls,
+    state: SnapshotState,
+    later: LateParts,
+) -> HandleServer:
+    """HandleService of a host; it also listens on loopback TCP if one of `plugins` is reached that way."""
     seams = HandleSeams(
-        backend=host.backend,
-        state=SnapshotState(host),
-        filters=host.open_calls,
-        descriptor_of=lambda name: _descriptor(host, name),
+        backend=backend,
+        state=state,
+        filters=open_calls,
+        descriptor_of=lambda name: _descriptor(later, name),
     )
     return HandleServer(
         seams, tcp=any(plugin.endpoint and not plugin.endpoint.startswith("unix:") for plugin in plugins)
     )
 
 
-def _descriptor(host: HostWithHandles, name: str) -> Descriptor | None:
-    for clients in host.clients.by_profile.values():
+def _descriptor(later: LateParts, name: str) -> Descriptor | None:
+    for clients in later.clients.by_profile.values():
         client = clients.get(name)
         if client is not None and client.is_remote and client.available:
             return client.descriptor

@@ -1,4 +1,4 @@
-"""`Host`: queue, cache, cycle, plugins and one cluster, put together and run on one asyncio loop.
+"""`Host`: the life of a scheduler: it connects, leads, drains, stops. Its parts are put together by `parts`.
 
 Made by the CLI (`berth simulate`), by `berth_host.run`, and by tests; the cluster port decides whether it
 is an embedded cluster or a real one, and nothing here knows which.
@@ -8,98 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 
 from berth_sdk.pod import Pod
-from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.app.accidents import LoopErrors
-from berth_host.app.attachments import HostAttachments
-from berth_host.app.backend import Backend
-from berth_host.app.clients import Clients, ClientSeams, make_clients, plugins_by_point
-from berth_host.app.collector import Collector
-from berth_host.app.facts import SnapshotFacts
 from berth_host.app.feed import Feed
-from berth_host.app.handle_server import handle_server
-from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
-from berth_host.app.open_calls import OpenCalls, PodsAndEvictions
-from berth_host.app.queue_wiring import QueueWiring, queue_config
+from berth_host.app.options import HostOptions
+from berth_host.app.parts import HostParts
 from berth_host.app.readings import show_host
-from berth_host.app.registry import ClassRegistry
 from berth_host.app.settle import Progress, Settling
-from berth_host.app.watched import BUDGETS, resources_of, watched_resources
-from berth_host.cache.cache import Cache
-from berth_host.cache.generations import Generations
-from berth_host.cache.objects import ObjectStores
-from berth_host.cache.snapshot import Snapshot
-from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import ClusterPort, WatchEvent
-from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
-from berth_host.errors.cluster import UnavailableError
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
-from berth_host.explain.diagnosis import Diagnoses, Diagnosis
-from berth_host.framework.binding import PreBindRunner
-from berth_host.framework.device_wait import DeviceWaits
-from berth_host.framework.framework import Framework
-from berth_host.framework.measured import MeasuredFramework
-from berth_host.framework.recall.recall import Recall
-from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.handle.in_process import InProcessHandle
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.metrics.plugin_work import CLAIMS
-from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.model.clock import Clock, ManualClock, RealClock
-from berth_host.model.fate import Fate
-from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import QueueObserver, QueueSeams, QueueSort
-from berth_host.scheduler.algorithm import Algorithm
-from berth_host.scheduler.attempt import POD_DELETED
-from berth_host.scheduler.binding_cycle import BindingCycle
-from berth_host.scheduler.chooser import Chooser, SeededChooser
-from berth_host.scheduler.evictions import Evictions, EvictionSeams
-from berth_host.scheduler.failure import FailureHandler
-from berth_host.scheduler.patches import PatchRunner
-from berth_host.scheduler.pod_status import PodStatusWriter
-from berth_host.scheduler.preempting import Preempting
-from berth_host.scheduler.preemption.evaluator import Evaluator
-from berth_host.scheduler.readback import ReadBack
-from berth_host.scheduler.schedule_one import Profile, Scheduler
-from berth_host.scheduler.victim_calls import VictimCalls
+from berth_host.model.clock import ManualClock
 
 log = get_logger()
-MAX_IN_POOL_S = 300.0
 STOP_S = 5.0
 """How long `stop` waits for each of: Bindings on their way, evictions, status writes. Real time."""
-WATCH_S = 10.0
-"""How long what a new plugin needs may take to be listed, real time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """What is not configuration. `plugins`: classes of a custom scheduler, by name.
-
-    `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
-    `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
-    `recall` False: every plugin is asked about every pod and node, whatever it said of others.
-    `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
-    sessions and the Lease that it also tells of, so hosts that follow each other share it.
-    """
-
-    clock: Clock = field(default_factory=RealClock)
-    chooser: Chooser = field(default_factory=SeededChooser)
-    plugins: Mapping[str, type] = field(default_factory=dict)
-    max_in_pool_s: float = MAX_IN_POOL_S
-    queue_observer: QueueObserver = field(default_factory=QueueObserver)
-    ask_every_plugin: bool = False
-    recall: bool = True
-    diagnoses_kept: int = 4096
-    on_attempt: Callable[[Diagnosis], None] = lambda _: None
-    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
-
-
-class Host:
+class Host(HostParts):
     """One scheduler, for one term as leader. `start`, then it runs by itself; `stop` undoes what it can.
 
     made -connect-> connected (the cache follows the cluster) -lead-> leading -drain-> draining -stop-> over
@@ -114,76 +45,10 @@ class Host:
         options: HostOptions | None = None,
     ) -> None:
         """Raises PluginLoadError and DuplicatePluginError."""
-        self.configuration = configuration
-        self.cluster = cluster
-        self.options = options or HostOptions()
-        self.clock = self.options.clock
-        self.fate = Fate()
+        super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.fate)
-        generations = Generations()
-        self.objects = ObjectStores(generations)
-        self.cache = Cache(generations)
-        self.snapshot = Snapshot(self.objects)
-        self.waiting_pods = WaitingPods(self.clock)
-        self.preempting = Preempting(self.objects)
-        self.metrics = self.options.metrics
-        attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
-        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
-        self._queue_metrics = QueueMetrics(self.metrics, self.options.queue_observer)
-        self.backend = Backend(self)
-        self.open_calls = OpenCalls(self)
-        self.handle_server = handle_server(self)
-        self.attachments = HostAttachments(configuration, self, self.handle_server)
-        self.clients = self._make_clients()
-        self.needed_resources = watched_resources(configuration, self.clients)
-        """What the cluster is asked to hand over; more when a plugin attaches that needs more."""
         self.feed = Feed(self.handle_event)
-        self.is_connected = False
-        """Whether the cluster's watches are followed."""
-        self.patches = PatchRunner(cluster, self.clock, self.objects, self.metrics.plugin_work.created)
-        self.status = PodStatusWriter(cluster, self.clock)
-        self.wiring = QueueWiring(self.clock, self.refresh_snapshot)
-        self.queue, frameworks = self._make_queue_and_frameworks()
-        self.wiring.connect(self.queue)
-        self.failures = FailureHandler(self.queue, self.objects, self._forget, self.status)
-        self.binding = BindingCycle(
-            self.queue,
-            self.cache,
-            cluster,
-            self.failures,
-            self.status,
-            self.diagnoses,
-            ReadBack(cluster, self.clock),
-            self.fate,
-        )
-        self.evictions = Evictions(VictimCalls(cluster, self.clock), self.status, self._eviction_seams())
-        self.evaluator = Evaluator(
-            self.options.chooser, self.objects.of_resource(BUDGETS), PodsAndEvictions(self)
-        )
-        self.scheduler = Scheduler(
-            {name: self._profile(name, framework) for name, framework in frameworks.items()},
-            self.queue,
-            self.cache,
-            self.snapshot,
-            self.binding,
-            self.evictions,
-            self.clock,
-        )
-        self.handlers = EventHandlers(
-            Handled(
-                stores=self.objects,
-                cache=self.cache,
-                queue=self.queue,
-                attempts=_Attempts(self),
-                report=cluster.create_event,
-            ),
-            frameworks.keys(),
-        )
-        self._handle = HandlerMetrics(self.metrics, self._queue_metrics, self.handlers.handle).handle
-        self.collector = Collector(lambda: self.queue.scheduling_cycle)
         self._loop_task: asyncio.Future[None] | None = None
-
-    # --- life ----------------------------------------------------------------------------------
 
     async def connect(self, *, stands_by: bool = False) -> None:
         """Attach plugins and take the cluster over, without scheduling: enough for single attempts.
@@ -192,14 +57,13 @@ class Host:
         """
         await self.clients.reconcile()
         await self._attach(stands_by=stands_by)
-        self.is_connected = True
-        await self.cluster.start(self.feed.handle, self.needed_resources)
+        await self.watching.follow(self.feed.handle)
         await self.synchronise()
 
     async def adopt_cluster(self, feed: Feed, *, stands_by: bool = False) -> None:
         """As `connect`, for a host that knows the cluster already, and is told of changes by `feed`."""
         self.feed = feed
-        self.is_connected = True
+        self.watching.take_over()
         await self._attach(stands_by=stands_by)
         await self.synchronise()
 
@@ -213,40 +77,13 @@ class Host:
     def handle_event(self, event: WatchEvent) -> None:
         """Take one change of the cluster over."""
         try:
-            self._handle(event)
+            self.handle_change(event)
         except InvariantError as err:
             self.fate.fail(err)
 
-    async def declare(self, descriptors: Iterable[Descriptor]) -> None:
-        """Have the cluster hand over what these plugins, which are about to be attached, need as well.
-
-        Raises ClusterError.
-        """
-        new = frozenset[str]().union(*map(resources_of, descriptors)) - self.needed_resources
-        if new and self.is_connected:
-            await self.watch(new)
-        self.needed_resources |= new
-
-    async def watch(self, resources: Collection[str]) -> None:
-        """Have a cluster that is followed already hand these over as well.
-
-        Raises UnavailableError when that takes longer than WATCH_S: whoever needs them must not wait for a
-        right that nobody grants. The cluster goes on trying, so asking again later may help.
-        """
-        try:
-            async with asyncio.timeout(WATCH_S):
-                await self.cluster.watch(resources)
-        except TimeoutError as err:
-            raise UnavailableError(
-                ", ".join(sorted(resources)),
-                "",
-                f"not listed within {WATCH_S:g} s; the log says why (watch.failed): mostly it is a role that"
-                " lacks list and watch",
-            ) from err
-
     async def synchronise(self) -> None:
         """Bring the snapshot and the plugins' copies of it up to date, with more time than a call has."""
-        await self.refresh_snapshot()
+        await self.state.refresh()
         await self.attachments.synchronise()
 
     async def lead(self) -> None:
@@ -356,78 +193,6 @@ class Host:
         """What each plugin cost, by name."""
         return self.clients.stats
 
-    # --- assembly ------------------------------------------------------------------------------
-
-    def _make_clients(self) -> Clients:
-        return make_clients(
-            self.configuration,
-            ClientSeams(
-                registry=ClassRegistry(self.options.plugins),
-                objects=self.objects,
-                facts=SnapshotFacts(self.snapshot),
-                handle=lambda name: InProcessHandle(name, self.backend),
-                route=self.attachments.route,
-            ),
-        )
-
-    def _make_queue_and_frameworks(self) -> tuple[SchedulingQueue, dict[str, Framework]]:
-        waits = DeviceWaits(
-            self.metrics.plugin_work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s
-        )
-        pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
-        queue_profiles = {}
-        frameworks: dict[str, Framework] = {}
-        sort = None
-        for profile in self.configuration.profiles:
-            name = profile.scheduler_name
-            clients = self.clients.by_profile[name]
-            points = plugins_by_point(profile, clients)
-            sort = sort or self.wiring.sort(points)
-            queue_profiles[name] = self.wiring.profile(profile, clients, points)
-            answers = Recall(points) if self.options.recall else None
-            frameworks[name] = MeasuredFramework(
-                name, points, self.waiting_pods, pre_bind, self.metrics, answers
-            )
-        seams = QueueSeams(
-            pods=self.objects,
-            profiles=queue_profiles,
-            sort=sort or QueueSort(),
-            observer=self._queue_metrics,
-            evicting=self.preempting,
-        )
-        config = replace(
-            queue_config(self.configuration.scheduler, self.options.max_in_pool_s),
-            ask_every_plugin=self.options.ask_every_plugin,
-        )
-        return SchedulingQueue(config, self.clock, seams), frameworks
-
-    def _profile(self, name: str, framework: Framework) -> Profile:
-        profile = self.configuration.profile(name)
-        percentage = self._percentage(profile)
-        return Profile(
-            framework,
-            Algorithm(framework, self.options.chooser, percentage),
-            self.configuration.berth.cycle_budget_s,
-        )
-
-    def _percentage(self, profile: ResolvedProfile | None) -> int:
-        if profile is not None and profile.percentage_of_nodes_to_score is not None:
-            return profile.percentage_of_nodes_to_score
-        return self.configuration.scheduler.percentage_of_nodes_to_score
-
-    def _eviction_seams(self) -> EvictionSeams:
-        return EvictionSeams(
-            cache=self.cache,
-            pods=self.objects,
-            queue=self.queue,
-            waiting_pods=self.waiting_pods,
-            preempting=self.preempting,
-            preempt_binding=self.binding.preempt_pod,
-            patches=self.patches,
-            fate=self.fate,
-            metrics=self.metrics.preemption,
-        )
-
     def _nominated_pods(self) -> list[Pod]:
         """Our pending pods with a nomination."""
         ours = self.scheduler.profiles
@@ -436,38 +201,3 @@ class Host:
             for pod in self.objects.pods()
             if pod.nominated_node and not pod.node_name and pod.scheduler_name in ours
         ]
-
-    async def refresh_snapshot(self) -> None:
-        """Bring the snapshot up to date, now or when the cycle that holds it is over."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def refresh() -> None:
-            self.snapshot.update(self.cache)
-            if not done.done():  # the one who waited may have gone
-                done.set_result(None)
-
-        self.snapshot.when_released(refresh)
-        await done
-
-    def _forget(self, assumed: Pod) -> None:
-        if self.cache.is_assumed(assumed.uid):
-            self.cache.forget(assumed)
-
-
-class _Attempts:
-    """What the event handlers may do to attempts that run now."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def reject_waiting(self, uid: str) -> bool:
-        """End the pod's wait on Permit."""
-        return self._host.waiting_pods.reject_pod(uid)
-
-    def abort(self, uid: str) -> None:
-        """The pod is gone: cancel what its attempt waits for."""
-        in_cycle = self._host.scheduler.in_cycle
-        if in_cycle is not None and in_cycle.pod.uid == uid:
-            in_cycle.abort(POD_DELETED)
-        else:
-            self._host.binding.abort_pod(uid)

@@ -1,4 +1,4 @@
-"""What the host's parts say about their work -> `SchedulerMetrics`. Put between them by `Host`.
+"""What the host's parts say about their work -> `SchedulerMetrics`. Put between them by `parts`.
 
 Sources: kube-scheduler `metrics/metrics.go`, `eventhandlers.go` and `schedule_one.go`, v1.36.
 """

@@ -2,55 +2,39 @@
 
 In PostFilter the others' filters, preemption and scores; in Reserve and Permit scores alone.
 
-Made by `Host`; the same for plugins in process (`Backend`) and elsewhere (`handle_server`).
+Made by `parts`; the same for plugins in process (`Backend`) and elsewhere (`handle_server`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.pod import Pod
 from berth_sdk.results import NodeScores, PluginNodeScores, PostFilterResult
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.cache.objects import ObjectStores
+from berth_host.app.late_parts import LateParts
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.what_if import filter_scenarios
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.scheduler.attempt import Attempt
-from berth_host.scheduler.evictions import Evictions
 from berth_host.scheduler.preemption.evaluator import Evaluator, SearchLimits
-from berth_host.scheduler.schedule_one import Scheduler
 
 POST_FILTER: Final = ExtensionPoint.POST_FILTER
 SCORED_FROM: Final = (POST_FILTER, ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
 
 
-class CycleAndSearch(Protocol):
-    """The parts of the host that answer an open call."""
-
-    scheduler: Scheduler
-    evaluator: Evaluator
-
-
-class StoresAndEvictions(Protocol):
-    """The parts of the host that know who is being evicted."""
-
-    objects: ObjectStores
-    evictions: Evictions
-
-
 class OpenCalls:
     """`handle.service.FilterRunner`, and the preemption and the scores of `handle.HandleBackend`."""
 
-    def __init__(self, host: CycleAndSearch) -> None:
-        self._host = host
+    def __init__(self, evaluator: Evaluator, later: LateParts) -> None:
+        self._evaluator = evaluator
+        self._later = later
         self._scoring: set[str] = set()
         """Plugins for which scores are being run."""
 
@@ -73,7 +57,7 @@ class OpenCalls:
         """The host's own preemption. Raises NoOpenCallError."""
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
         limits = SearchLimits(percentage, absolute) if percentage or absolute else None
-        found = await self._host.evaluator.evaluate(attempt.framework, attempt.cycle, limits)
+        found = await self._evaluator.evaluate(attempt.framework, attempt.cycle, limits)
         return found.result()
 
     async def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> NodeScores:
@@ -106,7 +90,7 @@ class OpenCalls:
         return NodeScores(SUCCESS, tuple(node_names), table.total.take(back), plugins)
 
     def _attempt(self, plugin: str, cycle_id: str, *points: ExtensionPoint) -> Attempt:
-        attempt = self._host.scheduler.in_cycle
+        attempt = self._later.scheduler.in_cycle
         if attempt is not None and attempt.has_cycle:
             context = attempt.cycle.context
             if context.cycle_id == cycle_id and context.open_calls.get(plugin) in points:
@@ -122,19 +106,3 @@ def _rows(nodes: NodeTable, names: Sequence[str]) -> NDArray[np.intp]:
     if None in rows:
         raise UnknownNodesError(f"node {names[rows.index(None)]!r} is not in the snapshot")
     return np.asarray(rows, dtype=np.intp)
-
-
-class PodsAndEvictions:
-    """`scheduler.preemption.evaluator.PodsAndPreemptions`."""
-
-    def __init__(self, host: StoresAndEvictions) -> None:
-        self._host = host
-
-    def current(self, pod: Pod) -> Pod | None:
-        """The newest record of a pod; None: it is gone."""
-        found = self._host.objects.pod(pod.key)
-        return found if found is not None and found.uid == pod.uid else None
-
-    def is_preempting(self, uid: str) -> bool:
-        """Whether victims of the pod are being evicted."""
-        return uid in self._host.evictions.preempting

@@ -1,14 +1,15 @@
-"""Profiles and clients -> what the queue asks of plugins, and what it listens for. Called by `Host`."""
+"""Profiles and clients -> what the queue asks of plugins, and what it listens for. Called by `parts`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Status
 
-from berth_host.app.clients import PointPlugins
+from berth_host.app.clients import Clients, PointPlugins
+from berth_host.app.options import HostOptions
 from berth_host.app.questions import AnswerSink, PluginQuestions
 from berth_host.config.configuration import KubeSchedulerConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
@@ -66,10 +67,20 @@ class QueueWiring:
             if found is not None:
                 yield profile.scheduler_name, found
 
-    def profile(
+    def profiles(
+        self, profiles: Iterable[ResolvedProfile], clients: Clients, plugins: Mapping[str, PointPlugins]
+    ) -> dict[str, QueueProfile]:
+        """Gates, registrations and hints of every profile, by schedulerName, as are `plugins`."""
+        return {
+            profile.scheduler_name: self._profile(
+                profile, clients.by_profile[profile.scheduler_name], plugins[profile.scheduler_name]
+            )
+            for profile in profiles
+        }
+
+    def _profile(
         self, profile: ResolvedProfile, clients: Mapping[str, PluginClient], points: PointPlugins
     ) -> QueueProfile:
-        """Gates, registrations and hints of one profile."""
         self._profiles.append((profile, clients))
         return QueueProfile(
             gates={
@@ -85,23 +96,24 @@ class QueueWiring:
             },
         )
 
-    def sort(self, points: PointPlugins) -> QueueSort:
+    def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """The one QueueSort plugin, the same in every profile."""
-        plugins = points[ExtensionPoint.QUEUE_SORT]
-        if not plugins:
+        points = next(iter(plugins.values()), None)
+        if points is None or not points[ExtensionPoint.QUEUE_SORT]:
             return QueueSort()
-        client = plugins[0].client
+        client = points[ExtensionPoint.QUEUE_SORT][0].client
         if client.local is not None and client.descriptor.less_only:
             return QueueSort(plugin=client.name, less=client.local.less)
         return QueueSort(plugin=client.name, sort_key=self._questions.sort_key(client))
 
 
-def queue_config(configuration: KubeSchedulerConfiguration, max_in_pool_s: float) -> QueueConfig:
-    """The queue's limits."""
+def queue_config(configuration: KubeSchedulerConfiguration, options: HostOptions) -> QueueConfig:
+    """The queue's limits, and whom it asks."""
     return QueueConfig(
         pod_initial_backoff_s=configuration.pod_initial_backoff_s,
         pod_max_backoff_s=configuration.pod_max_backoff_s,
-        pod_max_in_unschedulable_pods_s=max_in_pool_s,
+        pod_max_in_unschedulable_pods_s=options.max_in_pool_s,
+        ask_every_plugin=options.ask_every_plugin,
     )
 
 

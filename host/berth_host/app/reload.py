@@ -68,10 +68,10 @@ async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
 
     known = list(_adds(old))
     old.feed.to = both
-    needed = new.needed_resources - old.needed_resources
-    new.needed_resources |= old.needed_resources
-    if needed and old.is_connected:
-        await old.watch(needed)
+    needed = new.watching.needed - old.watching.needed
+    new.watching.need(old.watching.needed)
+    if needed and old.watching.is_followed:
+        await old.watching.watch(needed)
     for count, event in enumerate(known):
         if count % _ADDS_PER_TURN == 0:
             await asyncio.sleep(0)

@@ -1,7 +1,8 @@
 """Configuration and plugins -> the resources that the host needs the cluster to hand over, and no others.
 
-Called by `Host` before it takes the cluster over, and for plugins that attach later. What a plugin declares
-(`needs`) and what it wants to hear of (`events`) count alike; what the host itself reads is named here.
+Called by `parts` before the cluster is taken over, and by `watching` for plugins that attach later. What a
+plugin declares (`needs`) and what it wants to hear of (`events`) count alike; what the host itself reads is
+named here.
 Source: kube-scheduler `scheduler.go` (unionedGVKs) and `eventhandlers.go` (addAllEventHandlers), v1.36.
 """
 

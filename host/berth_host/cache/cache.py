@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Set
-from typing import TYPE_CHECKING
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -18,9 +17,6 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.node_tree import NodeTree
 from berth_host.errors.state import CacheError, InvariantError
-
-if TYPE_CHECKING:
-    from berth_host.cache.snapshot import Snapshot
 
 
 class Cache:
@@ -89,10 +85,6 @@ class Cache:
         changed.reverse()
         return changed
 
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Bring `snapshot` up to date with this moment. Raises InvariantError while a cycle holds it."""
-        snapshot.update(self)
-
     # --- pods --------------------------------------------------------------------------------
 
     def assume(self, pod: Pod) -> None:
@@ -121,6 +113,14 @@ class Cache:
         if pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is bound, so it cannot be forgotten")
         self._detach(known)
+
+    def forget_if_assumed(self, pod: Pod) -> None:
+        """As `forget`, for a pod that the watch may have shown bound meanwhile: that one stays.
+
+        Raises CacheError when the pod is assumed on another node.
+        """
+        if pod.uid in self._assumed:
+            self.forget(pod)
 
     def add_pod(self, pod: Pod) -> str | None:
         """The watch shows `pod` on a node: confirm an assumed pod, or take it up.

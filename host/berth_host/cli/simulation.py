@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from berth_sdk.kube_object import KubeObject
 
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.app.settle import NEVER_FLUSHED_S, Settling
 from berth_host.attach.attachment import State
 from berth_host.cli import configuration

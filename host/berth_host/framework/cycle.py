@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch
@@ -18,8 +18,23 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import CycleContext
 
-if TYPE_CHECKING:
-    from berth_host.framework.recall.recall import Recalled
+
+class RecalledAnswers(Protocol):
+    """The recalled answers for one cycle's pod, as far as others than the recall look at them.
+
+    `known`: the same object for equal pods while their answers are kept; None for the first pod of its kind.
+    `merged`: the plugins whose answers are put together in it.
+    """
+
+    @property
+    def known(self) -> object | None:
+        """See above."""
+        ...
+
+    @property
+    def merged(self) -> frozenset[str]:
+        """See above."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +43,7 @@ class Cycle:
 
     context: CycleContext
     nodes: NodeTable
-    recalled: Recalled | None = None
+    recalled: RecalledAnswers | None = None
     """The recalled answers about equal pods; None: there are none."""
     skip: frozenset[str] = frozenset()
     """Plugins that have nothing to do with this pod, to the end of the cycle."""

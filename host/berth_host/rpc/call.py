@@ -1,7 +1,7 @@
 """`Call`: one row of the table of calls, and `Lane`, the order that a call is made in.
 
-The rows are in `calls`, which says what each call sends, gets and is checked for. Everybody else takes a
-row and does what it says: the relay, both transports, the checks.
+The rows are in `calls`: what each call sends, what it gets, and what its answer is checked for. The relay,
+both transports and the checks take a row and do what it says.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ Out = TypeVar("Out")
 
 
 class Lane(Enum):
-    """Beside which others a call is made."""
+    """Which calls may run at the same time."""
 
     QUEUE = "queue"
-    """A batch, outside of any cycle."""
+    """A batch, outside any cycle."""
     CYCLE = "cycle"
-    """One at a time: plain methods run on the loop."""
+    """The scheduling cycle: one call at a time, and plain methods run on the loop."""
     BINDING = "binding"
-    """Beside those of other pods: plain methods run in threads, and so many are open at an instance."""
+    """The binding cycle: calls of several pods at a time. Plain methods run in threads; an instance gets no
+    more calls at once than it allows."""
     OUTBOX = "outbox"
-    """What a plugin has to hear of: kept until its instance has acknowledged it."""
+    """Calls that the plugin must hear of: each is kept until the instance has acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call(Generic[*Args, Raw, Out]):
-    """One RPC: `Call[what it is asked with, what a transport answers, that as it was checked]`.
+    """One RPC: `Call[*arguments, the raw answer of a transport, the checked answer]`.
 
     Made by the functions of `calls`, which check the types of the columns against each other.
     """
@@ -48,21 +49,21 @@ class Call(Generic[*Args, Raw, Out]):
     rpc: str
     point: ExtensionPoint
     keys: tuple[str, ...]
-    """Under which an operator may set its deadline and policy; the first that is given counts, and the
-    defaults are those of the first."""
+    """The points whose deadline and policy apply to the call. The first one that the operator has set counts;
+    the defaults are those of the first."""
     lane: Lane = Lane.CYCLE
     pure: bool = False
-    """Repeated once if the plugin is unavailable."""
+    """Whether the call is repeated once if the plugin is unavailable."""
     budgeted: bool = False
-    """Remote time of it counts against the cycle's budget."""
+    """Whether the time that a remote plugin takes counts against the cycle's budget."""
     in_rounds: bool = False
-    """It may be made several times; one deadline covers all rounds."""
+    """Whether the call may be made several times; one deadline covers all rounds."""
     after_outbox: bool = False
-    """It waits until what the outbox holds about the pod is acknowledged."""
+    """Whether the call waits until the instance has acknowledged all that the outbox holds about the pod."""
     stateless: bool = False
-    """A batch whose answers depend on the pods alone."""
+    """Whether the answers of a batch depend on the pods alone."""
     codes: frozenset[Code] = frozenset()
-    """The codes that have a meaning as its status."""
+    """The codes that have a meaning as the status of this call."""
 
     local: Callable[..., Any]
     """In process: (runtime, cycle state, pod, *arguments) -> the raw answer, or something to await. Of a

@@ -1,6 +1,6 @@
-"""The deadline and the policies of every call, for one plugin: what operator and plugin wish, and the limits.
+"""The deadline and the policies of every call to one plugin, from wishes and limits.
 
-Called by the relay, and by `attach`, which tells an instance its deadlines. Defaults and limits stand in
+The relay calls it, and `attach`, which tells an instance its deadlines. Defaults and limits are in
 one place, BerthConfiguration's table of points.
 """
 
@@ -45,7 +45,7 @@ def call_rules(
     for call in CALLS:
         key = next((key for key in call.keys if key in overrides), "")
         chosen = overrides.get(key, PointPolicy())
-        # SimulateFilter gets twice the time that an operator gives Filter, as it has by default.
+        # The operator sets Filter's deadline; SimulateFilter gets twice that, as it has by default.
         factor = 2.0 if call is SIMULATE_FILTER and key == "filter" else 1.0
         default_s, max_s = call.default_deadline_s, call.rules.max_deadline_ms / 1000
         own_s = default_s if chosen.deadline_s is None else factor * chosen.deadline_s

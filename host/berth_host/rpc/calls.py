@@ -1,8 +1,8 @@
-"""The calls of the contract, one row each: what a call sends, what comes back, and what that is checked for.
+"""The calls of the contract, one row each: what a call sends, what comes back, and the check of the answer.
 
-All else follows from the rows: the relay (`relay`) takes deadline, policy, repeat and budget from them,
-`InProcessTransport` the column `local`, `GrpcTransport` the columns `encode`, `method` and `decode`, and
-both have their answers go through `check`. A new call is a row here, a message in the contract, and a
+The rows decide all else. The relay (`relay`) reads deadline, policy, repeat and budget, `InProcessTransport`
+the column `local`, `GrpcTransport` the columns `encode`, `method` and `decode`; the answers of both go
+through `check`. A new call is a row here, a message in the contract, and a
 method of `PluginClient`. Source: the contract's scheduling.proto and queue.proto.
 """
 
@@ -57,7 +57,7 @@ _POINT = ExtensionPoint
 _ALWAYS: Final = frozenset({Code.SUCCESS, Code.ERROR})
 
 
-# --- how rows are made: a function per lane, which checks the columns' types against each other ---------
+# --- how rows are made: a function for each lane, so that types of columns are checked against each other
 
 
 def _queue(
@@ -141,7 +141,7 @@ def _binding(
     decode: Callable[[ReplyReader, R], Raw],
     check: Callable[[Checker, Call[*Args, Raw, Out], CycleContext, Raw, *Args], Out],
 ) -> Call[*Args, Raw, Out]:
-    """A step of the binding cycle, which other pods' steps run beside."""
+    """A step of the binding cycle. Steps of other pods may run at the same time."""
     return Call(
         rpc=rpc,
         point=point,
@@ -167,7 +167,7 @@ def _told(
     method: Method[Any],
     post: Callable[[Outbox, Parcel, float], Answer[None]] | None = None,
 ) -> Call[*Args, None, None]:
-    """Something to hear, with no answer; remote plugins get it from the outbox (`remote.sender`)."""
+    """A call without an answer. A remote plugin gets it from the outbox (`remote.sender`)."""
     return Call(
         rpc=rpc,
         point=point,
@@ -242,7 +242,7 @@ FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
     "filter",
     pure=True,
     codes=VERDICT_CODES,
-    # Scores are asked for when they are due: no round trip is saved in process.
+    # In process there is no round trip to save, so scores are asked for when they are due.
     local=PluginRuntime.filter,
     encode=RequestWriter.filter,
     method=scored(SCHEDULING, "Filter", scheduling_pb2.FilterResponse, "early_scores"),
@@ -295,7 +295,10 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     encode=RequestWriter.score,
     method=scored(SCHEDULING, "Score", scheduling_pb2.ScoreResponse, "scores"),
     decode=ReplyReader.score,
-    check=lambda checker, call, cycle, answer, nodes: checker.scores(call, answer, len(nodes)),
+    # A Status is the plugin's own failure, which has words of its own.
+    check=lambda checker, call, cycle, answer, nodes: (
+        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+    ),
 )
 NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]] = _cycle(
     "NormalizeScore",
@@ -307,7 +310,9 @@ NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]
     encode=RequestWriter.normalize_score,
     method=scored(SCHEDULING, "NormalizeScore", scheduling_pb2.NormalizeScoreResponse, "scores"),
     decode=ReplyReader.score,
-    check=lambda checker, call, cycle, answer, scores, nodes: checker.scores(call, answer, len(nodes)),
+    check=lambda checker, call, cycle, answer, scores, nodes: (
+        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+    ),
 )
 RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
     "Reserve",
@@ -335,7 +340,7 @@ PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
 
 # --- the binding cycle ---------------------------------------------------------------------------------
 
-# Undoing is never left out for want of budget.
+# A spent budget does not stop the undoing.
 UNRESERVE: Final[Call[str, str, None, None]] = _told(
     "Unreserve",
     _POINT.RESERVE,
@@ -343,7 +348,7 @@ UNRESERVE: Final[Call[str, str, None, None]] = _told(
     local=lambda runtime, state, pod, node_name, reason: runtime.unreserve(state, pod, node_name),
     encode=RequestWriter.unreserve,
     method=plain(SCHEDULING, "Unreserve", scheduling_pb2.UnreserveResponse),
-    # Into the outbox, and out of it again within the deadline if all is well.
+    # The call waits for the acknowledgement until its deadline; the outbox goes on after that.
     post=Outbox.unreserve,
 )
 PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _binding(
@@ -387,10 +392,10 @@ POST_BIND: Final[Call[str, None, None]] = _told(
     local=PluginRuntime.post_bind,
     encode=RequestWriter.post_bind,
     method=plain(SCHEDULING, "PostBind", scheduling_pb2.PostBindResponse),
-    # Into the outbox, which sends it in the background.
+    # The outbox sends it in the background.
     post=lambda outbox, parcel, _deadline_s: outbox.post_bind(parcel),
 )
-# Sent when there is nothing else to do, and treated as PostBind is; never asked (`Transport.end_cycle`).
+# The relay does not ask this: `Transport.end_cycle` sends it when nothing else is to do, as PostBind.
 END_CYCLES: Final[Call[None, None]] = _told(
     "EndCycles",
     _POINT.POST_BIND,

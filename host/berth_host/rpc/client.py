@@ -1,9 +1,8 @@
-"""`PluginClient`: what the framework talks to, one per plugin and profile, the same for both transports.
+"""`PluginClient`: one plugin of one profile, as the framework sees it; the same for both transports.
 
-One method per call of the table (`calls`). What comes back is checked and safe to act on; in the place of
-an answer that did not come stands what the policy says: the relay asks, this says what is put there, and
-keeps what came early. Errors that escape: CycleRestartError.
-Called by `framework`, and by `app` for the queue's batches.
+It has a method for each call of the table (`calls`). Answers are checked and safe to act on. The relay makes
+the call; the client says which answer stands in where none came and the policy allows that, and keeps early
+answers. Errors that escape: CycleRestartError. Called by `framework`, and by `app` for the queue's batches.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Raw = TypeVar("Raw")
 Out = TypeVar("Out")
 S = TypeVar("S")
 OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
-"""On the pods that run a plugin; the value is the plugin's name."""
+"""The label of pods that run a plugin; its value is the plugin's name."""
 
 
 class PluginClient:
@@ -85,7 +84,7 @@ class PluginClient:
 
     @property
     def points(self) -> tuple[ExtensionPoint, ...]:
-        """The points that it declared."""
+        """The points that the plugin declared."""
         return self.route.descriptor.points
 
     @property
@@ -95,12 +94,12 @@ class PluginClient:
 
     @property
     def local(self) -> PluginRuntime | None:
-        """The plugin itself, if it lives in the host; for the queue's synchronous questions."""
+        """The plugin itself, if it runs in the host: the queue asks some questions synchronously."""
         return self._local.runtime if self._local is not None else None
 
     @property
     def is_failing(self) -> bool:
-        """Whether some call's last answer was a failure: a policy may stand in for the plugin's word."""
+        """Whether the last attempt of some call failed: a policy may have answered for the plugin."""
         return bool(self._relay.failing)
 
     @property
@@ -110,16 +109,16 @@ class PluginClient:
 
     @property
     def absence(self) -> Status:
-        """While not available: the error that pods in the scope of a required plugin get."""
+        """While the plugin is not available: the error for pods in the scope of a required plugin."""
         return Status.error(PluginAbsentError(self.name, "", self.route.absence).text).with_plugin(self.name)
 
     def always_asked_at(self, point: ExtensionPoint) -> bool:
-        """Whether it is asked at `point` about every pod, for as long as it lives."""
+        """Whether the plugin is asked at `point` about every pod, for as long as the plugin lives."""
         return self._local is not None and self.settings.scope is None and point in self.points
 
     def in_scope(self, pod: Pod) -> bool:
-        """Whether the plugin is asked about this pod at all. Never about a pod of its own workload: a
-        required plugin could not be scheduled otherwise.
+        """Whether the plugin is asked about this pod at all. It is not asked about pods of its own workload:
+        otherwise a required plugin could not be scheduled.
         """
         if self._local is None and pod.labels.get(OWN_WORKLOAD_LABEL) == self.name:
             return False
@@ -129,7 +128,7 @@ class PluginClient:
     # --- the queue -----------------------------------------------------------------------------------
 
     async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
-        """One status per pod. An ERROR keeps the pod gated; ask again later."""
+        """One status per pod. An ERROR keeps the pod gated, and the queue asks again later."""
         return await self._relay.ask(
             calls.PRE_ENQUEUE,
             None,
@@ -138,13 +137,13 @@ class PluginClient:
         )
 
     async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
-        """One key per pod; empty: the fallback order, ask again later."""
+        """One key per pod; an empty key means the fallback order, and the queue asks again later."""
         return await self._relay.ask(
             calls.SORT_KEYS, None, (pods,), lambda policy, failure: [b""] * len(pods)
         )
 
     async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
-        """One hint per pod; True where no answer came, so that no pod is forgotten."""
+        """One hint per pod. It is True where no answer came, so that no pod is forgotten."""
         return await self._relay.ask(
             calls.QUEUEING_HINTS, None, (event, pods), lambda policy, failure: [True] * len(pods)
         )
@@ -152,7 +151,7 @@ class PluginClient:
     # --- the scheduling cycle --------------------------------------------------------------------------
 
     async def pre_filter(self, cycle: CycleContext, nodes: NodeTable) -> PreFilterResult:
-        """PreFilter over all nodes of the snapshot; early verdicts stay in the cycle."""
+        """PreFilter over all nodes of the snapshot. The cycle keeps early verdicts."""
         result = await self._relay.ask(
             calls.PRE_FILTER,
             cycle,
@@ -164,22 +163,23 @@ class PluginClient:
         return result
 
     async def filter(self, cycle: CycleContext, nodes: NodeTable) -> Verdicts:
-        """One verdict per candidate, without a call where they came with PreFilter; early scores are kept."""
+        """One verdict per candidate, without a call where PreFilter brought them. Early scores are kept."""
         if cycle.early_filter:
             known = early_verdicts(cycle.early_filter.get(self.name), nodes.slots)
             if known is not None:
                 return known
-        count = len(nodes)
         result = await self._relay.ask(
             calls.FILTER,
             cycle,
             (nodes,),
             lambda policy, failure: (
-                None if policy is not Policy.FAIL else Verdicts.all(count, self._stand_in(policy, failure))
+                None
+                if policy is not Policy.FAIL
+                else Verdicts.all(len(nodes), self._stand_in(policy, failure))
             ),
         )
         if result is None:
-            return Verdicts.feasible(count)
+            return Verdicts.feasible(len(nodes))
         if isinstance(result, Verdicts):
             return result
         if result.skip_score:
@@ -190,11 +190,11 @@ class PluginClient:
         return result.verdicts
 
     def filters_elsewhere(self, cycle: CycleContext) -> bool:
-        """Whether Filter leaves the process: the plugin is remote and has not answered it with PreFilter."""
+        """Whether Filter leaves the process: the plugin is remote and gave no early verdicts."""
         return self.is_remote and self.name not in cycle.early_filter
 
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
-        """One verdict per scenario; without an answer none is feasible, unless the policy is Ignore."""
+        """One verdict per scenario. Without an answer none is feasible, unless the policy is Ignore."""
         count = len(scenarios)
         return await self._relay.ask(
             calls.SIMULATE_FILTER,
@@ -218,13 +218,13 @@ class PluginClient:
         )
 
     def asks_elsewhere(self, cycle: CycleContext, nodes: NodeTable) -> bool:
-        """Whether PreScore and Score leave the process: the plugin is remote and has not answered already."""
+        """Whether PreScore and Score leave the process: the plugin is remote, and no early scores came."""
         return (
             self.is_remote and self.name not in cycle.skip_score and self._early_scores(cycle, nodes) is None
         )
 
     async def pre_score(self, cycle: CycleContext, nodes: NodeTable) -> Status:
-        """SKIP: the plugin does not score this pod. No call where scores came already."""
+        """SKIP: the plugin does not score this pod. No call is made where early scores came."""
         if self.name in cycle.skip_score:
             return SKIP
         if self._early_scores(cycle, nodes) is not None:
@@ -234,7 +234,7 @@ class PluginClient:
             calls.PRE_SCORE,
             cycle,
             (nodes,),
-            # A plugin without the point still scores.
+            # A plugin without PreScore is scored all the same.
             lambda policy, failure: self._stand_in(
                 policy,
                 failure,
@@ -248,26 +248,25 @@ class PluginClient:
         return answer.status
 
     async def score(self, cycle: CycleContext, nodes: NodeTable, *, raw_only: bool = False) -> ScoreOutcome:
-        """Raw and final scores of the feasible nodes, from Score or from what came before it.
+        """Raw and final scores of the feasible nodes, from Score or from an early answer.
 
-        `raw_only`: the caller normalises, over more rows than these; what needs no normalising is checked.
+        `raw_only`: the caller normalises, over more rows. Scores that need no normalising are checked.
         """
-        count = len(nodes)
         if self.name in cycle.skip_score:
-            return zeros(count, skipped=True)
-        how = self.descriptor.normalization
+            return zeros(len(nodes), skipped=True)
+        how = self.route.descriptor.normalization
         final = how is not ScoreNormalization.RPC
         early = self._early_scores(cycle, nodes)
 
         def scored(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return score_error(self.name, count, "Score", answer.message)
+                return score_error(self.name, len(nodes), "Score", answer.message)
             if not final or (raw_only and how is not ScoreNormalization.NONE):
                 return ScoreOutcome(SUCCESS, answer, answer)
             return ScoreOutcome(SUCCESS, answer, checker.final_scores(calls.SCORE, normalize(how, answer)))
 
         def stand_in(policy: Policy, failure: PluginError) -> ScoreOutcome:
-            return no_scores(self.name, count, policy, failure, "Score")
+            return no_scores(self.name, len(nodes), policy, failure, "Score")
 
         if early is not None:
             outcome = self._relay.came(calls.SCORE, cycle, early, (nodes,), stand_in, scored)
@@ -279,26 +278,26 @@ class PluginClient:
 
         def normalized(checker: Checker, answer: NDArray[np.int64] | Status) -> ScoreOutcome:
             if isinstance(answer, Status):
-                return score_error(self.name, count, "Normalize", answer.message)
+                return score_error(self.name, len(nodes), "Normalize", answer.message)
             return ScoreOutcome(SUCCESS, raw, checker.final_scores(calls.NORMALIZE_SCORE, answer))
 
         return await self._relay.ask(
             calls.NORMALIZE_SCORE,
             cycle,
             (raw, nodes),
-            lambda policy, failure: no_scores(self.name, count, policy, failure, "Normalize"),
+            lambda policy, failure: no_scores(self.name, len(nodes), policy, failure, "Normalize"),
             normalized,
         )
 
     async def reserve(self, cycle: CycleContext, node_name: str) -> Status:
-        """Take what the pod will use. From here on the cycle cannot start again."""
+        """Take what the pod will use. After Reserve the cycle cannot start again."""
         cycle.reserved = True
 
         answer = await self._asked_meanwhile(calls.RESERVE, cycle, (node_name,), self._stand_in)
         if isinstance(answer, Status):
             return answer
         status = answer.status
-        if status is None:  # the check lets none through
+        if status is None:  # the check refuses such an answer
             raise InvariantError(f"Reserve of {self.name} came without a decision")
         if status.is_success:
             cycle.reservations[self.name] = node_name
@@ -309,14 +308,14 @@ class PluginClient:
         return status
 
     async def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> None:
-        """Give it back. Never fails: what a remote plugin did not acknowledge is sent again later."""
+        """Give back what Reserve took. It never fails: the outbox sends it again until it is acknowledged."""
         if self.is_remote and self.name not in cycle.instances:
-            return  # no instance ever heard of this cycle
+            return  # no instance has heard of this cycle
         cycle.reservations.pop(self.name, None)
         await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 
     async def permit(self, cycle: CycleContext, node_name: str) -> PermitResult:
-        """SUCCESS, a rejection, or WAIT with its effective timeout."""
+        """SUCCESS, a rejection, or WAIT with the timeout that applies."""
         return await self._asked_meanwhile(
             calls.PERMIT,
             cycle,
@@ -327,7 +326,7 @@ class PluginClient:
     # --- the binding cycle -----------------------------------------------------------------------------
 
     async def pre_bind_pre_flight(self, cycle: CycleContext, node_name: str) -> PreFlightResult:
-        """Will PreBind do anything for this pod? No call where Reserve has said it."""
+        """Whether PreBind has anything to do for this pod. No call is made where Reserve has said it."""
         early = cycle.early_pre_flight.get(self.name)
         if early is not None:
             return early
@@ -341,7 +340,9 @@ class PluginClient:
     async def pre_bind(
         self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult] = ()
     ) -> PreBindResult:
-        """One round, the first without a call where it came with Reserve. One deadline covers all rounds."""
+        """One round of PreBind; one deadline covers all rounds. The first answer may have come with Reserve:
+        then no call is made.
+        """
 
         def stand_in(policy: Policy, failure: PluginError) -> PreBindResult:
             return PreBindResult(self._stand_in(policy, failure))
@@ -355,7 +356,7 @@ class PluginClient:
         """SUCCESS, SKIP, a rejection or an ERROR; see `CycleContext.unknown_outcome` for the last."""
 
         def stand_in(policy: Policy, failure: PluginError) -> BindResult:
-            # Only a binder that was never asked may be passed over: another might bind the pod twice.
+            # A binder that was asked may have bound the pod: then no other binder is tried.
             if policy is not Policy.FAIL and isinstance(failure, PluginAbsentError):
                 return BindResult(SKIP)
             if failure.outcome_unknown:
@@ -369,7 +370,7 @@ class PluginClient:
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
     def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
-        """The cycle is over: the plugin may drop what it holds for it. Sent with a later call."""
+        """The cycle is over: the plugin may drop what it holds for it. A later call carries the news."""
         way = self._local or cycle.instances.get(self.name)
         if way is not None:
             way.end_cycle(cycle, outcome)
@@ -379,7 +380,7 @@ class PluginClient:
     async def _asked_meanwhile(
         self, call: Call[*Args, Raw, Out], cycle: CycleContext, args: tuple[*Args], stand_in: StandIn[S]
     ) -> Out | S:
-        """A call during which the plugin may ask about the cycle."""
+        """The time of a call during which the plugin may ask about the cycle."""
         cycle.open_calls[self.name] = call.point
         try:
             return await self._relay.ask(call, cycle, args, stand_in)
@@ -392,15 +393,15 @@ class PluginClient:
         return otherwise
 
     def _early_scores(self, cycle: CycleContext, nodes: NodeTable) -> NDArray[np.int64] | None:
-        """What came already, for the rows of `nodes`; kept for the next question about them."""
+        """The early scores for the rows of `nodes`; kept for the next question about the same rows."""
         answers = cycle.early.get(self.name)
         if answers is None:
             return None
         rows = answers[-1].rows
         if rows is nodes.slots:
             return answers[-1].scores
-        if self.descriptor.normalization not in EARLY:
-            # Measured by the candidates that PreScore was asked about, so of use for these alone.
+        if self.route.descriptor.normalization not in EARLY:
+            # The plugin scored these candidates in relation to each other: the scores hold for no others.
             return answers[-1].scores if np.array_equal(rows, nodes.slots) else None
         scores = early_scores(answers, nodes.slots)
         if scores is not None:

@@ -1,7 +1,7 @@
-"""`CycleContext`: what all calls about one attempt of one pod share.
+"""`CycleContext`: one attempt of one pod, as all its calls see it.
 
 Made by the scheduler at the start of a cycle, after the snapshot was brought up to date, and handed to
-every call; lives until PostBind or the end of Unreserve.
+every call. It lives until PostBind or the end of Unreserve.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NO_VERSION: Final = StateVersion(0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyScores:
-    """Scores that came before Score was due: int64[n] for the slots `rows` (intp[n])."""
+    """Early scores: int64[n] for the slots `rows` (intp[n])."""
 
     rows: NDArray[np.intp]
     scores: NDArray[np.int64]
@@ -47,7 +47,7 @@ class EarlyScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyVerdicts:
-    """Filter's verdicts that came with PreFilter, for the slots `rows` (intp[n])."""
+    """Early verdicts of Filter, for the slots `rows` (intp[n])."""
 
     rows: NDArray[np.intp]
     verdicts: Verdicts
@@ -55,10 +55,10 @@ class EarlyVerdicts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reserved:
-    """What Reserve answered. `status` None: the plugin did not decide.
+    """The answer of Reserve. `status` None: the plugin did not decide.
 
-    `pre_bind` reads PreBind's first answer, which came along: None where that is no decision. Raises
-    PluginProtocolError for one that cannot be read.
+    `pre_bind` reads the first answer of PreBind, which came with it: None where that is no decision.
+    It raises PluginProtocolError for an answer that cannot be read.
     """
 
     status: Status | None
@@ -69,8 +69,8 @@ class Reserved:
 class CycleContext:
     """One attempt. `cycle_id` is also the id of the reservation.
 
-    `notes`: what a policy swallowed and what overran, for the diagnosis. `timings_s`: seconds spent per
-    (plugin, call). `restarted`: this attempt was begun anew already, it cannot be once more.
+    `notes`: failures that a policy passed over, and overruns. `timings_s`: seconds spent per
+    (plugin, call). `restarted`: this attempt has begun anew once; it does not do so again.
     `binding`: the binding cycle has begun; set by the scheduler.
     """
 
@@ -129,42 +129,42 @@ class CycleContext:
         self.shared = SharedState()
         self.notes: list[str] = []
         self.sampler: CallSampler | None = None
-        """Who is told of every call, in some cycles."""
+        """The recorder of every call, in the cycles that are sampled."""
         self.timings_s: dict[tuple[str, str], float] = {}
         self.early: dict[str, list[EarlyScores]] = {}
         self.early_filter: dict[str, EarlyVerdicts] = {}
         self.early_pre_flight: dict[str, PreFlightResult] = {}
-        """What plugins answered to PreBindPreFlight with Reserve already."""
+        """Per plugin the answer to PreBindPreFlight that came with Reserve."""
         self.early_pre_bind: dict[str, Callable[[], PreBindResult | None]] = {}
-        """What they answered to the first round of PreBind with Reserve, until that is due."""
+        """Per plugin the first answer of PreBind that came with Reserve, until PreBind is due."""
         self.skip_score: set[str] = set()
         self.unknown_outcome: set[str] = set()
-        """Plugins whose Bind may have happened although it gave no usable answer: read the pod back."""
+        """Plugins whose Bind may have happened without a usable answer: the pod has to be read back."""
         self.instances: dict[str, Any] = {}
-        """The transport that each remote plugin's first call went to; later calls go there as well."""
+        """Per remote plugin the transport of its first call; later calls of the cycle use the same one."""
         self.reservations: dict[str, str] = {}
-        """Per plugin whose Reserve has succeeded, and was not undone, the node."""
+        """Per plugin the node for which its Reserve succeeded and was not undone."""
         self.lost_by: set[str] = set()
-        """Plugins that came back and know nothing of their part of this cycle: it cannot go on."""
+        """Plugins whose new instance knows nothing of this cycle: the cycle cannot go on."""
         self.rounds: dict[str, tuple[int, float]] = {}
         """Per plugin the PreBind rounds made and the deadline of all of them (monotonic seconds)."""
         self.open_calls: dict[str, ExtensionPoint] = {}
-        """Plugins whose PostFilter, Reserve or Permit runs now: they may ask about the cycle meanwhile."""
+        """Plugins whose PostFilter, Reserve or Permit runs now: these may ask the host about the cycle."""
         self.repeating: set[str] = set()
         """Plugins whose call is being repeated right now."""
         self.wire: dict[str, Any] = {}
-        """What the instances were told of this cycle, by attachment; the transports' own."""
+        """By attachment what its instance was told of this cycle. Only transports use it."""
         self.inherited: Mapping[str, CycleState] = {}
-        """What plugins wrote for an equal pod, and would write for this one."""
+        """Per plugin the cycle state that it wrote for an equal pod and would write for this one."""
         self.signatures: Mapping[str, Hashable] = {}
-        """What plugins in the host have signed of the pod already."""
+        """Per plugin in the host its signature of the pod, once made."""
         self._states: dict[str, CycleState] = {}
         self._open_calls = 0
         self._opened_s = 0.0
         self._spent_s = 0.0
 
     def state(self, plugin: str) -> CycleState:
-        """The store of one plugin, made at its first use."""
+        """The cycle state of one plugin, made at its first use."""
         state = self._states.get(plugin)
         if state is None:
             state = self._states[plugin] = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
@@ -175,7 +175,7 @@ class CycleContext:
         return state
 
     def take_over(self, written: Mapping[str, CycleState]) -> None:
-        """What plugins wrote for an equal pod at a later point goes to the stores that are in use by now."""
+        """Put what plugins wrote for an equal pod at a later point into the cycle states in use."""
         for plugin, state in self._states.items():
             if plugin in written:
                 state.inherit(written[plugin])
@@ -183,13 +183,13 @@ class CycleContext:
     # --- the budget of remote time -------------------------------------------------------------------
 
     def remote_begins(self) -> None:
-        """A remote call is sent; calls that overlap are counted once."""
+        """A remote call begins; time that calls overlap counts once."""
         if not self._open_calls:
             self._opened_s = time.monotonic()
         self._open_calls += 1
 
     def remote_ends(self) -> None:
-        """A remote call is over."""
+        """A remote call ends."""
         self._open_calls -= 1
         if not self._open_calls:
             self._spent_s += time.monotonic() - self._opened_s

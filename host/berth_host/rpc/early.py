@@ -1,4 +1,4 @@
-"""Answers that came before their call -> the answers for the nodes that are left by then.
+"""Early answers -> the answers for the nodes that are left when they are due.
 
 Called by `PluginClient` at Filter, PreScore and Score. A cycle may ask Filter several times (a nominated
 node first, samples later), so the scores of a cycle may lie in several answers.
@@ -20,13 +20,13 @@ Rows = NDArray[np.intp]
 
 
 def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFilterResult) -> None:
-    """What PreFilter answered of Filter and Score is kept in the cycle, as far as it may be."""
+    """Keep the verdicts and scores that came with PreFilter in the cycle, as far as they may be used."""
     skips = result.status.code is Code.SKIP
     if not skips and not result.status.is_success:
         return
     rows, verdicts, scores = nodes.slots, result.early_filter, result.early_scores
     if result.eligible is not None:
-        # Of other nodes nothing is said; one that the pod is promised may still be asked about.
+        # Early answers hold for eligible nodes alone; Filter may still be asked about the nominated node.
         left = sorted(position for name in result.eligible if (position := nodes.position(name)) is not None)
         rows = rows[left]
         verdicts = None if verdicts is None else verdicts.take(np.asarray(left, dtype=np.intp))
@@ -40,7 +40,7 @@ def keep_early(plugin: str, cycle: CycleContext, nodes: NodeTable, result: PreFi
 
 
 def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64] | None:
-    """int64[n] for the slots `rows`; None where some slot has no score, so that Score has to be called.
+    """int64[n] for the slots `rows`; None if some slot has no score: then Score has to be called.
 
     The latest answer about a slot counts.
     """
@@ -55,7 +55,7 @@ def early_scores(answers: Sequence[EarlyScores], rows: Rows) -> NDArray[np.int64
 
 
 def early_verdicts(answer: EarlyVerdicts | None, rows: Rows) -> Verdicts | None:
-    """One verdict for each of the slots `rows`; None where some slot has none."""
+    """One verdict for each of the slots `rows`; None if some slot has none."""
     if answer is None:
         return None
     if np.array_equal(answer.rows, rows):
@@ -65,12 +65,12 @@ def early_verdicts(answer: EarlyVerdicts | None, rows: Rows) -> Verdicts | None:
 
 
 def _places(known: Rows, rows: Rows) -> NDArray[np.intp] | None:
-    """Where each of `rows` stands last in `known`; None if one is missing."""
+    """The last position of each of `rows` in `known`; None if one is missing."""
     if not len(rows):
         return rows
     if not len(known):
         return None
-    # Slots are dense, so a table by slot is shorter than a search.
+    # Slots are dense, so a table by slot takes less time than a search.
     place_of = np.full(int(max(known.max(), rows.max())) + 1, -1, dtype=np.intp)
     place_of[known] = np.arange(len(known), dtype=np.intp)
     places: NDArray[np.intp] = place_of[rows]

@@ -1,8 +1,8 @@
 """`InProcessTransport`: a plugin inside the host, asked with the host's own objects.
 
 The trusted shortcut, the column `local` of `rpc.calls`: same checks, timing and policy as over the wire
-(the relay's), no encoding. The loop waits for plain `def` calls of the scheduling cycle; an overrun is
-named once the call returns.
+(the relay's), no encoding. Plain `def` calls of the scheduling cycle run on the loop and cannot be
+interrupted; an overrun is reported when the call returns.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
 """Binding-cycle calls of one plugin at once, where the plugin does not say."""
 SETTLED: Final = PLAIN | {Reserved}
-"""What need not be awaited, seen by its type alone: what transports answer nearly always."""
+"""Types of answers that need not be awaited: nearly all answers have one of these."""
 
 
 class InProcessTransport:
-    """The plugin inside the host. Arguments are the host's own objects, the tables read-only.
+    """A plugin inside the host. Its arguments are the host's own objects; the tables are read-only.
 
     Plain `def` calls of the scheduling cycle run on the loop, one at a time; those of the binding cycle
-    run in `max_concurrency` threads. `async def` is awaited, with the deadline, at either.
+    run in `max_concurrency` threads. An `async def` is awaited until its deadline, in both cycles.
     """
 
     def __init__(self, runtime: PluginRuntime) -> None:
@@ -56,16 +56,16 @@ class InProcessTransport:
 
     @property
     def is_open(self) -> bool:
-        """Always: it lives as long as the host."""
+        """Always True: the plugin lives as long as the host."""
         return True
 
     def close(self) -> None:
-        """Let the threads go; calls that run there are not waited for."""
+        """End the threads, without waiting for calls that still run there."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
-        """Nothing to tell: the cycle's state goes with the context."""
+        """Do nothing: the cycle's state goes with the context."""
 
     def ask(
         self,
@@ -74,7 +74,7 @@ class InProcessTransport:
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
-        """What the plugin says; what has to be awaited comes back as something to await, and bounded."""
+        """The plugin's answer, or an awaitable of it that ends at the deadline."""
         if cycle is None:
             return self._ask_each(call, args, deadline_s)
         state = cycle.state(self._name)
@@ -96,7 +96,7 @@ class InProcessTransport:
     # --- how it is done ------------------------------------------------------------------------------
 
     async def _ask_each(self, call: Call[*Args, Raw, Any], args: tuple[*Args], deadline_s: float) -> Raw:
-        """One question after the other, each with the whole deadline."""
+        """Ask one question after the other, each with the whole deadline."""
         answers: Any = []
         try:
             for question in call.local(self.runtime, *args):
@@ -109,8 +109,8 @@ class InProcessTransport:
         return answers  # type: ignore[no-any-return]  # the row's own type
 
     def _in_thread(self, call: AnyCall, cycle: CycleContext) -> bool:
-        """Whether a thread is worth it: for a plain method that the plugin itself has. Unreserve gets one
-        only when the binding cycle asks; the scheduling cycle's plain calls are serial.
+        """Whether the call runs in a thread: if the plugin has a plain method of its own. Unreserve runs in
+        a thread only in the binding cycle; plain calls of the scheduling cycle are serial.
         """
         if call.lane is Lane.OUTBOX and not cycle.binding:
             return False
@@ -130,7 +130,7 @@ class InProcessTransport:
         answer = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: context.run(method, *args)
         )
-        # A plain method may still have answered something to await.
+        # A plain method, too, may answer an awaitable.
         return await (self._bounded(call, deadline_s, answer) if must_wait(answer) else settled(answer))
 
     async def _mapped(self, call: AnyCall, answer: Awaitable[T]) -> T:
@@ -148,7 +148,7 @@ class InProcessTransport:
                 return await answer
         except TimeoutError as err:
             if not deadline.expired():
-                raise  # the plugin's own
+                raise  # the plugin's own TimeoutError
             raise PluginTimeoutError(self._name, call.rpc, deadline_s) from err
 
     def _failure(self, call: AnyCall, err: Exception | SystemExit) -> PluginError:
@@ -158,7 +158,7 @@ class InProcessTransport:
 
 
 def reserve(runtime: PluginRuntime, state: CycleState, pod: Pod, node_name: str) -> Answer[Reserved]:
-    """Whether it is reserved, and what the plugin answered of the binding cycle."""
+    """The answer of Reserve, with the answers about the binding cycle that came with it."""
     answer = runtime.reserve(state, pod, node_name)
     if answer is None or isinstance(answer, ReserveResult):
         return _reserved(answer)

@@ -1,7 +1,7 @@
 """`PluginRelay.ask`: the only place with deadline, timing, counting, repeat, error mapping and policy.
 
-Every `PluginClient` has one. It knows where the plugin is (`Route`), how the plugin is to be treated
-(`ClientSettings`), and of the calls what their rows say (`calls`).
+Every `PluginClient` has a relay. The relay knows where the plugin is (`Route`), how to treat it
+(`ClientSettings`), and each call by its row (`calls`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Out = TypeVar("Out")
 S = TypeVar("S")
 T = TypeVar("T")
 StandIn: TypeAlias = Callable[[Policy, PluginError], S]
-"""What the policy puts in the place of an answer that did not come."""
+"""Makes the answer that stands in, by policy, for one that did not come."""
 LOST: Final = "was restarted and knows nothing of this reservation"
 _LOG = get_logger()
 
 
 class PluginRelay:
-    """How one plugin in one profile is asked. `failing`: the calls whose last answer was a failure."""
+    """Asks one plugin of one profile. `failing`: the calls whose last attempt failed."""
 
     def __init__(
         self, name: str, route: Route, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
@@ -94,9 +94,9 @@ class PluginRelay:
         stand_in: StandIn[S],
         then: Callable[[Checker, Any], Any] | None = None,
     ) -> Any:
-        """Ask, check, and put the policy's answer in the place of one that did not come.
+        """Make the call and check the answer. Where the call failed, `stand_in` makes the answer.
 
-        `then`: what the host makes of a checked answer, where the plugin answers for that as well; raises
+        `then`: a step of the host with the checked answer whose failure is the plugin's, too; raises
         PluginError. Errors that escape: CycleRestartError.
         """
         local = self._local
@@ -108,7 +108,7 @@ class PluginRelay:
         started_s = time.perf_counter()
         try:
             if local is not None:
-                # Rounds share one deadline; the budget of a cycle is for remote time.
+                # Rounds share one deadline. The budget of a cycle is for remote calls.
                 deadline_s = self._deadline_s(call, rule, cycle) if call.in_rounds else rule.deadline_s
                 raw = local.ask(call, cycle, args, deadline_s)
                 if type(raw) not in SETTLED and must_wait(raw):
@@ -142,7 +142,7 @@ class PluginRelay:
         stand_in: StandIn[S],
         then: Callable[[Checker, Out], T],
     ) -> T | S:
-        """As `ask`, where what would be asked for came along with another answer."""
+        """As `ask`, for an answer that came early, with that of another call."""
         made = self._made.get(call.rpc) or self._first(call)
         started_s = time.perf_counter()
         try:
@@ -163,9 +163,9 @@ class PluginRelay:
         args: tuple[*Args],
         stand_in: StandIn[S],
     ) -> Out | S:
-        """The same for one that nobody has read yet: it fails as a call would, and is counted as none.
+        """As `came`, for an answer that is not read yet. It fails as a call would, and counts as none.
 
-        It holds although the instance may be gone: all that it was needed for is said.
+        The answer holds even if its instance is gone: nothing more is needed from the instance.
         """
         rule = self._rules[call.rpc]
         self._deadline_s(call, rule, cycle)
@@ -214,7 +214,7 @@ class PluginRelay:
         except PluginTimeoutError as failure:
             if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
                 raise
-            # The transport knows what was left for it; people know the deadline that they set.
+            # The transport names the time that was left to it; users know the deadline that they set.
             if call.in_rounds:
                 deadline_s = rule.deadline_s
             cut = deadline_s < rule.deadline_s
@@ -235,7 +235,7 @@ class PluginRelay:
         return answer if then is None else then(self._check, answer)
 
     def _way(self, call: AnyCall, cycle: CycleContext | None) -> Transport:
-        """The instance that this cycle's first call went to, as long as it is there."""
+        """The instance of this cycle's first call, as long as it is there."""
         current = self._route.transport
         if cycle is None:
             if current is None:
@@ -245,7 +245,7 @@ class PluginRelay:
             raise PluginUnavailableError(self._name, call.rpc, LOST)
         pinned: Transport | None = cycle.instances.get(self._name)
         if pinned is not None:
-            # What goes through the outbox reaches whichever instance is there by then.
+            # The outbox sends to the instance that is there by then.
             if pinned.is_open or call.lane is Lane.OUTBOX:
                 return pinned
             gone = PluginUnavailableError(self._name, call.rpc, "lost its instance")
@@ -257,7 +257,7 @@ class PluginRelay:
         return current
 
     def _restart_if_replaced(self, cycle: CycleContext | None, lost: Transport, failure: PluginError) -> None:
-        """Before Reserve, a cycle whose instance died begins anew, once, if another one is there."""
+        """Begin the cycle anew, once, if its instance died before Reserve and another one is there."""
         current = self._route.transport
         if cycle is None or cycle.reserved or cycle.restarted or lost.is_open:
             return
@@ -285,7 +285,7 @@ class PluginRelay:
     def _failed(
         self, call: AnyCall, rule: CallRule, cycle: CycleContext | None, failure: PluginError
     ) -> Policy:
-        """Count it, note it, and say which policy applies."""
+        """Count and note the failure; answers the policy that applies."""
         if isinstance(failure, PluginAbsentError):
             policy = rule.absent
         elif isinstance(failure, HostFaultError):
@@ -336,7 +336,7 @@ class PluginRelay:
         self._made.clear()
 
     def _first(self, call: AnyCall) -> _Made:
-        """A call is made for the first time."""
+        """What later calls of the same kind reuse."""
         made = _Made(self._rules[call.rpc], (self._name, call.rpc), self._stats.of(call.rpc))
         self._made[call.rpc] = made
         return made
@@ -344,14 +344,14 @@ class PluginRelay:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A call that was made before: its rule, and where its time is written down."""
+    """A kind of call after its first use: its rule, and where its time is recorded."""
 
     rule: CallRule
     key: tuple[str, str]
     stats: CallStats
 
     def observe(self, cycle: CycleContext | None, duration_s: float, answer: object = None) -> None:
-        """Count one call; without an answer it failed."""
+        """Record one call; `answer` None: it failed."""
         self.stats.observe(duration_s)
         if cycle is not None:
             timings_s = cycle.timings_s
@@ -362,7 +362,7 @@ class _Made:
 
 @contextmanager
 def _repeating(cycle: CycleContext | None, plugin: str) -> Iterator[None]:
-    """Tell the transport that this is the second attempt."""
+    """Mark the call as the second attempt, for the transport."""
     if cycle is None:
         yield
         return

@@ -18,7 +18,7 @@ from berth_host.rpc.transport import Transport
 
 
 class Route(Protocol):
-    """Where a client finds its plugin right now."""
+    """Where a client finds its plugin now."""
 
     @property
     def transport(self) -> Transport | None:
@@ -27,12 +27,12 @@ class Route(Protocol):
 
     @property
     def descriptor(self) -> Descriptor:
-        """As the instance declared it; of an instance never seen, what the configuration tells."""
+        """The descriptor of the instance; before the first instance, as the configuration tells it."""
         ...
 
     @property
     def absence(self) -> str:
-        """While there is no transport: why, as the end of a sentence (`is not attached: ...`)."""
+        """Why there is no transport, as the end of a sentence (`is not attached: ...`)."""
         ...
 
 
@@ -44,20 +44,20 @@ class LocalRoute:
 
     @property
     def descriptor(self) -> Descriptor:
-        """The class's own."""
+        """The descriptor of the class."""
         return self.transport.runtime.descriptor
 
     @property
     def absence(self) -> str:
-        """Never absent."""
+        """Empty: the plugin is never absent."""
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How one plugin is to be treated. `points`: the operator's choices by point (`preBind`).
+    """How the host treats one plugin. `points`: the operator's choices by point (`preBind`).
 
-    `scope`: whether a pod concerns the plugin at all; None: every pod.
+    `scope`: whether the plugin is asked about a pod at all; None: about every pod.
     """
 
     points: Mapping[str, PointPolicy] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""`ScoreOutcome`: what scoring some nodes with one plugin came to, and the words for one that failed.
+"""`ScoreOutcome`: the scores of one plugin for some nodes, and the messages for scoring that failed.
 
-Made by `PluginClient.score`. Source of the words: kube-scheduler `framework/runtime/framework.go`, v1.36.
+Made by `PluginClient.score`. Source of the messages: kube-scheduler `framework/runtime/framework.go`, v1.36.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from berth_host.rpc.validate import ScoreRangeError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreOutcome:
-    """int64[n] each: what Score said, and after normalisation, before the weight.
+    """int64[n] each: the answer of Score, and the same normalised, before the weight.
 
-    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin opted out
-    together with its verdicts, its zeros mean nothing.
+    A `status` other than SUCCESS ends the cycle; its text is complete. `skipped`: the plugin said with its
+    verdicts that it does not score this pod; its zeros mean nothing.
     """
 
     status: Status
@@ -31,13 +31,13 @@ class ScoreOutcome:
 
 
 def zeros(count: int, *, skipped: bool = False) -> ScoreOutcome:
-    """All nodes alike."""
+    """The same score for all nodes."""
     none = np.zeros(count, dtype=np.int64)
     return ScoreOutcome(SUCCESS, none, none, skipped)
 
 
 def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, step: str) -> ScoreOutcome:
-    """What the policy puts in the place of scores that did not come. `step`: `Score` or `Normalize`."""
+    """The outcome that stands in, by policy, for scores that did not come. `step`: `Score` or `Normalize`."""
     if policy is not Policy.FAIL:
         return zeros(count)
     if isinstance(failure, ScoreRangeError):
@@ -47,7 +47,7 @@ def no_scores(plugin: str, count: int, policy: Policy, failure: PluginError, ste
 
 
 def score_error(plugin: str, count: int, step: str, text: str) -> ScoreOutcome:
-    """kube-scheduler's words for a plugin that failed in a step of scoring."""
+    """kube-scheduler's message for a plugin that failed in a step of scoring."""
     where = "Score plugins" if step == "Score" else "Normalize on Score plugins"
     reason = f'running {where}: plugin "{plugin}" failed with: {text}'
     return _failed(count, Status(Code.ERROR, (reason,), plugin))

@@ -1,6 +1,6 @@
-"""`StateChanges` -> the chunks of SyncState, made little by little: a cluster is too large for one step.
+"""`StateChanges` -> the chunks of SyncState, made piece by piece: a cluster is too large for one step.
 
-Called by `StateEncoder`, which knows how each part is written. Source: the contract's state.proto.
+`StateEncoder` calls it, and knows how to write each part. Source: the contract's state.proto.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from berth_host.errors import HostError
 from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
 
 CHUNK_BYTES: Final = 16 * 1024
-"""A chunk is no larger even where the limit allows it: it is serialised and sent in one step."""
+"""The largest chunk, whatever the agreed limit: a chunk is serialised and sent in one step."""
 _ENVELOPE_BYTES: Final = 192
-"""Room for what surrounds the parts of a chunk: versions, digests, tags."""
+"""Room in a chunk for all that is no part: versions, digests, tags."""
 _TAG_BYTES: Final = 8
 
 
 class StateTooLargeError(HostError):
-    """One piece of state alone exceeds the message size that was agreed. Attribute: what."""
+    """A single piece of state exceeds the agreed message size. Attribute: what."""
 
     def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
         self.what = what
@@ -34,7 +34,7 @@ class StateTooLargeError(HostError):
 
 
 class PartEncoder(Protocol):
-    """How the parts of a delta are written."""
+    """Writes the parts of a delta."""
 
     def versions(self, delta: pb.StateDelta, changes: StateChanges) -> None:
         """Base and target."""
@@ -58,7 +58,7 @@ class PartEncoder(Protocol):
 
 
 class ChunkWriter:
-    """One stream. A node whose pods do not fit into a chunk goes on in the next one, by its index."""
+    """One stream of chunks. A node whose pods do not fit continues in the next chunk, by its index."""
 
     def __init__(self, encoder: PartEncoder, changes: StateChanges, max_message_bytes: int) -> None:
         self._encoder = encoder
@@ -70,11 +70,11 @@ class ChunkWriter:
         self._used = 0
 
     def steps(self) -> Iterator[state_pb2.SyncStateRequest | None]:
-        """The chunks, each below the limit; None after every small piece of work, to let others run.
+        """The chunks, each below the limit. None after each small piece of work, so that other tasks can run.
 
         Raises StateTooLargeError for a single piece that no chunk can hold.
         """
-        # At most five bytes per index; removals come before the upserts that may use their indices anew.
+        # An index takes at most five bytes. Removals come first, since upserts may use their indices again.
         step = max(1, self._budget // 6)
         removed = self._changes.removed
         for start in range(0, len(removed), step):
@@ -113,7 +113,7 @@ class ChunkWriter:
             upserts[-1].pods.append(piece)
 
     def _room(self, size: int) -> state_pb2.SyncStateRequest | None:
-        """Make room for a piece; answers the chunk that is full by now, if it is."""
+        """Make room for a piece; answers the chunk that this completed, if any."""
         full = None
         if self._used and self._used + size > self._budget:
             full = self._request

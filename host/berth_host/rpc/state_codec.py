@@ -1,7 +1,7 @@
-"""What moved in the snapshot -> `StateDelta` of a call, or the chunks of `SyncState`.
+"""The changes of the snapshot -> `StateDelta` of a call, or the chunks of `SyncState`.
 
-Used by the relay for the first call of a cycle and by the attachment while it syncs. One encoder per
-instance: it sends what the instance's plugins declared (the union), and nothing else.
+The transport uses it for the first call of a cycle, the attachment while it syncs. Each instance has an
+encoder of its own, which sends the union of what the instance's plugins declared, and nothing else.
 Source: the contract's common.proto (StateDelta, NodeState) and state.proto.
 """
 
@@ -30,26 +30,26 @@ from berth_host.rpc.state_chunks import ChunkWriter, StateTooLargeError
 __all__ = ["StateEncoder", "StateSource", "StateTooLargeError", "fits_in_call"]
 
 MAX_DELTA_NODES: Final = 500
-"""A delta with more nodes travels by SyncState ..."""
+"""A delta with more nodes than this travels by SyncState."""
 MAX_DELTA_BYTES: Final = 256 * 1024
-"""... as does one with more bytes."""
+"""A delta with more bytes than this travels by SyncState."""
 
 
 class StateSource(Protocol):
-    """Where changes come from: the cache's change log."""
+    """The source of changes: the cache's change log."""
 
     @property
     def version(self) -> StateVersion:
-        """The snapshot's version now."""
+        """The current version of the snapshot."""
         ...
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """What a holder of `base` lacks (None: holds nothing); None: not known, it needs everything."""
+        """The changes since `base` (None: all there is); None: unknown, the holder needs everything."""
         ...
 
 
 class StateEncoder:
-    """`selection`: what the instance's plugins declared. Keeps nothing between two calls."""
+    """`selection`: what the instance's plugins declared. The encoder keeps nothing between two calls."""
 
     __slots__ = ("_selection",)
 
@@ -58,11 +58,11 @@ class StateEncoder:
 
     @property
     def selection(self) -> StateSelection:
-        """What is sent."""
+        """The parts of the state that are sent."""
         return self._selection
 
     def delta(self, changes: StateChanges) -> pb.StateDelta:
-        """All changes in one message: for a call when `fits_in_call` says so."""
+        """All changes in one message, for a call if `fits_in_call` says so."""
         delta = pb.StateDelta()
         self.versions(delta, changes)
         self.digests(delta, changes)
@@ -80,7 +80,7 @@ class StateEncoder:
     def chunks(
         self, changes: StateChanges, max_message_bytes: int
     ) -> Iterator[state_pb2.SyncStateRequest | None]:
-        """The same as a stream of messages, each below the limit, made as they are asked for.
+        """The same as a stream of messages, each below the limit and made when it is asked for.
 
         None comes between two pieces of the work. Raises StateTooLargeError for a single piece that no
         chunk can hold.
@@ -158,7 +158,7 @@ class StateEncoder:
 
 
 def fits_in_call(changes: StateChanges, delta: pb.StateDelta) -> bool:
-    """Whether the delta may ride on a call; else it goes by SyncState."""
+    """Whether the delta travels with a call; otherwise it travels by SyncState."""
     return len(changes.nodes) <= MAX_DELTA_NODES and delta.ByteSize() <= MAX_DELTA_BYTES
 
 
@@ -171,7 +171,7 @@ def _kept(values: Mapping[str, str], prefixes: Prefixes) -> Mapping[str, str]:
 def _object(item: KubeObject, dropped: tuple[str, ...]) -> pb.KubeObject:
     if not dropped:
         return wire.encode_object(item)
-    # Parsed anew, not through `item.parsed`, which would keep the parsed form alive.
+    # Not `item.parsed`, which would keep the parsed form in memory.
     parsed = orjson.loads(item.raw)
     for path in dropped:
         _drop(parsed, path.split("."))

@@ -1,8 +1,8 @@
-"""`Transport`: one plugin of one profile, asked over some way.
+"""`Transport`: the way to one plugin of one profile.
 
-Called by the relay alone. A transport makes the calls of the table (`calls`), answers the SDK's result
-types and raises `PluginError`s; what the values are worth is checked in `validate`, what a failure means
-is decided by the client. There are two: `InProcessTransport` and `GrpcTransport`.
+Only the relay calls it. A transport makes the calls of the table (`calls`), answers the SDK's result
+types and raises `PluginError`s. `validate` checks the values, and the relay decides what a failure means.
+There are two transports: `InProcessTransport` and `GrpcTransport`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Transport(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False once it will never answer again."""
+        """False once the transport will never answer again."""
         ...
 
     def ask(
@@ -33,13 +33,13 @@ class Transport(Protocol):
         args: tuple[*Args],
         deadline_s: float,
     ) -> Answer[Raw]:
-        """What the plugin says to a call of the table: at once, or as something to await.
+        """The plugin's answer to a call of the table, or an awaitable of it.
 
-        `cycle`: None for a batch of the queue. `deadline_s`: seconds from now; in process nothing
-        interrupts a plain `def`. Raises PluginError, CycleRestartError.
+        `cycle`: None for a batch of the queue. `deadline_s`: seconds from now; in process a
+        plain `def` is not interrupted. Raises PluginError, CycleRestartError.
         """
         ...
 
     def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
-        """The cycle is over; told with a later call."""
+        """The cycle is over. A later call tells the plugin."""
         ...

@@ -1,8 +1,7 @@
-"""What a plugin answered -> the same, checked: lengths, subsets, codes, bounds. Else PluginProtocolError.
+"""The answer of a plugin -> the same, checked: lengths, subsets, codes, bounds. Raises PluginProtocolError.
 
-The column `check` of `rpc.calls`, called by the relay for both transports, before anybody else sees an
-answer. A code that has no
-meaning at its point becomes ERROR with the reasons kept, as in kube-scheduler.
+The column `check` of `rpc.calls`. The relay calls it for both transports before any other part sees the
+answer. A code without a meaning at its point becomes ERROR, with the reasons kept, as in kube-scheduler.
 Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (score range), v1.36.
 """
 
@@ -53,18 +52,18 @@ VERDICT_CODES: Final = frozenset(
         Code.PENDING,
     }
 )
-"""What may be said of a node, and of a pod on one."""
+"""The codes that a node may get, and a pod on it."""
 
 
 class ClusterFacts(Protocol):
-    """What victims and nominations are checked against: the snapshot of the open cycle."""
+    """The snapshot of the open cycle; victims and nominations are checked against it."""
 
     def has_node(self, node_name: str) -> bool:
         """Whether the snapshot has this node."""
         ...
 
     def pod_on_node(self, node_name: str, uid: str) -> Pod | None:
-        """The pod of this uid on that node, None if it is not there."""
+        """The pod with this uid on that node; None if it is not there."""
         ...
 
 
@@ -141,16 +140,16 @@ class Checker:
             if np.count_nonzero(groups):
                 self._violation(call, "answered a verdict group that does not exist")
             return verdicts
-        # Read as unsigned, a negative group is above every length too.
+        # As an unsigned number a negative group is above every length, too.
         if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
             self._violation(call, "answered a verdict group that does not exist")
         if all(status.code in VERDICT_CODES for status in statuses):
             return verdicts
-        # Whichever call they came with, they are Filter's.
+        # They are answers of Filter, whichever call brought them.
         return Verdicts(groups, tuple(self._legal("Filter", VERDICT_CODES, status) for status in statuses))
 
     def post_filter(self, call: AnyCall, result: PostFilterResult, pod: Pod) -> PostFilterResult:
-        """A nominated node that exists; victims on it, of lower priority than `pod`."""
+        """The nominated node exists; the victims run on it and have a lower priority than `pod`."""
         status = self._status(call, result.status)
         node = result.nominated_node
         if node and result.clear_nomination:
@@ -179,7 +178,7 @@ class Checker:
         return replace(result, status=status)
 
     def pre_score(self, call: AnyCall, answer: Status | PreScored, nodes: Sized) -> Status | PreScored:
-        """SUCCESS, SKIP or ERROR, and the scores of the nodes where they came along."""
+        """SUCCESS, SKIP or ERROR, and the early scores of the nodes, if any."""
         if isinstance(answer, Status):
             return self._status(call, answer)
         status = self._status(call, answer.status)
@@ -187,12 +186,6 @@ class Checker:
         if status is answer.status and scores is answer.scores:
             return answer
         return PreScored(status, scores)
-
-    def scores(
-        self, call: AnyCall, answer: NDArray[np.int64] | Status, count: int
-    ) -> NDArray[np.int64] | Status:
-        """Raw scores; a Status is the plugin's own failure, which has words of its own."""
-        return answer if isinstance(answer, Status) else self.raw_scores(call, answer, count)
 
     def raw_scores(self, call: AnyCall, scores: NDArray[Any], count: int) -> NDArray[np.int64]:
         """int64[count], of any size."""
@@ -204,7 +197,7 @@ class Checker:
         return scores.astype(np.int64, copy=False)
 
     def final_scores(self, call: AnyCall, scores: NDArray[np.int64]) -> NDArray[np.int64]:
-        """0..100 each; kube-scheduler's own words otherwise."""
+        """Scores of 0..100. The error has kube-scheduler's own message."""
         if not in_range(scores):
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
@@ -213,7 +206,7 @@ class Checker:
     # --- the chosen node -------------------------------------------------------------------------------
 
     def reserve(self, call: AnyCall, answer: Reserved) -> Reserved:
-        """A decision is due. What came along is checked when it is due, but for one who may not send it."""
+        """A decision is due. Early answers are checked later; here only whether they are allowed."""
         if answer.status is None:
             self._undecided(call)
         if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
@@ -233,7 +226,7 @@ class Checker:
         return PermitResult(status, effective_s)
 
     def pre_bind_pre_flight(self, call: AnyCall, result: PreFlightResult) -> PreFlightResult:
-        """Any known code; the framework has its own words for those that are not legal."""
+        """Any known code; the framework has its own message for codes that are not legal."""
         if not isinstance(result.status.code, Code):
             self._violation(call, f"answered the unknown code {result.status.code!r}")
         return result
@@ -319,10 +312,10 @@ class Checker:
 def in_range(scores: NDArray[np.int64]) -> bool:
     """Whether all of them are in 0..100."""
     if len(scores) <= FEW:
-        # As numbers: numpy takes longer to begin than these take.
+        # As Python numbers: for so few, numpy takes longer to begin.
         numbers = scores.tolist()
         return not numbers or (min(numbers) >= MIN_NODE_SCORE and max(numbers) <= MAX_NODE_SCORE)
-    # Read as unsigned, a negative score is above every legal one too.
+    # As unsigned numbers negative scores are above every legal one, too.
     return int(np.maximum.reduce(scores.view(np.uint64))) <= MAX_NODE_SCORE
 
 
@@ -335,7 +328,7 @@ class ScoreRangeError(PluginProtocolError):
 
     @property
     def text(self) -> str:
-        """kube-scheduler's words."""
+        """kube-scheduler's message."""
         return (
             f'plugin "{self.plugin}" returns an invalid score {self.score}, it should in the range of'
             f" [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing"

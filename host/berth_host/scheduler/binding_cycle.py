@@ -139,7 +139,7 @@ class BindingCycle:
         self.undecided.remove(assumed)
         if node_name == assumed.node_name:
             return  # the watch confirms it
-        self._forget(assumed)
+        self._cache.forget_if_assumed(assumed)
         self._failures.put_back(assumed)
 
     def _decided(self, task: asyncio.Future[None]) -> None:
@@ -359,7 +359,7 @@ class BindingCycle:
         """The scheduling cycle failed. No AssignedPod/Delete event: no watcher saw the pod on the node."""
         if attempt.assumed:
             await self._unreserve(attempt, failed.message)
-            self._forget(attempt.pod.on_node(attempt.node_name))
+            self._cache.forget_if_assumed(attempt.pod.on_node(attempt.node_name))
         self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
 
     async def fail_binding(self, attempt: Attempt, failed: Failed) -> None:
@@ -390,10 +390,6 @@ class BindingCycle:
         except asyncio.CancelledError:
             if _is_cancelled_from_outside() and not attempt.aborted:
                 raise
-
-    def _forget(self, assumed: Pod) -> None:
-        if self._cache.is_assumed(assumed.uid):
-            self._cache.forget(assumed)
 
     def _ended_with(self, attempt: Attempt, failed: Failed) -> Failure:
         """Record the attempt, release its cycle, and tell the queue."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
-from berth_host.app import Host
+from berth_host.app import Host, watching
 from berth_host.app import host as host_module
 from berth_host.app import reload as reload_module
 from berth_host.app.registry import ClassRegistry, PluginLoadError
@@ -203,7 +203,7 @@ async def test_kind_that_the_cluster_does_not_hand_over_refuses_the_configuratio
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a role lacks the right to list it: the API server is asked again for ever."""
-    monkeypatch.setattr(host_module, "WATCH_S", 0.05)
+    monkeypatch.setattr(watching, "WATCH_S", 0.05)
     async with running(node("n0"), enabled=("RejectsAll",)) as world:
         await world.settle()
         assert world.faulty is not None
@@ -213,7 +213,7 @@ async def test_kind_that_the_cluster_does_not_hand_over_refuses_the_configuratio
 
         world.faulty.watch = watch  # type: ignore[method-assign]
         old = world.host
-        old.needed_resources -= {"namespaces"}
+        old.watching.needed -= {"namespaces"}
         with pytest.raises(UnavailableError, match=r"namespaces: not listed within 0.05 s; .*watch.failed"):
             await reload(old, with_plugins())
         world.server.create(pod("later"))

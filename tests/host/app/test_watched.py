@@ -64,7 +64,7 @@ SERVICE = {
 
 
 def test_default_configuration_needs_what_kube_scheduler_watches() -> None:
-    assert World().host.needed_resources == KUBE_SCHEDULER_WATCHES
+    assert World().host.watching.needed == KUBE_SCHEDULER_WATCHES
 
 
 async def test_cluster_is_asked_for_exactly_that() -> None:
@@ -74,11 +74,11 @@ async def test_cluster_is_asked_for_exactly_that() -> None:
 
 
 def test_without_plugins_that_read_more_there_are_pods_and_nodes() -> None:
-    assert World(configuration=BARE % "").host.needed_resources == {"pods", "nodes"}
+    assert World(configuration=BARE % "").host.watching.needed == {"pods", "nodes"}
 
 
 def test_budgets_are_for_those_who_may_preempt() -> None:
-    found = World(configuration=BARE % ", {name: DefaultPreemption}").host.needed_resources
+    found = World(configuration=BARE % ", {name: DefaultPreemption}").host.watching.needed
     assert found == {"pods", "nodes", "policy/poddisruptionbudgets"}
 
 
@@ -89,9 +89,9 @@ def test_namespaces_are_for_scopes_that_select_them() -> None:
         "  points: {filter: {deadline: 1s}}\n"
         "  scope: {namespaceSelector: {}}",
     )
-    assert "namespaces" in World(configuration=text).host.needed_resources
+    assert "namespaces" in World(configuration=text).host.watching.needed
     without = text.replace("namespaceSelector: {}", "podSelector: {}")
-    assert "namespaces" not in World(configuration=without).host.needed_resources
+    assert "namespaces" not in World(configuration=without).host.watching.needed
 
 
 @pytest.mark.parametrize(

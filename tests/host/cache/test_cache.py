@@ -71,6 +71,21 @@ def test_confirmed_pod_cannot_be_forgotten(cache: Cache) -> None:
     assert requested(cache) == {"cpu": 100, "memory": 10}
 
 
+def test_pod_that_was_confirmed_meanwhile_stays_when_it_is_forgotten_if_assumed(cache: Cache) -> None:
+    cache.assume(pod("a"))
+    cache.add_pod(pod("a"))
+    cache.forget_if_assumed(pod("a"))
+    assert requested(cache) == {"cpu": 100, "memory": 10}
+
+
+def test_assumed_pod_is_forgotten_if_assumed(cache: Cache) -> None:
+    cache.assume(pod("a"))
+    with pytest.raises(CacheError, match="was assumed on 'n1', not on 'n2'"):
+        cache.forget_if_assumed(pod("a", "n2"))
+    cache.forget_if_assumed(pod("a"))
+    assert cache.get_pod("uid-a") is None
+
+
 def test_confirmation_replaces_the_assumed_record(cache: Cache) -> None:
     cache.assume(pod("a"))
     confirmed = pod("a", resource_version="7")

@@ -130,9 +130,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot_in_step_equals_one_built_anew(self) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         fresh = Snapshot()
-        self.cache.update_snapshot(fresh)
+        fresh.update(self.cache)
         assert node_contents(self.snapshot.nodes) == node_contents(fresh.nodes)
         assert pods_by_node(self.snapshot.nodes) == pods_by_node(fresh.nodes)
         assert self._pod_contents(self.snapshot) == self._pod_contents(fresh)

@@ -33,11 +33,11 @@ class Setup:
         self.log = ChangeLog(self.snapshot)
         for name in ("n1", "n2", "n3"):
             self.cache.add_node(Node(name=name, labels={"a": "b"}, allocatable={"cpu": 4000}))
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         self.base = self.log.version
 
     def changes(self, selection: StateSelection = ALL) -> StateChanges:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         changes = self.log.changes_since(self.base, selection)
         assert changes is not None
         return changes
@@ -91,7 +91,7 @@ def test_who_lags_behind_the_log_of_rows_is_told_the_same(steps: list[tuple[str,
         elif what == "drop" and there:
             setup.cache.remove_node(name)
         elif what == "update":
-            setup.cache.update_snapshot(setup.snapshot)
+            setup.snapshot.update(setup.cache)
     changes = setup.changes()
     setup.snapshot.log.moved = GenerationLog(limit=0)
     setup.snapshot.log.moved.add(setup.snapshot.generation, 0)
@@ -258,7 +258,7 @@ def test_way_from_too_long_ago_is_not_known(setup: Setup) -> None:
     setup.cache.remove_pod(pod("a"))
     assert list(only(setup.changes()).removed_pods) == ["a"]
     setup.cache.remove_pod(pod("b"))
-    setup.cache.update_snapshot(setup.snapshot)
+    setup.snapshot.update(setup.cache)
     assert setup.log.changes_since(setup.base, ALL) is None
 
 
@@ -267,7 +267,7 @@ def test_changes_stay_as_they_are_when_the_snapshot_moves_on(setup: Setup) -> No
     changes = setup.changes()
     setup.cache.forget(pod("a"))
     setup.cache.assume(pod("b"))
-    setup.cache.update_snapshot(setup.snapshot)
+    setup.snapshot.update(setup.cache)
     change = only(changes)
     assert ([p.uid for p in change.pods], changes.assumed) == (["a"], {"a"})
     assert change.usage is not None

@@ -36,7 +36,7 @@ class Setup:
         self.update()
 
     def update(self) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
 
     def visited(self) -> list[str]:
         names = self.snapshot.nodes.names

@@ -68,11 +68,11 @@ class Setup:
         self.move()
 
     def move(self) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         self.base = self.snapshot.version
 
     def changes(self, full: bool = False) -> StateChanges:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         base = None if full else self.base
         changes = ChangeLog(self.snapshot).changes_since(base, self.encoder.selection)
         assert changes is not None

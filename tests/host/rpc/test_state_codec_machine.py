@@ -171,7 +171,7 @@ class DeltaMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot_moves(self) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
 
     # --- what can happen on the way --------------------------------------------------------------
 
@@ -203,13 +203,13 @@ class DeltaMachine(RuleBasedStateMachine):
 
     @rule(chunked=st.booleans(), twice=st.booleans())
     def all_copies_brought_up_to_date_equal_the_host(self, chunked: bool, twice: bool) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         for link in self.links:
             self._bring_up_to_date(link, chunked, twice)
 
     @rule(which=st.integers(0, 3), chunked=st.booleans())
     def one_copy_brought_up_to_date_equals_the_host(self, which: int, chunked: bool) -> None:
-        self.cache.update_snapshot(self.snapshot)
+        self.snapshot.update(self.cache)
         self._bring_up_to_date(self.links[which], chunked, False)
 
     def _bring_up_to_date(self, link: Link, chunked: bool, twice: bool) -> None:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from berth_host.app.endpoints import make_endpoints
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.app.process.errors import HostFailedError, LeadershipLostError, ProcessError
 from berth_host.app.process.restart import needs_restart
 from berth_host.app.process.signals import Signals
@@ -200,7 +201,7 @@ class SchedulerProcess:
     async def _met(self, client: KubeClient) -> None:
         version = await contact(client, self._settings.options.clock)
         log.info("cluster.contacted", host=client.host, version=version)
-        needed = self._host.needed_resources
+        needed = self._host.watching.needed
         await check_lists(client, needed, list(rights(needed, self._lease_ref())))
 
     async def _connected(self) -> None:
@@ -211,7 +212,7 @@ class SchedulerProcess:
         try:
             await elector.acquire()
         except ForbiddenError as err:
-            wanted = list(rights(self._host.needed_resources, self._lease_ref()))
+            wanted = list(rights(self._host.watching.needed, self._lease_ref()))
             raise await forbidden(client, err, wanted) from err
         except UnauthorizedError as err:
             raise refusal(err, client.host) from err

@@ -15,7 +15,8 @@ from pathlib import Path
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
 
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.attach.attachment import State
 from berth_host.cli import configuration, simulation
 from berth_host.cli.bench import feature_mocks

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from berth_host import log
-from berth_host.app.host import HostOptions
+from berth_host.app.options import HostOptions
 from berth_host.app.process.process import ProcessSettings
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.flag_problems import given

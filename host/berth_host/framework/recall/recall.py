@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -263,7 +263,7 @@ class Recall:
         nominated: NominatedPods,
     ) -> Rows:
         """See Answers."""
-        recalled = cycle.recalled
+        recalled = _recalled(cycle)
         if recalled is None:
             return await self._everyone.filter(clients, pre_score, cycle, statuses, rows, nominated)
         known, several = recalled.known, len(rows) > 1
@@ -294,7 +294,7 @@ class Recall:
         self, clients: Clients, cycle: Cycle, statuses: NodeStatuses, rows: Rows, *, several: bool
     ) -> Rows:
         """As `filter_rows`, where each plugin is asked about the rows that are not recalled."""
-        recalled = cycle.recalled
+        recalled = _recalled(cycle)
         if recalled is None or not several:
             return await filter_rows(clients, cycle, statuses, rows)
 
@@ -312,7 +312,7 @@ class Recall:
         self, pre_score: Clients, score: tuple[WeightedPlugin, ...], cycle: Cycle, nodes: NodeTable
     ) -> ScoreTable | Status:
         """See Answers."""
-        recalled = cycle.recalled
+        recalled = _recalled(cycle)
         if recalled is None:
             return await self._everyone.score(pre_score, score, cycle, nodes)
         failed = await self._pre_score(pre_score, recalled, cycle, nodes)
@@ -344,7 +344,7 @@ class Recall:
         return put_together(table, roles, {item.plugin: item for item in shared}, outcomes)
 
     def _ask_score(self, client: PluginClient, cycle: Cycle, nodes: NodeTable) -> Awaitable[ScoreOutcome]:
-        recalled = cycle.recalled
+        recalled = _recalled(cycle)
         if recalled is not None:
             memory, said = recalled.memory(client.name), recalled.said(client.name)
             if memory is not None and said is not None:
@@ -413,6 +413,11 @@ class Recall:
 
 _NOT_SCORED: Final = (NoConcern.SCORE, NoConcern.CYCLE)
 _NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE)
+
+
+def _recalled(cycle: Cycle) -> Recalled | None:
+    # A cycle is below the recall, so it does not name the class of what `Recall.pre_filter` put there.
+    return cast("Recalled | None", cycle.recalled)
 
 
 def _holds(recalled: Recalled, plugin: str, answer: PreFilterResult) -> bool:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from berth_host.framework.cycle import Cycle
 from berth_host.framework.framework import Framework
-from berth_host.framework.recall.known_pods import KnownPods
 from berth_host.framework.recall.recalled_verdicts import within
 from berth_host.rpc.client import PluginClient
 from berth_host.scheduler.preemption.budgets import Budget
@@ -29,7 +28,7 @@ class RecalledOutcomes:
     """Outcomes kept for equal pods, while what is known about them holds."""
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[KnownPods, _Kept] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
 
     def of(self, framework: Framework, cycle: Cycle, budgets: Sequence[Budget]) -> Outcomes:
         """The outcomes that hold for the cycle's pod: of equal ones before, or none yet."""

@@ -26,16 +26,17 @@ if _version_not_supported:
 
 
 class HandleServiceStub(object):
-    """Served by the host for plugins that set `handle_client`, at the HandleEndpoint of ConfigureRequest. There
-    is no way to the API server here: what a plugin wants done it returns as a result of its calls.
+    """Served by the host, at the HandleEndpoint of ConfigureRequest, for plugins that set `handle_client`. A plugin cannot
+    reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
-    Errors of every call, besides those that each one names:
-    UNAUTHENTICATED      the token is missing, unknown, over, or of an earlier attachment: use the endpoint
-    of the newest Configure; if there is none, stop.
-    PERMISSION_DENIED    `plugin` is not one of this attachment, or did not ask for the handle: as above.
-    RESOURCE_EXHAUSTED   too many calls or too large: wait before the next one.
-    INVALID_ARGUMENT     the request breaks the contract: mend the plugin.
-    UNAVAILABLE          the host stops or is gone: repeat with backoff where the call allows it.
+    gRPC codes, for every call:
+    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
+    UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
+    DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
     """
 
     def __init__(self, channel):
@@ -107,23 +108,24 @@ class HandleServiceStub(object):
 
 
 class HandleServiceServicer(object):
-    """Served by the host for plugins that set `handle_client`, at the HandleEndpoint of ConfigureRequest. There
-    is no way to the API server here: what a plugin wants done it returns as a result of its calls.
+    """Served by the host, at the HandleEndpoint of ConfigureRequest, for plugins that set `handle_client`. A plugin cannot
+    reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
-    Errors of every call, besides those that each one names:
-    UNAUTHENTICATED      the token is missing, unknown, over, or of an earlier attachment: use the endpoint
-    of the newest Configure; if there is none, stop.
-    PERMISSION_DENIED    `plugin` is not one of this attachment, or did not ask for the handle: as above.
-    RESOURCE_EXHAUSTED   too many calls or too large: wait before the next one.
-    INVALID_ARGUMENT     the request breaks the contract: mend the plugin.
-    UNAVAILABLE          the host stops or is gone: repeat with backoff where the call allows it.
+    gRPC codes, for every call:
+    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
+    UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
+    DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
     """
 
     def ListWaitingPods(self, request, context):
-        """The pods that wait on Permit.
+        """Lists the pods that wait on Permit.
 
         Caller: the plugin, at any time.
-        Errors: none besides those of every call.
+        Errors: those of every call.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -131,38 +133,38 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DecideWaitingPods(self, request, context):
-        """Lets waiting pods go or rejects them. ALLOW clears the vote of this plugin only: the pod goes when no
-        plugin's vote is missing. REJECT ends the wait for all.
+        """Allows waiting pods or rejects them. ALLOW ends the wait of this plugin only: the pod goes on when no plugin holds
+        it any more. REJECT ends the wait for all plugins.
 
         Caller: the plugin, at any time, also before its own Permit for the pod has returned.
-        Errors: none besides those of every call; what became of each decision stands in `results`.
-        Repeat: yes; a decision that was applied answers ALREADY_DECIDED, or NOT_WAITING once the pod is gone.
+        Errors: those of every call. `results` says what became of each decision.
+        Repeat: yes. A decision that was applied is answered with ALREADY_DECIDED, or with NOT_WAITING once the pod has
+        gone on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelBinding(self, request, context):
-        """Takes the node from pods whose PreBind plugins are at work: what was reserved is given back, and the pods
-        are tried again after their backoff. Later than that nothing can be taken back: the Binding is on its way.
+        """Stops pods while their PreBind plugins are at work. The reservations are given back, and the pods are retried after
+        their backoff. After PreBind the host cannot stop a pod any more, because the Binding is on its way.
 
-        Caller: the plugin, at any time; also about pods that it has nothing to do with.
-        Errors: none besides those of every call; what became of each item stands in `results`.
-        Repeat: yes; an item that was applied answers NOT_IN_PRE_BIND, or STALE_CYCLE once the pod is there again.
-        Name the cycle: without it a repeat may hit the next one.
+        Caller: the plugin, at any time, about any pod.
+        Errors: those of every call. `results` says what became of each item.
+        Repeat: yes. An item that was applied is answered with NOT_IN_PRE_BIND, or with STALE_CYCLE once the pod is in
+        PreBind again. An item without cycle_id could then stop the next cycle.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadState(self, request, context):
-        """Reads the snapshot as it is when the call begins, in chunks below the agreed size: all of one version,
-        whatever is scheduled while they travel.
+        """Reads the snapshot as it is when the call begins. All chunks are of one version, also if pods are scheduled in the
+        meantime. Each chunk is smaller than the agreed size.
 
-        Caller: the plugin, at any time; there is one snapshot, older ones cannot be read.
-        Errors: FAILED_PRECONDITION: `at` is not the version when the call begins; the message names that one as
-        "epoch/generation": read without `at`.
-        RESOURCE_EXHAUSTED: four reads of this plugin are under way: end one first.
+        Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
+        Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
+        "epoch/generation". RESOURCE_EXHAUSTED: four reads of this plugin are open.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -170,11 +172,11 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RunFilters(self, request, context):
-        """What the Filter plugins of the profile, all but the caller, say to these scenarios.
+        """Asks the Filter plugins of the profile, except the caller, about scenarios.
 
         Caller: the plugin, while its PostFilter of that cycle is open.
-        Errors: FAILED_PRECONDITION: no PostFilter of the caller is open in that cycle: give up.
-        DEADLINE_EXCEEDED: the time of the PostFilter is over: answer it with what is known.
+        Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
+        a node or a pod that is not in the snapshot.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -182,12 +184,11 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EvaluatePreemption(self, request, context):
-        """The host's own preemption: which node becomes feasible by evicting whom. It evicts nobody: the plugin
-        returns the result, or another one, from PostFilter. The host asks every Filter plugin, the caller too.
+        """Runs the host's own preemption: which node becomes feasible if which pods are evicted. Nothing is evicted; the
+        plugin may return the result from PostFilter. The host asks every Filter plugin, the caller too.
 
         Caller: the plugin, while its PostFilter of that cycle is open.
-        Errors: FAILED_PRECONDITION: no PostFilter of the caller is open in that cycle: give up.
-        DEADLINE_EXCEEDED: the time of the PostFilter is over: answer it with what is known.
+        Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -195,16 +196,15 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RunScores(self, request, context):
-        """How good some nodes are for the cycle's pod: PreScore, Score and normalisation of every Score plugin of the
-        profile, the caller too, over these nodes and no others, whether or not their Filters pass them. Nothing is
-        scheduled by it. The plugins are asked anew: what a PreScore leaves in its cycle is that of this question.
+        """Scores some nodes for the pod of the cycle. The host runs PreScore, Score and the normalization of every Score
+        plugin of the profile, the caller too, over these nodes only; it does not ask whether they are feasible. Nothing is
+        scheduled. Each plugin gets a new PreScore, which replaces what the plugin kept from the PreScore before.
 
-        Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open; the snapshot is the
-        cycle's, without the pod.
-        Errors: FAILED_PRECONDITION: none of these calls of the caller is open in that cycle: give up.
-        RESOURCE_EXHAUSTED: scores are being run already, for the caller or, still, for another one: wait.
-        INVALID_ARGUMENT: a node is not in the snapshot; the message names it.
-        DEADLINE_EXCEEDED: the time of the open call is over: answer it with what is known.
+        Caller: the plugin, while its PostFilter, Reserve or Permit of that cycle is open. The state is the snapshot of the
+        cycle, without the pod.
+        Errors: FAILED_PRECONDITION: none of these calls of the plugin is open in that cycle. RESOURCE_EXHAUSTED: the host
+        is still running scores, for this plugin or another one; wait. INVALID_ARGUMENT: a node is not in the snapshot;
+        the message names it.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -212,12 +212,11 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListNominatedPods(self, request, context):
-        """The pods that are promised a node: by a preemption, by their status, or by Nominate. All of one moment, in
-        chunks below the agreed size.
+        """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
+        moment. Each is smaller than the agreed size.
 
         Caller: the plugin, at any time.
-        Errors: RESOURCE_EXHAUSTED: four reads of this plugin are under way, those of ReadState included: end one
-        first.
+        Errors: RESOURCE_EXHAUSTED: four reads of this plugin are open; those of ReadState count too.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -225,17 +224,18 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Nominate(self, request, context):
-        """Promises nodes to pending pods, or takes promises back. From the next cycle on a nominated pod counts on
-        its node when pods of equal or lower priority are judged, exactly as one that PostFilter has nominated. The
-        promise lives in the memory of the host alone: status.nominatedNodeName is neither written nor cleared. It
-        ends when the pod is assumed on a node, bound or deleted; when pods are evicted from the node for one of
-        higher priority; when an attempt for the pod fails, whose outcome (PostFilter's nomination, else the status)
-        then counts; when the pod is updated and its status named a node before or names one now, which then counts;
-        and when another host leads. To keep it, answer it from PostFilter.
+        """Nominates pending pods to nodes, or removes nominations. From the next cycle on, the pod counts on its node when
+        pods of equal or lower priority are judged, as if PostFilter had nominated it. The nomination is in the host's
+        memory only: the host neither writes nor clears status.nominatedNodeName for it. To keep a nomination, a plugin
+        answers it from PostFilter.
 
-        Caller: the plugin, at any time; also about pods that it has nothing to do with. No pod is tried again
-        because of it: see Requeue.
-        Errors: none besides those of every call; what became of each item stands in `results`.
+        The nomination ends when the pod is assigned to a node, bound or deleted; when pods are evicted from the node for a
+        pod of higher priority; and when another host becomes leader. When an attempt to schedule the pod fails,
+        PostFilter's nomination takes its place, or else the node in the pod's status. When the pod is updated, and its
+        status named a node before or names one now, the status takes its place.
+
+        Caller: the plugin, at any time, about any pod. It does not make the host try a pod again: see Requeue.
+        Errors: those of every call. `results` says what became of each item.
         Repeat: yes; the last one counts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -243,21 +243,21 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Requeue(self, request, context):
-        """Something that the plugin's rejections depend on has changed: try the pods again.
+        """Asks the host to try pods again, because something has changed that the plugin's rejections depend on.
 
         Caller: the plugin, at any time.
-        Errors: none besides those of every call.
-        Repeat: yes; a pod that is queued or gone is left alone.
+        Errors: those of every call.
+        Repeat: yes. The host leaves a pod alone that is queued or gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InvalidateSortKeys(self, request, context):
-        """The keys that SortKeys answered for these pods no longer hold: ask again.
+        """Says that the answers to SortKeys for these pods are out of date. The host asks again.
 
         Caller: the plugin with QUEUE_SORT, at any time.
-        Errors: PERMISSION_DENIED also if the plugin does not sort the queue: do not call again.
+        Errors: PERMISSION_DENIED also if the plugin does not have QUEUE_SORT.
         Repeat: yes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -265,11 +265,11 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RecordEvents(self, request, context):
-        """Writes Kubernetes events about pods, best effort.
+        """Writes Kubernetes events about pods. Events may get lost.
 
-        Caller: the plugin, at any time.
-        Errors: none besides those of every call; events over the limit are counted in `dropped`.
-        Repeat: no: after an unknown outcome a repeat may write an event twice.
+        Caller: the plugin, at any time; at most 100 events in a call.
+        Errors: those of every call. `dropped` counts the events that the host does not write.
+        Repeat: no. If the outcome is unknown, a repeat may write an event twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -347,16 +347,17 @@ def add_HandleServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HandleService(object):
-    """Served by the host for plugins that set `handle_client`, at the HandleEndpoint of ConfigureRequest. There
-    is no way to the API server here: what a plugin wants done it returns as a result of its calls.
+    """Served by the host, at the HandleEndpoint of ConfigureRequest, for plugins that set `handle_client`. A plugin cannot
+    reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
-    Errors of every call, besides those that each one names:
-    UNAUTHENTICATED      the token is missing, unknown, over, or of an earlier attachment: use the endpoint
-    of the newest Configure; if there is none, stop.
-    PERMISSION_DENIED    `plugin` is not one of this attachment, or did not ask for the handle: as above.
-    RESOURCE_EXHAUSTED   too many calls or too large: wait before the next one.
-    INVALID_ARGUMENT     the request breaks the contract: mend the plugin.
-    UNAVAILABLE          the host stops or is gone: repeat with backoff where the call allows it.
+    gRPC codes, for every call:
+    UNAUTHENTICATED      the token is missing, unknown, expired, or of an earlier attachment. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
+    PERMISSION_DENIED    `plugin` is not a plugin of this attachment, or it did not set `handle_client`. The same.
+    RESOURCE_EXHAUSTED   too many calls are open, or a message is too large. The plugin waits before the next call.
+    INVALID_ARGUMENT     the request breaks the contract. The plugin has a fault.
+    UNAVAILABLE          the host stops or is gone. The plugin repeats the call with backoff where "Repeat" allows it.
+    DEADLINE_EXCEEDED    the plugin's own deadline for the call has passed.
     """
 
     @staticmethod

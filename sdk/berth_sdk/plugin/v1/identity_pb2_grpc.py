@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class IdentityServiceStub(object):
-    """Served by every plugin process; the only service that is mandatory.
+    """Every plugin process must serve this service. The other services depend on the extension points.
     """
 
     def __init__(self, channel):
@@ -58,60 +58,61 @@ class IdentityServiceStub(object):
 
 
 class IdentityServiceServicer(object):
-    """Served by every plugin process; the only service that is mandatory.
+    """Every plugin process must serve this service. The other services depend on the extension points.
     """
 
     def Handshake(self, request, context):
-        """The plugin introduces itself. No side effects: the same answer as long as the process lives.
+        """The plugin introduces itself. The call has no side effects, and the answer stays the same as long as the
+        process lives.
 
-        Caller: the host, first on every connection.
-        Errors: FAILED_PRECONDITION or UNAVAILABLE: not ready to introduce itself; the host closes the
-        connection and tries again with backoff, as it does after every other code and after 5 s.
-        UNAUTHENTICATED: `credential` is not what the plugin was told to expect. An answer
-        without a common major version or without a plugin of the configuration is no error: Configure tells.
-        Repeat: yes, at will.
+        Caller: the host, as the first call on every connection. A host that does not lead repeats it every 5 s. Deadline
+        5 s.
+        Errors: any code, or no answer in time: the host closes the connection and tries again after a backoff.
+        UNAUTHENTICATED: `credential` is not the one that the plugin expects; the host names the cure in its log. If
+        the answer has no common major version, or no plugin of the configuration, the host says so by Configure.
+        Repeat: yes, at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Configure(self, request, context):
-        """The host's verdict on the handshake: refusal with its reason, or the selected contract, the plugins it
-        will call with their arguments, limits, and the way back to the host.
+        """The host answers the handshake. It refuses, with the reason; or it names the contract version, the plugins that
+        it will call with their arguments, the limits, and the endpoint of HandleService.
 
-        Caller: the host, once after each handshake, before any other call; one that stands by waits with it
-        until it leads, because an instance has one attachment at a time. A plugin refuses whom it did not shake
-        hands with.
-        Errors: arguments that the plugin cannot accept are no gRPC error but ConfigureResponse.error, final
-        until the configuration changes. INVALID_ARGUMENT: the request breaks the contract; the host logs its
-        fault and does not try again until the configuration changes. Any other code, or 10 s: the host
-        closes the connection and starts over with backoff.
-        Repeat: yes; a repeat with the same attachment_id replaces the first, one with another begins a new
-        attachment and ends the old; a refusal ends no attachment but its own.
+        Caller: the host, once after a handshake and before every other call. A host that does not lead waits until it
+        leads, because an instance has one attachment at a time. Deadline 10 s. A plugin refuses an attachment_id
+        that no Handshake named.
+        Errors: for arguments that it cannot accept the plugin answers OK with ConfigureResponse.error. The host then
+        does not call this instance again until the configuration changes. INVALID_ARGUMENT: the request breaks the
+        contract; the host treats it the same way. Any other code, or no answer in time: the host closes the
+        connection and begins again after a backoff.
+        Repeat: yes. A second call with the same attachment_id replaces the first. One with another attachment_id begins
+        a new attachment and ends the old one. A refusal ends no attachment but its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """Is the instance alive, and ready for cycles? Answered from memory: it must not call external systems.
+        """Says whether the instance is alive and ready for cycles. The plugin answers from memory and calls no other
+        system.
 
-        Caller: the host, every few seconds while attached; it is the keepalive too.
-        Errors: any code counts as a miss; three misses in a row make the instance unhealthy, and the policy of
-        each point applies until an answer arrives. UNIMPLEMENTED is a violation.
-        Repeat: yes, at will.
+        Caller: the host, every 5 s while attached, and at once when a call could not reach the instance. Deadline 2 s.
+        Errors: UNAVAILABLE or PERMISSION_DENIED: the host ends the attachment and begins a new one after a backoff. Any
+        other code, or no answer in time, is a miss: the host asks again after 1 s, and the third miss in a row ends
+        the attachment too. While no instance is attached, the policy of each point applies.
+        Repeat: yes, at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """No new cycles will arrive. Returns at once: the host waits by itself for the cycles that are open.
+        """Says that no new cycle will come. The plugin answers at once; it does not wait for the open cycles.
 
-        Caller: the host, when another instance took over, when it stops, or when the plugin was removed from
-        the configuration.
-        Errors: UNAVAILABLE: sent again until the grace is over. Any other code: ignored, the host goes on as if
-        the answer had arrived.
+        Caller: the host, when it stops. It then waits for the calls that are open, for at most `grace`.
+        Errors: any code: ignored.
         Repeat: yes; the last one holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -150,7 +151,7 @@ def add_IdentityServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class IdentityService(object):
-    """Served by every plugin process; the only service that is mandatory.
+    """Every plugin process must serve this service. The other services depend on the extension points.
     """
 
     @staticmethod

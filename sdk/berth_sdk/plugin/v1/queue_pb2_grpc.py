@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class QueueServiceStub(object):
-    """Served by plugins with PRE_ENQUEUE, QUEUE_SORT or an EventInterest that says HINT_ASK_PLUGIN. These calls
-    lie beside the cycles: they may run at any time, also while a cycle of the same plugin is open.
+    """Served by plugins with PRE_ENQUEUE or QUEUE_SORT, or with an EventInterest that says HINT_ASK_PLUGIN. These calls do
+    not belong to a cycle. They may come at any time, also while a cycle of the same plugin is open.
     """
 
     def __init__(self, channel):
@@ -54,47 +54,48 @@ class QueueServiceStub(object):
 
 
 class QueueServiceServicer(object):
-    """Served by plugins with PRE_ENQUEUE, QUEUE_SORT or an EventInterest that says HINT_ASK_PLUGIN. These calls
-    lie beside the cycles: they may run at any time, also while a cycle of the same plugin is open.
+    """Served by plugins with PRE_ENQUEUE or QUEUE_SORT, or with an EventInterest that says HINT_ASK_PLUGIN. These calls do
+    not belong to a cycle. They may come at any time, also while a cycle of the same plugin is open.
     """
 
     def PreEnqueue(self, request, context):
-        """May these pods enter the queue? Each status: SUCCESS lets the pod in; a rejecting code or ERROR keeps it
-        gated until an event that the plugin named, or a change of the pod.
+        """Says which of these pods may enter the queue. SUCCESS lets the pod in. A rejection keeps the pod out, until an
+        event arrives that the plugin declared or the pod changes. After ERROR the host asks again after 1 s.
 
-        Caller: the host, in batches, when pods are about to enter the active or the backoff queue. The pods are
-        gated meanwhile. Default deadline 250 ms for a batch.
-        Errors: UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, or a list of the wrong length: the
-        policy, Ignore by default (the pods enter); with Fail they stay gated and are asked about again.
-        FAILED_PRECONDITION: the copy is neither at the delta's base nor at its target; the host synchronises
-        with SyncState and asks again. UNIMPLEMENTED: a violation.
-        Repeat: not by the host within a call; the same pod is asked about again whenever it wants to enter.
+        Caller: the host, when pods are about to enter the active queue or the backoff queue; at most 256 pods in a call.
+        The pods stay out until the answer is there. Default deadline 250 ms.
+        Errors: the policy, Ignore by default (the pods enter). With Fail each status is read as ERROR. A list of the wrong
+        length is a violation. FAILED_PRECONDITION: the copy is neither at the delta's base nor at its target; the host
+        sends the full state and asks once more.
+        Repeat: yes. The host asks about the same pod each time it wants to enter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SortKeys(self, request, context):
-        """QueueSort as bytes: the pod with the bytewise smaller key is tried first. The key may depend on nothing
-        but the request, else the plugin calls HandleService.InvalidateSortKeys when its answer changes.
+        """Gives each pod a sort key. The host tries the pod with the smaller key first; keys are compared as bytes. The key
+        must depend on the request alone. If it depends on anything else, the plugin calls
+        HandleService.InvalidateSortKeys whenever keys change.
 
-        Caller: the host, in batches, when pods enter the queue, change, or come back from an attempt. Keys are
-        kept; arrival time and uid break ties. Default deadline 250 ms for a batch.
-        Errors: any code, or a list of the wrong length: the pods sort by priority and time, and are asked about
-        again later. UNIMPLEMENTED: a violation.
-        Repeat: yes, pure: once after UNAVAILABLE.
+        Caller: the host, when pods enter the queue, change, or come back from an attempt; at most 256 pods in a call. The
+        host keeps the keys. Pods with equal keys are tried in the order of their arrival, then of their uid. Default
+        deadline 250 ms.
+        Errors: any code, a list of the wrong length or a key that is too long: the host tries these pods in the order of
+        priority and time, and asks again later.
+        Repeat: yes, pure; the host repeats it once after UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueueingHints(self, request, context):
-        """Can this event make these pods schedulable, which the plugin rejected?
+        """Says for which of these pods, all rejected by the plugin, the event may make a difference.
 
-        Caller: the host, when an event matches an EventInterest with HINT_ASK_PLUGIN.
-        Errors: any code, or a list of the wrong length: read as true for every pod, so no pod is forgotten.
-        FAILED_PRECONDITION: as in PreEnqueue. UNIMPLEMENTED: a violation, read as true too.
-        Repeat: not by the host; pure, so a duplicate does no harm.
+        Caller: the host, when an event matches an EventInterest with HINT_ASK_PLUGIN. Default deadline 250 ms.
+        Errors: any code, or a list of the wrong length: read as true for every pod, so that no pod is forgotten.
+        FAILED_PRECONDITION: as in PreEnqueue.
+        Repeat: not by the host. The call is pure, so a duplicate does no harm.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,8 +128,8 @@ def add_QueueServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QueueService(object):
-    """Served by plugins with PRE_ENQUEUE, QUEUE_SORT or an EventInterest that says HINT_ASK_PLUGIN. These calls
-    lie beside the cycles: they may run at any time, also while a cycle of the same plugin is open.
+    """Served by plugins with PRE_ENQUEUE or QUEUE_SORT, or with an EventInterest that says HINT_ASK_PLUGIN. These calls do
+    not belong to a cycle. They may come at any time, also while a cycle of the same plugin is open.
     """
 
     @staticmethod

@@ -26,10 +26,13 @@ if _version_not_supported:
 
 
 class SchedulingServiceStub(object):
-    """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
-    declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
-    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    """Served by plugins with any point from PRE_FILTER to POST_BIND. The host makes only the calls of the points that the
+    plugin declared. Each call is about one pod, and up to Score about all its candidates at once. Cycles overlap: the
+    calls of a binding cycle come between those of later cycles. So a plugin keeps by cycle_id what it keeps from call
+    to call. All calls of a cycle go to the instance that got the first one, as long as that instance is attached.
+
+    Where "the policy" stands under Errors, the paragraph "gRPC codes" in common.proto says for each code what happens
+    first. A default deadline can be changed by the operator, and by PluginDescriptor.deadlines.
     """
 
     def __init__(self, channel):
@@ -116,36 +119,37 @@ class SchedulingServiceStub(object):
 
 
 class SchedulingServiceServicer(object):
-    """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
-    declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
-    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    """Served by plugins with any point from PRE_FILTER to POST_BIND. The host makes only the calls of the points that the
+    plugin declared. Each call is about one pod, and up to Score about all its candidates at once. Cycles overlap: the
+    calls of a binding cycle come between those of later cycles. So a plugin keeps by cycle_id what it keeps from call
+    to call. All calls of a cycle go to the instance that got the first one, as long as that instance is attached.
+
+    Where "the policy" stands under Errors, the paragraph "gRPC codes" in common.proto says for each code what happens
+    first. A default deadline can be changed by the operator, and by PluginDescriptor.deadlines.
     """
 
     def PreFilter(self, request, context):
-        """Prepare for the pod, narrow the nodes down, or reject. SUCCESS: go on; SKIP: this plugin's Filter and
-        SimulateFilter are left out; UNSCHEDULABLE: rejected, and the other plugins are still asked so that
-        preemption has their state; UNSCHEDULABLE_AND_UNRESOLVABLE: rejected, the phase ends here.
+        """Prepares for the pod. The plugin may reduce the nodes to ask about, or reject the pod. SUCCESS: the host goes on.
+        SKIP: the host leaves out this plugin's Filter and SimulateFilter. UNSCHEDULABLE: the pod is rejected; the host
+        still asks the other plugins, because preemption needs their PreFilter. UNSCHEDULABLE_AND_UNRESOLVABLE: the pod is
+        rejected, and the host asks no further plugin.
 
-        Caller: the host, first in a cycle, with all nodes of the snapshot. Default deadline 250 ms.
-        Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
-        RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, or a set that names a
-        node twice: a violation.
-        Repeat: yes, pure: a repeat within the cycle gets the same answer.
+        Caller: the host, as the first call of a cycle, with all nodes of the snapshot. Default deadline 250 ms.
+        Errors: the policy, Fail by default. A set that names a node twice is a violation.
+        Repeat: yes, pure. A repeat in the same cycle must get the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Filter(self, request, context):
-        """Which candidates can take the pod?
+        """Says which candidates can take the pod.
 
-        Caller: the host, after PreFilter, with the nodes that no earlier plugin rejected; plugins beside each
-        other in the configured order may be asked at the same time about the same nodes, and verdicts count
-        in that order. Left out after `early_filter` or SKIP. Default deadline 250 ms.
-        Errors: UNAVAILABLE: repeated once, then the policy, Fail by default. DEADLINE_EXCEEDED,
-        RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a node that is no
-        candidate or is mentioned twice, early scores of the wrong length: a violation.
+        Caller: the host, after PreFilter, about the nodes that no earlier plugin rejected. The host may ask plugins that
+        are neighbours in the configured order at the same time about the same nodes; the verdict of the first one in
+        that order counts. Left out after `early_filter`, and after SKIP. Default deadline 250 ms.
+        Errors: the policy, Fail by default. A violation: a node that is not a candidate, a node that is named twice,
+        early scores of the wrong length.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -153,40 +157,41 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SimulateFilter(self, request, context):
-        """Filter under assumptions: for each scenario, can its node take the pod if some pods were gone from it
-        and others were there? This is AddPod and RemovePod of the framework, in batches.
+        """Filter with assumptions: for each scenario, can its node take the pod if some pods were not on the node and some
+        others were? It takes the place of AddPod and RemovePod in kube-scheduler, for many scenarios at once.
 
-        Caller: the host, after Filter for nodes with nominated pods, and while it evaluates a preemption; also
-        while this plugin's own PostFilter is open. Never if pod_sensitivity is NONE. Default deadline 500 ms.
-        Errors: UNAVAILABLE: repeated once. That failing, and every other code or a list of the wrong length: the
-        scenarios count as not feasible. UNIMPLEMENTED: a violation.
-        Repeat: yes, pure; a batch may also be split.
+        Caller: the host, after Filter for nodes that are promised to other pods, and while it searches for a preemption,
+        also while this plugin's own PostFilter is open. Never if pod_sensitivity is NONE. Default deadline 500 ms.
+        Errors: the policy, Fail by default: with Fail no scenario is feasible, with Ignore every one. A list of the wrong
+        length is a violation.
+        Repeat: yes, pure. The host may split the scenarios of one question into several requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PostFilter(self, request, context):
-        """No node fits: can the plugin make room? SUCCESS: `nominated_node` may become feasible; UNSCHEDULABLE or
-        PENDING: no, ask the next; UNSCHEDULABLE_AND_UNRESOLVABLE: no, and ask nobody else.
+        """No node fits: can the plugin make room? SUCCESS: `nominated_node` may become feasible. UNSCHEDULABLE or PENDING:
+        it cannot, and the host asks the next plugin. UNSCHEDULABLE_AND_UNRESOLVABLE: it cannot, and the host asks no
+        further plugin.
 
-        Caller: the host, when a pod has no feasible node, one plugin after the other. Default deadline 1 s.
-        Errors: any code, or a victim or node that does not pass the host's checks: the policy, Ignore by
-        default (the next plugin is asked). INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
-        Repeat: no; what the plugin did through its handle may have happened.
+        Caller: the host, when no node is feasible, one plugin after the other. Default deadline 1 s.
+        Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nominated node that does not
+        exist, SUCCESS with neither nominated_node nor clear_nomination, a victim that is not on the nominated node or
+        whose priority is not below the pod's.
+        Repeat: no. What the plugin did through HandleService may have happened.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreScore(self, request, context):
-        """Prepare for scoring. SKIP: this plugin does not score this pod.
+        """Prepares scoring. SKIP: this plugin does not score this pod.
 
-        Caller: the host, with the feasible nodes, if there are at least two, unless scores or `skip_score` came
-        before; also with any nodes, and at any time until Permit is over, for a plugin that calls RunScores,
-        after which Score is about those. Default deadline 250 ms.
-        Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
-        RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED: a violation.
+        Caller: the host, with the feasible nodes, if there are at least two, and if neither scores nor `skip_score` came
+        before. It also calls PreScore and Score when a plugin calls RunScores: then with the nodes of that question, at
+        any time until Permit is over. Default deadline 250 ms.
+        Errors: the policy, Neutral by default.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -194,14 +199,12 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """How good is each candidate? All at once, so the answer can be final: see ScoreNormalization. A code
-        other than SUCCESS ends the attempt in an error.
+        """Scores the candidates, all in one call; ScoreNormalization says in which range. A code other than SUCCESS ends the
+        attempt in an error.
 
-        Caller: the host, after PreScore, with the feasible nodes; several plugins at the same time. Left out
-        after early scores, `skip_score` or SKIP. Default deadline 250 ms.
-        Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
-        RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
-        final score outside 0..100: a violation.
+        Caller: the host, after PreScore, with the same nodes; several plugins at the same time. Left out after early
+        scores, `skip_score` and SKIP. Default deadline 250 ms.
+        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a final score outside 0..100.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -209,13 +212,11 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def NormalizeScore(self, request, context):
-        """Bring this plugin's own scores to 0..100, as a second step. A code other than SUCCESS ends the attempt
-        in an error.
+        """Brings this plugin's own scores into 0..100, as a second step. A code other than SUCCESS ends the attempt in an
+        error.
 
         Caller: the host, after Score, only with SCORE_NORMALIZATION_RPC. Default deadline 250 ms.
-        Errors: UNAVAILABLE: repeated once, then the policy, Neutral by default. DEADLINE_EXCEEDED,
-        RESOURCE_EXHAUSTED, INTERNAL: the policy. INVALID_ARGUMENT: Fail. UNIMPLEMENTED, a wrong length, or a
-        score outside 0..100: a violation.
+        Errors: the policy, Neutral by default. A violation: scores of the wrong length, a score outside 0..100.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -223,41 +224,41 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Reserve(self, request, context):
-        """Take what the pod will use on the chosen node. The cycle_id is the reservation, which ends with Unreserve
-        or PostBind.
+        """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
+        common.proto says when it ends.
 
-        Caller: the host, after a node is chosen, one plugin after the other. Waits until an Unreserve of the
-        same pod that this plugin has not acknowledged is through. Default deadline 1 s.
-        Errors: any code, or no decision: the policy, Fail by default; what happened is unknown, so every plugin
-        with RESERVE is sent Unreserve. UNIMPLEMENTED: a violation.
-        Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One
-        that arrives after the Unreserve of its cycle is refused with CODE_ERROR; the plugin remembers the
-        cycle for 5 minutes.
+        Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
+        Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
+        Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
+        RESERVE. An answer without a code is a violation.
+        Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
+        arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Unreserve(self, request, context):
-        """Give back what these cycles reserved. Cannot fail: a cycle that the plugin does not know is done.
+        """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
 
-        Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also to
-        plugins whose Reserve was never called. 1 s at once, then in batches until acknowledged.
-        Errors: any code, and each cycle missing in the answer: sent again with backoff until acknowledged or
-        until a Reconcile supersedes it. UNIMPLEMENTED: a violation.
-        Repeat: yes, at least once; duplicates are done.
+        Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also if the plugin's
+        own Reserve was not called. The cycle waits 1 s for the first answer. After that the host sends it again, in
+        batches.
+        Errors: after any code, and for each cycle that the answer does not name: sent again with backoff, until the
+        plugin acknowledges it. Once a Reconcile was answered that did not list the cycle, the host gives up after 5
+        more tries.
+        Repeat: yes. The host delivers it at least once; a duplicate changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Permit(self, request, context):
-        """Approve the pod, refuse it, or let it wait. The host knows the pod as waiting before it calls, so a
-        decision through HandleService may overtake this answer.
+        """Approves the pod, rejects it, or lets it wait. HandleService may decide about the pod before this call has
+        returned.
 
         Caller: the host, last in the scheduling cycle, one plugin after the other. Default deadline 1 s.
-        Errors: any code, or no decision: the policy, Fail by default, with Unreserve. UNIMPLEMENTED: a
-        violation.
+        Errors: the policy, Fail by default, with Unreserve. An answer without a code is a violation.
         Repeat: no. A duplicate gets the first answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -265,40 +266,41 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PreBindPreFlight(self, request, context):
-        """Will PreBind do anything for this pod? SUCCESS: yes; SKIP: no, leave PreBind out; ERROR: the attempt
-        ends. Other codes are read as ERROR.
+        """Says whether PreBind has work to do for this pod. SUCCESS: it has. SKIP: it has none, and the host leaves out
+        PreBind. ERROR and every other code: the attempt ends in an error.
 
-        Caller: the host, first in the binding cycle, before it waits for Permit, unless Reserve has answered it.
-        Default deadline: PreBind's.
-        Errors: any code: the policy of PRE_BIND, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
-        Repeat: not by the host; it changes nothing, so a duplicate does no harm.
+        Caller: the host, first in the binding cycle and before it waits for Permit. Left out if Reserve brought
+        `early_pre_flight`. Default deadline 60 s.
+        Errors: the policy of PRE_BIND: with Fail, the default, the attempt ends, with Unreserve; with Ignore the host
+        leaves out PreBind.
+        Repeat: not by the host. The call changes nothing, so a duplicate does no harm.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreBind(self, request, context):
-        """Get everything ready for binding, in rounds: the host applies the patches of one answer and calls
-        again with the results, until the plugin answers SUCCESS and asks for nothing more.
+        """Prepares everything for the binding, in rounds. The host applies the patches of an answer and calls again with the
+        results, until the plugin answers SUCCESS and asks for nothing more.
 
-        Caller: the host, once every Permit is given; round 0 is left out where Reserve has answered it. Default
-        deadline 60 s over all rounds.
-        Errors: any code, no decision, a patch that the host cannot accept at all, or rounds past the deadline:
-        the policy, Fail by default, with Unreserve. UNIMPLEMENTED: a violation.
-        Repeat: no. A duplicate of a round gets an answer that is right for the state as it is.
+        Caller: the host, when every Permit is given. Round 0 is left out if Reserve brought `early_pre_bind`. Default
+        deadline 60 s for all rounds together.
+        Errors: the policy, Fail by default, with Unreserve; also when the rounds last longer than the deadline. A
+        violation: an answer without a code, more than 64 patches, a patch that ObjectPatch does not allow.
+        Repeat: no. If a round arrives twice, the plugin answers by the state as it is now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Bind(self, request, context):
-        """Bind the pod, or have the host post the Binding. SKIP: not this plugin's pod, ask the next binder.
+        """Binds the pod, or lets the host post the Binding. SKIP: this plugin does not bind this pod; the host asks the next
+        one.
 
-        Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline
-        10 s.
-        Errors: any code, or no decision: the host reads the pod. Bound to the chosen node: success. Bound
-        elsewhere or gone: Unreserve. Not bound: the policy, Fail by default; never the next binder.
-        UNIMPLEMENTED: a violation.
+        Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline 10 s.
+        Errors: the attempt fails, with Unreserve; the host does not ask the next plugin. If the pod may be bound all the
+        same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
+        chosen node. An answer without a code is a violation.
         Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -306,25 +308,24 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PostBind(self, request, context):
-        """These pods are bound, and their reservations are over: from here on the pod itself counts.
+        """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
 
-        Caller: the host, after the binding, in batches and in the background.
-        Errors: any code: the batch may be sent again for a while, then it is dropped. UNIMPLEMENTED: a
-        violation.
-        Repeat: yes; an item may come twice, and after a crash of the host not at all: Reconcile ends the
-        reservation then.
+        Caller: the host, after the binding, in batches and in the background. Deadline 5 s.
+        Errors: any code: sent again with backoff, 5 times in all, then dropped.
+        Repeat: yes. An item may come twice. After a crash of the host it may not come at all; then Reconcile ends the
+        reservation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndCycles(self, request, context):
-        """These cycles are over; drop what is held for them.
+        """Reports cycles that are over. The plugin drops what it keeps for them.
 
-        Caller: the host, after a second without a call that could carry CallContext.ended.
-        Errors: UNIMPLEMENTED: not offered, never asked again. Any other code: the batch may be sent again for a
-        while, then it is dropped, so state for a cycle needs an expiry of its own.
-        Repeat: yes; a cycle may be named twice, or be one that the plugin never saw.
+        Caller: the host, if for 1 s no other call could carry CallContext.ended.
+        Errors: UNIMPLEMENTED: the host does not call it again. Any other code: sent again with backoff. Reports can get
+        lost, so a plugin drops what it keeps for a cycle after some time by itself.
+        Repeat: yes. A cycle may be named twice, or be one that the plugin never saw.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -417,10 +418,13 @@ def add_SchedulingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SchedulingService(object):
-    """Served by plugins with any point from PRE_FILTER to POST_BIND; calls of points that a plugin did not
-    declare never come. Each call is about one pod and, up to Score, about all its candidate nodes at once.
-    Cycles overlap: the calls after Permit do so today, and those before it may once groups of pods are scheduled
-    as one, so what a plugin keeps from call to call it keeps by cycle_id. All calls of a cycle go to the instance that got its first one, as long as that instance is there.
+    """Served by plugins with any point from PRE_FILTER to POST_BIND. The host makes only the calls of the points that the
+    plugin declared. Each call is about one pod, and up to Score about all its candidates at once. Cycles overlap: the
+    calls of a binding cycle come between those of later cycles. So a plugin keeps by cycle_id what it keeps from call
+    to call. All calls of a cycle go to the instance that got the first one, as long as that instance is attached.
+
+    Where "the policy" stands under Errors, the paragraph "gRPC codes" in common.proto says for each code what happens
+    first. A default deadline can be changed by the operator, and by PluginDescriptor.deadlines.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StateServiceStub(object):
-    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs for cluster state (SyncState), and by plugins with RESERVE or PERMIT
     (Reconcile).
     """
 
@@ -49,39 +49,39 @@ class StateServiceStub(object):
 
 
 class StateServiceServicer(object):
-    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs for cluster state (SyncState), and by plugins with RESERVE or PERMIT
     (Reconcile).
     """
 
     def SyncState(self, request_iterator, context):
-        """Brings the copy of the snapshot up to date: full state, or a delta too large for a call. Chunked;
-        the cycles see nothing of it before the chunk that says `last`.
+        """Brings the copy up to date: the full state, or a delta that is too large for a call. The state comes in chunks. The
+        plugin collects them and changes its copy only when the chunk with `last` has arrived.
 
-        Caller: the host: before an attachment becomes active, when the digests of a delta differ, when a delta
-        grows large, while idle, and at least each second while a PreBind of the instance is open.
-        Errors: a base that is not held is no error: answer need_full. INVALID_ARGUMENT: a gap in `sequence`;
-        the host logs its fault and sends full state. RESOURCE_EXHAUSTED: a chunk over the agreed size; the
-        host sends full state in smaller ones. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: nothing was applied,
-        or all of it; the host starts a new stream with backoff. UNIMPLEMENTED: a violation.
-        Repeat: yes; a delta whose target is held is applied already.
+        Caller: the host: before an attachment becomes active, after need_full, when a delta is large (more than 500 nodes
+        or 256 KiB), when no call was made for half a second, and about each second while a PreBind of the instance is
+        open.
+        Errors: a plugin whose copy is not at the delta's base answers OK with need_full. INVALID_ARGUMENT: a gap in
+        `sequence`. After any code the host sends the state again later, as a new stream.
+        Repeat: yes. A delta whose target the copy has already is ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Reconcile(self, request_iterator, context):
-        """Tells the plugin which of its reservations and waits are alive. It releases every other one, of every
-        epoch, and takes up the live ones, by its own memory or by their tokens. Level-triggered: the list is
-        the truth, however often it arrives. In pages; nothing is released before the one that says `last`.
+        """Tells the plugin which of its reservations and waits are alive. The plugin releases every other one, of every
+        epoch. The live ones it takes up, from its memory or from their tokens. The list comes in pages; the plugin
+        releases nothing before the page with `last`. Each list is complete, whatever an earlier one said.
 
-        A reservation that is not listed was given back, or its pod is bound: that pod is on its node in the state
-        that the plugin declared, which it gets before the next cycle, so to release the reservation frees nothing
-        that the pod holds, and nothing has to be kept for a PostBind that went lost.
+        A reservation that is not listed was given back, or its pod is bound. A bound pod is on its node in the cluster
+        state, which the plugin gets before the next cycle if it declared it. So the plugin may release the reservation,
+        and needs to keep nothing for a PostBind that got lost.
 
-        Caller: the host that leads, for each plugin with RESERVE or PERMIT, after every attach and at the start of
-        an epoch, before the first cycle.
-        Errors: UNIMPLEMENTED: not offered, never asked again. INVALID_ARGUMENT: a gap in `sequence`, a page after
-        the last. Any other code: repeated with backoff; until it succeeds the attachment gets no cycle.
+        Caller: the host that leads, for each plugin with RESERVE or PERMIT, each time it attaches the instance, before the
+        first cycle.
+        Errors: UNIMPLEMENTED: the plugin does not offer the call; the host goes on without. INVALID_ARGUMENT: a gap in
+        `sequence`, or a page after the last. UNAVAILABLE: the host begins a new attachment. Any other code: repeated
+        with backoff; until the call succeeds, the instance gets no cycle.
         Repeat: yes, until it is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -110,7 +110,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
-    """Served by plugins in SNAPSHOT mode or with needs (SyncState), and by those that reserve or let pods wait
+    """Served by plugins in SNAPSHOT mode or with needs for cluster state (SyncState), and by plugins with RESERVE or PERMIT
     (Reconcile).
     """
 

@@ -26,8 +26,7 @@ if _version_not_supported:
 
 
 class StreamServiceStub(object):
-    """Served beside SchedulingService, never in its place: the host uses both, and which of them a call takes
-    changes nothing of what it means.
+    """Served in addition to SchedulingService. The host uses both; a call means the same on either way.
     """
 
     def __init__(self, channel):
@@ -44,22 +43,21 @@ class StreamServiceStub(object):
 
 
 class StreamServiceServicer(object):
-    """Served beside SchedulingService, never in its place: the host uses both, and which of them a call takes
-    changes nothing of what it means.
+    """Served in addition to SchedulingService. The host uses both; a call means the same on either way.
     """
 
     def StreamCalls(self, request_iterator, context):
-        """One call after the other: each request is answered before the next one is sent. The answer is what the
-        call of SchedulingService would have answered.
+        """Carries one call after the other: the host sends a request only when the one before is answered. The answer is the
+        one that the call of SchedulingService would give.
 
-        Caller: the host, one stream per plugin, opened when the first call needs it and kept. A call that comes
-        while another one is open on the stream is made as a call of its own. A deadline is kept by the host:
-        it cancels the stream, which cancels the call. The host closes the stream with the attachment.
-        Errors: a call that fails ends the stream with the code that it would have ended with, which is read as
-        that call's; the next call opens a new stream. A stream that ends between two calls is nothing but
-        closed; one that ends with OK in the place of an answer did not execute the call, which is then made as
-        a call of its own. UNIMPLEMENTED: a violation, as the feature was named.
-        Repeat: as the call that is carried.
+        Caller: the host. It has one stream per plugin, which it opens for the first call and closes with the attachment.
+        While a call is open on the stream, the host makes another one as a call of SchedulingService. When the deadline
+        of a call has passed, the host cancels the stream, and with it the call.
+        Errors: if a call fails, the plugin ends the stream with the code that the call would end with; the host reads the
+        code as that of the call, and opens a new stream for the next one. If the stream ends between two calls, it is
+        closed and nothing has failed. If it ends with OK in the place of an answer, the call was not executed, and the
+        host makes it as a call of SchedulingService. UNIMPLEMENTED: a violation, because the instance named the feature.
+        Repeat: as the call that the stream carries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,8 +80,7 @@ def add_StreamServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StreamService(object):
-    """Served beside SchedulingService, never in its place: the host uses both, and which of them a call takes
-    changes nothing of what it means.
+    """Served in addition to SchedulingService. The host uses both; a call means the same on either way.
     """
 
     @staticmethod

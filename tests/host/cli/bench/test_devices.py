@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from berth_host.app.host import Host, HostOptions
+from berth_host.app.host import Host
+from berth_host.app.options import HostOptions
 from berth_host.cli import configuration, simulation
 from berth_host.cli.bench.actions import Actions, OpError
 from berth_host.cli.bench.devices import CLAIMS, slices_of

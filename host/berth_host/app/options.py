@@ -1,0 +1,38 @@
+"""What a host is made with beside its configuration. Made by the CLI and by tests; read by `parts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_host.explain.diagnosis import Diagnosis
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.model.clock import Clock, RealClock
+from berth_host.queue.seams import QueueObserver
+from berth_host.scheduler.chooser import Chooser, SeededChooser
+
+MAX_IN_POOL_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """What is not configuration. `plugins`: classes of a custom scheduler, by name.
+
+    `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
+    `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
+    `recall` False: every plugin is asked about every pod and node, whatever it said of others.
+    `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
+    sessions and the Lease that it also tells of, so hosts that follow each other share it.
+    """
+
+    clock: Clock = field(default_factory=RealClock)
+    chooser: Chooser = field(default_factory=SeededChooser)
+    plugins: Mapping[str, type] = field(default_factory=dict)
+    max_in_pool_s: float = MAX_IN_POOL_S
+    queue_observer: QueueObserver = field(default_factory=QueueObserver)
+    ask_every_plugin: bool = False
+    recall: bool = True
+    diagnoses_kept: int = 4096
+    on_attempt: Callable[[Diagnosis], None] = lambda _: None
+    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)

@@ -1,0 +1,220 @@
+"""`HostParts`: queue, cache, cycle, plugins and one cluster, put together. Made by `Host`, which runs them.
+
+In this order, so that each part is given whole parts: what is known of the cluster -> what plugins reach of
+the host -> the plugins -> the queue, the frameworks and the cycles that are made of them. What plugins
+reach that is made of them comes late, by `LateParts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from berth_host.app.attachments import ElsewhereSeams, HostAttachments
+from berth_host.app.backend import Backend, BackendSeams
+from berth_host.app.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
+from berth_host.app.collector import Collector
+from berth_host.app.facts import SnapshotFacts
+from berth_host.app.handle_server import handle_server
+from berth_host.app.late_parts import LateParts
+from berth_host.app.live_cycles import CyclesUnderWay
+from berth_host.app.measuring import AttemptMetrics, HandlerMetrics, QueueMetrics
+from berth_host.app.open_calls import OpenCalls
+from berth_host.app.options import HostOptions
+from berth_host.app.preemptors import Preemptors
+from berth_host.app.profiles import FrameworkSeams, make_frameworks, make_profiles
+from berth_host.app.queue_wiring import QueueWiring, queue_config
+from berth_host.app.registry import ClassRegistry
+from berth_host.app.running_attempts import RunningAttempts
+from berth_host.app.snapshot_state import SnapshotState
+from berth_host.app.watched import BUDGETS, watched_resources
+from berth_host.app.watching import Watching
+from berth_host.cache.cache import Cache
+from berth_host.cache.generations import Generations
+from berth_host.cache.objects import ObjectStores
+from berth_host.cache.snapshot import Snapshot
+from berth_host.cluster.handlers import EventHandlers, Handled
+from berth_host.cluster.port import ClusterPort
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.explain.diagnosis import Diagnoses
+from berth_host.framework.binding import PreBindRunner
+from berth_host.framework.device_wait import DeviceWaits
+from berth_host.framework.framework import Framework
+from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.handle.in_process import InProcessHandle
+from berth_host.metrics.plugin_work import CLAIMS
+from berth_host.model.fate import Fate
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.seams import QueueObserver, QueueSeams
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.evictions import Evictions, EvictionSeams
+from berth_host.scheduler.failure import FailureHandler
+from berth_host.scheduler.patches import PatchRunner
+from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.preempting import Preempting
+from berth_host.scheduler.preemption.evaluator import Evaluator
+from berth_host.scheduler.readback import ReadBack
+from berth_host.scheduler.schedule_one import Scheduler
+from berth_host.scheduler.victim_calls import VictimCalls
+
+
+class HostParts:
+    """The parts of one host, by name. None of them knows the others beyond what it is given here."""
+
+    def __init__(
+        self, configuration: LoadedConfiguration, cluster: ClusterPort, options: HostOptions
+    ) -> None:
+        """Raises PluginLoadError and DuplicatePluginError."""
+        self.configuration = configuration
+        self.cluster = cluster
+        self.options = options
+        self.clock = options.clock
+        self.metrics = options.metrics
+        self.fate = Fate()
+        self._know_the_cluster()
+        later = LateParts()
+        self._open_to_plugins(later)
+        self._make_plugins(later)
+        self._make_cycles(later)
+
+    def _know_the_cluster(self) -> None:
+        """The cache of the cluster, and the ways to write to it."""
+        generations = Generations()
+        self.objects = ObjectStores(generations)
+        self.cache = Cache(generations)
+        self.snapshot = Snapshot(self.objects)
+        self.state = SnapshotState(self.snapshot, self.cache)
+        self.waiting_pods = WaitingPods(self.clock)
+        self.preempting = Preempting(self.objects)
+        self.watching = Watching(self.cluster)
+        self.status = PodStatusWriter(self.cluster, self.clock)
+        self.patches = PatchRunner(self.cluster, self.clock, self.objects, self.metrics.plugin_work.created)
+
+    def _open_to_plugins(self, later: LateParts) -> None:
+        """Handles and attachments, which exist before any plugin does."""
+        self.evaluator = Evaluator(
+            self.options.chooser,
+            self.objects.of_resource(BUDGETS),
+            Preemptors(self.objects, self.preempting),
+        )
+        self.open_calls = OpenCalls(self.evaluator, later)
+        self.backend = Backend(
+            BackendSeams(
+                objects=self.objects,
+                cache=self.cache,
+                snapshot=self.snapshot,
+                waiting_pods=self.waiting_pods,
+                status=self.status,
+                open_calls=self.open_calls,
+                later=later,
+            )
+        )
+        self.handle_server = handle_server(
+            self.configuration.berth.plugins, self.backend, self.open_calls, self.state, later
+        )
+        self.wiring = QueueWiring(self.clock, self.state.refresh)
+        self.attachments = HostAttachments(
+            self.configuration,
+            ElsewhereSeams(
+                state=self.state,
+                snapshot=self.snapshot,
+                cycles=CyclesUnderWay(self.waiting_pods, later),
+                wiring=self.wiring,
+                fate=self.fate,
+                declare=self.watching.declare,
+                grants=self.handle_server,
+                later=later,
+            ),
+        )
+
+    def _make_plugins(self, later: LateParts) -> None:
+        """Those of every profile, in process and elsewhere."""
+        self.clients = later.clients = make_clients(
+            self.configuration,
+            ClientSeams(
+                registry=ClassRegistry(self.options.plugins),
+                objects=self.objects,
+                facts=SnapshotFacts(self.snapshot),
+                handle=lambda name: InProcessHandle(name, self.backend),
+                route=self.attachments.route,
+            ),
+        )
+        self.watching.need(watched_resources(self.configuration, self.clients))
+
+    def _make_cycles(self, later: LateParts) -> None:
+        """The queue, the frameworks, and what runs a pod through both."""
+        plugins = plugins_by_profile(self.configuration, self.clients)
+        told = QueueMetrics(self.metrics, self.options.queue_observer)
+        self.queue = later.queue = self._make_queue(plugins, told)
+        self.wiring.connect(self.queue)
+        self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)
+        attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
+        self.binding = later.binding = BindingCycle(
+            self.queue,
+            self.cache,
+            self.cluster,
+            self.failures,
+            self.status,
+            self.diagnoses,
+            ReadBack(self.cluster, self.clock),
+            self.fate,
+        )
+        self.evictions = self._make_evictions()
+        frameworks = self._make_frameworks(plugins)
+        self.scheduler = later.scheduler = Scheduler(
+            make_profiles(self.configuration, frameworks, self.options.chooser),
+            self.queue,
+            self.cache,
+            self.snapshot,
+            self.binding,
+            self.evictions,
+            self.clock,
+        )
+        self.handlers = EventHandlers(
+            Handled(
+                stores=self.objects,
+                cache=self.cache,
+                queue=self.queue,
+                attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
+                report=self.cluster.create_event,
+            ),
+            frameworks.keys(),
+        )
+        self.handle_change = HandlerMetrics(self.metrics, told, self.handlers.handle).handle
+        """Told of every change of the cluster; raises InvariantError."""
+        self.collector = Collector(lambda: self.queue.scheduling_cycle)
+
+    def _make_queue(self, plugins: Mapping[str, PointPlugins], told: QueueObserver) -> SchedulingQueue:
+        seams = QueueSeams(
+            pods=self.objects,
+            profiles=self.wiring.profiles(self.configuration.profiles, self.clients, plugins),
+            sort=self.wiring.sort(plugins),
+            observer=told,
+            evicting=self.preempting,
+        )
+        return SchedulingQueue(queue_config(self.configuration.scheduler, self.options), self.clock, seams)
+
+    def _make_frameworks(self, plugins: Mapping[str, PointPlugins]) -> dict[str, Framework]:
+        work = self.metrics.plugin_work
+        waits = DeviceWaits(work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s)
+        seams = FrameworkSeams(
+            waiting_pods=self.waiting_pods,
+            pre_bind=PreBindRunner(self.patches, self.clock, waits.watched),
+            metrics=self.metrics,
+            recall=self.options.recall,
+        )
+        return make_frameworks(plugins, seams)
+
+    def _make_evictions(self) -> Evictions:
+        seams = EvictionSeams(
+            cache=self.cache,
+            pods=self.objects,
+            queue=self.queue,
+            waiting_pods=self.waiting_pods,
+            preempting=self.preempting,
+            preempt_binding=self.binding.preempt_pod,
+            patches=self.patches,
+            fate=self.fate,
+            metrics=self.metrics.preemption,
+        )
+        return Evictions(VictimCalls(self.cluster, self.clock), self.status, seams)

@@ -1,0 +1,65 @@
+"""Plugins by profile and point -> the framework of each profile, and what the scheduler runs of it.
+
+Called when a host's parts are put together (`parts`).
+Source: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMap), v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from berth_host.app.clients import PointPlugins
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.framework.binding import PreBindRunner
+from berth_host.framework.framework import Framework
+from berth_host.framework.measured import MeasuredFramework
+from berth_host.framework.recall.recall import Recall
+from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.scheduler.algorithm import Algorithm
+from berth_host.scheduler.chooser import Chooser
+from berth_host.scheduler.schedule_one import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkSeams:
+    """What the frameworks of all profiles share. `recall` False: every plugin is asked about every pod and
+    node, whatever it said of others.
+    """
+
+    waiting_pods: WaitingPods
+    pre_bind: PreBindRunner
+    metrics: SchedulerMetrics
+    recall: bool = True
+
+
+def make_frameworks(plugins: Mapping[str, PointPlugins], seams: FrameworkSeams) -> dict[str, Framework]:
+    """One framework per profile, by schedulerName."""
+    return {
+        name: MeasuredFramework(
+            name,
+            points,
+            seams.waiting_pods,
+            seams.pre_bind,
+            seams.metrics,
+            Recall(points) if seams.recall else None,
+        )
+        for name, points in plugins.items()
+    }
+
+
+def make_profiles(
+    configuration: LoadedConfiguration, frameworks: Mapping[str, Framework], chooser: Chooser
+) -> dict[str, Profile]:
+    """What the scheduler runs, by schedulerName: the framework, how it searches, and the cycle's budget."""
+    made: dict[str, Profile] = {}
+    for profile in configuration.profiles:
+        framework = frameworks[profile.scheduler_name]
+        percentage = profile.percentage_of_nodes_to_score
+        if percentage is None:
+            percentage = configuration.scheduler.percentage_of_nodes_to_score
+        made[profile.scheduler_name] = Profile(
+            framework, Algorithm(framework, chooser, percentage), configuration.berth.cycle_budget_s
+        )
+    return made
