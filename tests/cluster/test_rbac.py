@@ -444,7 +444,7 @@ def asked(world: World) -> list[Asked]:
 def _used(log: AskedLog) -> set[Right]:
     """The rights of the chart that were needed, each as the chart spells it."""
     names = {right.name for right in RIGHTS}
-    exact = {one.right for one in log.asked if one.code < 400 or one.code == 409}
+    exact = {one.right for one in log.asked if one.code not in (401, 403)}
     plain = {Right(one.group, one.resource, one.verb) for one in exact}
     return plain | {one for one in exact if one.name in names}
 

@@ -248,8 +248,9 @@ class ActedPod:
 
 
 def _image_environment() -> dict[str, str]:
-    """PATH and modules, as the images have them."""
-    found = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    """PATH and modules, as the images have them; HOME as a container runtime sets it for an unknown user."""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    found = {"PATH": path, "HOME": "/", "PYTHONDONTWRITEBYTECODE": "1"}
     folders = [str(ROOT / name) for name in ("host", "sdk", "plugins")]
     return {**found, "PYTHONPATH": os.pathsep.join(folders)}
 
