@@ -186,6 +186,20 @@ def test_more_rules_are_added_and_readers_may_read_metrics() -> None:
     assert "/metrics" in roles["kube-system:berth:metrics-reader"][0]["nonResourceURLs"]
 
 
+def test_on_the_nodes_network_an_old_pod_goes_first() -> None:
+    """Two pods with one port do not fit on a node."""
+    deployment = the(rendered(values={"hostNetwork": True}), "Deployment")
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert deployment["spec"]["template"]["spec"]["hostNetwork"] is True
+    assert "strategy" not in the(rendered(), "Deployment")["spec"]
+
+
+def test_the_only_scheduler_keeps_off_the_port_of_the_one_before() -> None:
+    (scheduler,) = pod_of(rendered(chart.VALUES / "only-scheduler.yaml"))["containers"]
+    assert scheduler["ports"] == [{"name": "https", "containerPort": 10269}]
+    assert "--secure-port=10269" in scheduler["args"]
+
+
 def test_a_digest_beats_the_tag() -> None:
     digest = f"sha256:{'a' * 64}"
     image = {"repository": "r/berth", "tag": "v1", "digest": digest}
