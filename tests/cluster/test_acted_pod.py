@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -104,13 +105,18 @@ def nodes_of(servers: RealServers) -> dict[str, str]:
     return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in items}
 
 
+def passed(pod: ActedPod, container: Json, which: str) -> bool:
+    """Whether a probe of the kubelet passes."""
+    return pod.probe(container, which) == 200
+
+
 def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: ActedPod) -> None:
     scheduler = scheduler_of(pod)
     for name, lights in NODES.items():
         add_node(empty_servers, name, lights)
     for which in ("startupProbe", "livenessProbe", "readinessProbe"):
-        passes = wait_for(lambda which=which: pod.probe(scheduler, which) == 200)
-        assert passes, f"{which}: {pod.log_of('scheduler')[-2000:]}"
+        passes = partial(passed, pod, scheduler, which)
+        assert wait_for(passes), f"{which}: {pod.log_of('scheduler')[-2000:]}"
     assert all(alive for name, alive in pod.alive().items() if name != "folders")
     active = ["Active"] * 3
     assert wait_for(lambda: [one["state"] for one in pod.plugins().values()] == active), pod.plugins()

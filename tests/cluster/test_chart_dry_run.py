@@ -15,7 +15,7 @@ import pytest
 from support import chart
 from support.chart import Json, of_kind, rendered, the
 from support.deployed import until
-from support.real_servers import RealServers, program
+from support.real_servers import ROOT, RealServers, program
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MONITORS: Json = {
@@ -186,10 +186,10 @@ def test_the_api_server_takes_it(monitors: RealServers, files: list[Path], value
 
 
 def test_the_plain_manifests_are_taken_as_they_are(monitors: RealServers) -> None:
-    static = chart.ROOT / "deploy/static-pod/kube-scheduler.yaml"
+    static = ROOT / "deploy/static-pod/kube-scheduler.yaml"
     files = [f"--filename={path}" for path in (*sorted(chart.MANIFESTS.glob("*.yaml")), static)]
-    line = [program("kubectl"), f"--kubeconfig={monitors.kubeconfig()}", "apply", "--dry-run=server", *files]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    line = [str(program("kubectl")), f"--kubeconfig={monitors.kubeconfig()}", "apply", "--dry-run=server"]
+    done = subprocess.run([*line, *files], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -79,7 +79,7 @@ def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
 
 
 def test_what_a_container_may_have_goes_into_the_sidecar() -> None:
-    more = {
+    more: Json = {
         "env": [{"name": "A", "value": "b"}],
         "resources": {"limits": {"memory": "9Gi"}},
         "volumeMounts": [{"name": "models", "mountPath": "/models"}],
@@ -208,7 +208,8 @@ def test_a_digest_beats_the_tag() -> None:
 
 
 def test_the_network_policy_says_who_and_where_to() -> None:
-    who, where = [{"namespaceSelector": {}}], [{"ports": [{"port": 6443}]}]
+    who: list[Json] = [{"namespaceSelector": {}}]
+    where: list[Json] = [{"ports": [{"port": 6443}]}]
     policy = the(rendered(values={"networkPolicy": {"from": who, "egress": where}}), "NetworkPolicy")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["ingress"][0]["from"] == who

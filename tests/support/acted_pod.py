@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from support.chart import ROOT, Json
+from support.chart import Json
 from support.deployed import token_of
-from support.real_servers import ADMIN, RealServers
+from support.real_servers import ADMIN, ROOT, RealServers
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 WORK_FOLDER: Final = "/berth"
