@@ -1,14 +1,14 @@
-# Four words: setup, demo, test, check. Each makes .venv first when it is missing or older than what it is made from.
+# Four targets: setup, demo, test, check. Each first makes .venv if it is missing or older than its sources.
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml host/constraints.txt
-# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` chooses another.
+# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` takes another one.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
-# Two tests at once: most of them wait for another process half of the time.
+# Two tests run at the same time: most of them wait for another process half of the time.
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
@@ -46,7 +46,7 @@ envtest:
 	@sh tests/cluster/envtest/build.sh
 
 scheduler-perf-data:
-	@KUBERNETES_LATER='$(KUBERNETES_LATER)' sh tests/cluster/envtest/scheduler_perf_data.sh
+	@sh tests/cluster/envtest/scheduler_perf_data.sh
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -64,7 +64,7 @@ $(STAMP): $(MADE_FROM)
 		'make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
-	@# One that is there but broken (moved, or its Python is gone) is made anew.
+	@# A .venv that exists but is broken (it was moved, or its Python is gone) is made anew.
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]'
 	@touch $@

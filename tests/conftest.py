@@ -1,4 +1,4 @@
-"""What holds for every test.
+"""Fixtures and options for every test.
 
 `pytest --late SEED tests/host/app tests/host/scheduler tests/host/attach` runs those suites as they are on a
 cluster that is slow and mixes kinds and answers (`support.faulty_cluster`); `make soak` does so.

@@ -1,7 +1,7 @@
-"""BlinkingLightScorer, the example of KEP-624: nodes with more blinking lights are better.
+"""BlinkingLightScorer, the example of KEP-624: a node with more blinking lights gets a higher score.
 
-How many lights a node has, it says in a label. There are far fewer lights than the 100 points that a score
-may have, so `normalize` spreads them over the whole range.
+A label of the node holds the number of its lights. There are far fewer lights than the 100 points of a score,
+so `normalize` spreads the numbers over the whole range.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlinkingLightScorer(Plugin):
             raise PluginArgsError("label: must be the name of a label")
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
-        """The number of lights; a label that is no number counts as none."""
+        """The number of lights; 0 if the label is not a number."""
         lights = node.labels.get(self._label, "")
         return int(lights) if lights.isdecimal() else 0
 

@@ -1,10 +1,11 @@
-"""A scheduler of one's own: the `berth` command with one more plugin compiled in, so to speak.
+"""A scheduler of your own: the `berth` command with one more plugin built in.
 
     python examples/custom_scheduler/custom_scheduler.py simulate -f examples/demo/cluster \\
         --config examples/custom_scheduler/scheduler.yaml
 
-As with kube-scheduler's `NewSchedulerCommand(WithPlugin(...))`: the plugin is known, and a configuration
-enables it. It runs in the host's own process; the same class can be served from another one.
+It works as kube-scheduler's `NewSchedulerCommand(WithPlugin(...))` does: the program registers the plugin,
+and a configuration enables it. The plugin runs in the host's process; the same class can be served from
+another one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from berth_sdk.tables import NodeView
 
 
 class QuietHours(Plugin):
-    """Background work stays off the nodes that serve customers. Argument: `pool`, their instance type."""
+    """Keeps background work off the nodes that serve customers. Argument: `pool`, the instance type of these
+    nodes.
+    """
 
     normalization = ScoreNormalization.NONE
     depends_on = DependsOn.NODE

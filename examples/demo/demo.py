@@ -1,7 +1,7 @@
 """`make demo`: a scheduler places workloads with plugins that run in other processes, and reports the result.
 
-Does the same as `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs`, and
-tells the story around it. Start it from the root of the repository, with .venv/bin on PATH.
+It does the same as `berth simulate -f examples/demo/cluster --config examples/demo/scheduler.yaml --costs`,
+and explains what happens. Start it in the root of the repository, with .venv/bin on PATH.
 """
 
 from __future__ import annotations

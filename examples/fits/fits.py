@@ -1,9 +1,9 @@
-"""Would this pod fit on a node of this shape? The framework alone, without a scheduler or a cluster.
+"""Says whether a pod would fit on a node. Uses the framework alone, without a scheduler or a cluster.
 
     python examples/fits/fits.py POD.yaml NODE.yaml [NODE.yaml ...]
 
-Each NODE is a node that exists, or the template of one that an autoscaler could add. Exit code 0: it fits on
-one of them; 1: on none.
+Each NODE is an existing node, or the template of a node that an autoscaler could add. Exit code 0: the pod
+fits on one of them; 1: on none.
 """
 
 from __future__ import annotations

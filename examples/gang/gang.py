@@ -1,8 +1,8 @@
-"""Gang: the pods of a group start together or not at all.
+"""Gang: all pods of a group start together, or none of them starts.
 
-A pod names its gang and how many members it needs in two labels. Each member that has found a node waits at
-Permit; the member that completes the gang lets all of them go. When a member gives up (its time is over, or
-anything after Permit failed), the others give up too, so that half a gang never holds nodes for long.
+Two labels of a pod name its gang and the number of members. Each member that has found a node waits at
+Permit; the member that completes the gang allows all of them. When a member gives up (its wait timed out, or
+a step after Permit failed), the others give up too, so that half a gang never holds nodes for long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gang(Plugin):
     """Arguments: `waitSeconds`, how long the first member waits for the last (default 30)."""
 
     version = "1.0.0"
-    # A gang that was sent back tries again when one more member comes, or a node that it may fit on.
+    # A gang that was sent back is tried again when one more member comes, or a node that may fit.
     events = (EventInterest("Pod", ("add",), label_selector=NAME), EventInterest("Node", ("add",)))
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -39,7 +39,7 @@ class Gang(Plugin):
         self._released: dict[Key, set[str]] = {}
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
-        """Wait for the others; the last one lets all go."""
+        """Wait for the other members; the last one allows all of them."""
         key = gang_of(pod)
         if key is None:
             return Status.success()
@@ -57,7 +57,7 @@ class Gang(Plugin):
         return Status.success()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """One member is out: the members that still wait go back too."""
+        """One member gives up: the members that still wait go back too."""
         key = gang_of(pod)
         if key is None:
             return
@@ -66,14 +66,14 @@ class Gang(Plugin):
             for waiting in self._waiting(key, besides=pod):
                 self.handle.reject(waiting, f"gang {key[1]} lost member {pod.name}")
         except HandleError:
-            pass  # giving back must not fail: without the host the others' time runs out by itself
+            pass  # unreserve must not fail: without the host the wait of the others times out by itself
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Reserve takes nothing; it exists so that `unreserve` is called."""
         return Status.success()
 
     def reconcile(self, live: Sequence[LiveReservation]) -> None:
-        """An earlier process's end lost nothing: the host lists the waiting pods."""
+        """Nothing was lost with an earlier process: the host lists the waiting pods."""
 
     def _waiting(self, key: Key, *, besides: Pod) -> list[WaitingPod]:
         return [

@@ -1,4 +1,4 @@
-"""Maintenance: keeps pods off the nodes in its arguments (NAMES mode). No SDK: generated stubs alone.
+"""Maintenance: keeps pods off the nodes in its arguments, in NAMES mode, with generated stubs and no SDK.
 In another language, generate the stubs from proto/berth/plugin/v1 and answer the same five calls.
 """
 # ruff: noqa: D101, N802

@@ -1,17 +1,18 @@
-"""Checks placements from outside: no node and no GPU over-committed, nothing pending that would fit.
+"""Checks placements independently: no node or GPU is over-committed, and no pod is pending that would fit.
 
     python examples/openb/check_placements.py --manifests DIR --result FILE
     python examples/openb/check_placements.py --manifests DIR --placements FILE
 
 `--result`: the output of `berth simulate -o json`; `--placements`: the file of `berth bench
---dump-placements`. Reads the manifests and the result, and nothing of berth's own code but the parser of
-quantities. Exit 1 with one line per violation. It knows requests and allocatable, which is all that the openb
-trace has; of a pending pod with node affinity or a node selector only the result's message is checked.
+--dump-placements`. It reads the manifests and the result, and uses none of berth's own code except the parser
+of quantities. Exit 1 with one line per violation. It compares requests with allocatable, which is all that
+the openb trace has. For a pending pod with node affinity or a node selector it checks only the result's
+message.
 
-`--shared-gpus`: GPUs were shared. Then whole GPUs are not counted, but each one: a placed pod must say which
-it got (`gpu-share.berth.io/gpu-index`), as many as it wants, all different and of a model that it names, and
-the pods' wishes on one GPU may not exceed 1000 milli; a pending pod fits where enough GPUs of such a
-model have that much left.
+`--shared-gpus`: GPUs were shared, so each GPU is checked by itself. A placed pod must say which GPUs it got
+(`gpu-share.berth.io/gpu-index`): as many as it requests, all different and of a model that it names. The
+requests on one GPU may not exceed 1000 milli. A pending pod would fit on a node where enough GPUs of such a
+model have the requested amount left.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The folder of `--data` holds `openb_node_list_all_node.csv` and `openb_pod_list_default.csv` of the trace
 (2023, Alibaba; github.com/alibaba/clusterdata). `berth_host.cli.bench.openb` defines the conversion of a
-line, and `berth bench openb` uses too.
+line; `berth bench openb` uses it too.
 """
 
 from __future__ import annotations

@@ -92,7 +92,9 @@ async def test_rights_are_reviewed(servers: RealServers, reviewer: KubeReviewer,
     assert not await reviewer.may(reader, "delete", "/metrics")
 
 
-async def test_who_cannot_ask_says_what_is_missing(servers: RealServers, tmp_path: Path) -> None:
+async def test_user_without_the_right_is_told_which_one_is_missing(
+    servers: RealServers, tmp_path: Path
+) -> None:
     async with client_of(servers.kubeconfig(NOBODY)) as client:
         reviewer = KubeReviewer(client, client)
         with pytest.raises(ReviewError, match="tokenreviews"):

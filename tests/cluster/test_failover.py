@@ -1,4 +1,4 @@
-"""Two `berth scheduler` processes and one Lease: who holds it schedules, whatever becomes of the other.
+"""Two `berth scheduler` processes and one Lease: the holder schedules, and the other follows it.
 
 BERTH_FAILOVERS says how many leaders are killed (`make soak`: 50).
 """

@@ -103,7 +103,7 @@ async def test_pods_with_preemption_survive_kills_at_random_moments(
 async def test_nomination_outlives_the_scheduler(api: ApiClient, phoenix: Phoenix) -> None:
     await api.create(node("n1", cpu="2"))
     victim = pod("victim", "1500m", priorityClassName="low", nodeName="n1")
-    victim["spec"]["terminationGracePeriodSeconds"] = 30  # nobody ends it: it terminates until we delete it
+    victim["spec"]["terminationGracePeriodSeconds"] = 30  # no kubelet ends it: it terminates until deleted
     await api.create(victim)
     await phoenix.rise()
     await api.create(pod("preemptor", "1", priorityClassName="high"))

@@ -217,7 +217,7 @@ async def test_stock_role_is_enough_and_what_it_lacks_is_named(empty_servers: Re
         await client.close()
 
 
-async def test_wrong_credentials_are_told_apart(empty_servers: RealServers) -> None:
+async def test_wrong_credentials_have_different_errors(empty_servers: RealServers) -> None:
     wrong = await KubeClient.open(Connection(kubeconfig=str(empty_servers.kubeconfig(token="wrong"))))
     with pytest.raises(UnauthorizedError, match="Unauthorized"):
         await wrong.request("GET", "/api/v1/nodes")
@@ -228,7 +228,7 @@ async def test_wrong_credentials_are_told_apart(empty_servers: RealServers) -> N
     await nobody.close()
 
 
-async def test_client_certificate_says_who_asks(empty_servers: RealServers) -> None:
+async def test_client_certificate_names_the_user(empty_servers: RealServers) -> None:
     access = empty_servers.kubeconfig(SCHEDULER, certificate=True)
     scheduler = await KubeClient.open(Connection(kubeconfig=str(access)))
     assert (await scheduler.request("GET", "/api/v1/nodes"))["items"] == []

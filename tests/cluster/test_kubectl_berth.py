@@ -69,7 +69,7 @@ async def scheduler(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def reader(empty_servers: RealServers) -> Iterator[None]:
-    """A role that lets somebody read what the scheduler says, and nothing else."""
+    """A role that allows to read the scheduler's pages, and nothing else."""
     path = "/apis/rbac.authorization.k8s.io/v1"
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -109,7 +109,7 @@ async def until_answered(wanted: int, *arguments: str) -> str:
             await asyncio.sleep(0.2)
 
 
-async def test_pod_that_cannot_fit_is_explained_to_whom_may_read_it(
+async def test_pod_that_cannot_fit_is_explained_to_users_that_may_read_it(
     empty_servers: RealServers, scheduler: SchedulerProcess
 ) -> None:
     servers = empty_servers

@@ -1,4 +1,4 @@
-"""The API server goes away for a while and comes back: nothing is lost, nothing crashes, all is caught up.
+"""The API server is away for a while and comes back: nothing is lost or crashes, and the host catches up.
 
 BERTH_OUTAGE_S says for how long (`make soak`: a minute).
 """

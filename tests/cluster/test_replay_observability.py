@@ -1,4 +1,4 @@
-"""Recorded scenarios on a real API server: some of each sort here, all of them by the tool itself."""
+"""Recorded scenarios on a real API server: a few of each kind here; the tool itself plays all of them."""
 
 from __future__ import annotations
 

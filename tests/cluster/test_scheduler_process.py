@@ -196,7 +196,7 @@ async def test_a_lost_lease_cuts_a_binding_that_is_under_way(
     before = empty_servers.request("GET", nominated)
     await asyncio.sleep(1.0)
 
-    # No Binding, and neither a condition nor the nomination taken back: that is for who leads now.
+    # No Binding, and neither a condition nor a nomination is taken back: the present leader does that.
     assert node_of(empty_servers, "p1") == ""
     assert before["status"]["nominatedNodeName"] == "n1"
     assert empty_servers.request("GET", nominated) == before

@@ -1,4 +1,4 @@
-"""The test servers are the real ones, and a test finds them empty."""
+"""The test servers are real ones, and every test finds them empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every declaration of the contract is commented, and the rule notices what is not."""
+"""Every declaration of the contract has its comment, and the check notices a missing one."""
 
 from __future__ import annotations
 

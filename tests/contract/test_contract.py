@@ -1,4 +1,4 @@
-"""What the contract must hold, and that its generated code is usable."""
+"""What the contract must contain, and that its generated code can be used."""
 
 from __future__ import annotations
 

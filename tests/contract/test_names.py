@@ -1,4 +1,4 @@
-"""The contract follows buf's STANDARD rules, and each rule notices its own breach."""
+"""The contract follows buf's STANDARD rules, and each check notices a breach of its rule."""
 
 from __future__ import annotations
 

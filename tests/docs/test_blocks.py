@@ -99,6 +99,6 @@ def test_every_block_names_a_language_that_is_known(page: Page) -> None:
     assert unknown == []
 
 
-def test_blocks_that_run_elsewhere_are_exactly_these() -> None:
+def test_blocks_that_other_tests_run_are_exactly_these() -> None:
     found = {page.name: [block.text for block in page.blocks if block.runs_elsewhere] for page in PAGES}
     assert {name: blocks for name, blocks in found.items() if blocks} == RUN_ELSEWHERE

@@ -1,4 +1,4 @@
-"""The tests of pages find what they are there to find: each wrong page here goes red."""
+"""The tests of pages find mistakes: each wrong page here makes them fail."""
 
 from __future__ import annotations
 
@@ -112,6 +112,6 @@ def test_a_part_that_is_out_of_date_is_written_anew() -> None:
     assert filled(new) == new
 
 
-def test_a_part_that_nobody_makes_is_an_error() -> None:
+def test_a_part_that_no_section_makes_is_an_error() -> None:
     with pytest.raises(KeyError):
         filled("<!-- made: nothing -->\n<!-- end: nothing -->\n")

@@ -1,4 +1,4 @@
-"""docs/explanation/map.md names every folder that has code, and nothing that is not there."""
+"""docs/explanation/map.md names every folder that has code, and no folder that does not exist."""
 
 from __future__ import annotations
 

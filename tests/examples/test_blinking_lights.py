@@ -1,4 +1,4 @@
-"""KEP-624's BlinkingLightScorer: more lights are better, spread over 0..100."""
+"""BlinkingLightScorer of KEP-624: a node with more lights gets a higher score, spread over 0..100."""
 
 from __future__ import annotations
 

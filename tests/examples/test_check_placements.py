@@ -1,4 +1,4 @@
-"""The check from outside finds what is wrong with a result."""
+"""The independent check finds what is wrong with a result."""
 
 from __future__ import annotations
 

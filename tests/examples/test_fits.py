@@ -1,4 +1,4 @@
-"""Would this pod fit on a node of this shape?"""
+"""The example that answers whether a pod would fit on a node of a given shape."""
 
 from __future__ import annotations
 

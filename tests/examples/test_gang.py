@@ -1,4 +1,4 @@
-"""Gang under the whole host: all of a gang is placed, or nothing of it."""
+"""Gang under the whole host: all pods of a gang get a node, or none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GpuShare, call by call: what fits, what fits best, which GPUs, and what it makes of nonsense."""
+"""GpuShare, call by call: which nodes and GPUs fit, which fit best, and what it does with bad input."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_share_that_is_only_requested_is_refused_and_not_given_without_a_gpu()
 
 
 @pytest.mark.parametrize("index", [None, "", "x", "0,0", "7", "0,1", "-1", "0;1", "1.0"])
-def test_a_bound_pod_of_which_nobody_knows_the_gpus_counts_on_each(index: str | None) -> None:
+def test_a_bound_pod_with_unknown_gpus_counts_on_each_gpu(index: str | None) -> None:
     bound = gpu_pod("old", 700, node="a", index=index)
     attempt = host(gpu_node("a", 2), pods=[bound]).attempt(gpu_pod("p", 400))
     assert attempt.filter()["a"].message == "no GPU has 400 of 1000 free"

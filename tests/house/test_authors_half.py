@@ -1,4 +1,4 @@
-"""Examples import what an author writes against, as plugins do by the contract in pyproject.toml."""
+"""Examples import only what is meant for plugin authors; a contract in pyproject.toml checks plugins."""
 
 from __future__ import annotations
 

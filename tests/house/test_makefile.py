@@ -1,4 +1,4 @@
-"""The four words of the Makefile: what they call, and what they say where they cannot work."""
+"""The four words of the Makefile: what they call, and what they say if they cannot work."""
 
 from __future__ import annotations
 

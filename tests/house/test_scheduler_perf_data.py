@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def kubernetes(folder: Path, threshold: int) -> Path:
-    """What the script takes of a release, write-protected as in Go's module cache."""
+    """The files of a release that the script copies, write-protected as in Go's module cache."""
     area = folder / INSIDE / "misc"
     (area / "templates").mkdir(parents=True)
     (area / "performance-config.yaml").write_text(f"- {threshold}\n")
@@ -40,21 +41,17 @@ def kubernetes(folder: Path, threshold: int) -> Path:
     return folder
 
 
-def go(clone: Path) -> Path:
-    """A Go whose module cache has the release that the servers are built from; the cache."""
-    cache = clone / "modules"
-    here = kubernetes(cache / f"k8s.io/kubernetes@{VERSION}", 10)
-    (clone / "answer").write_text(f'{{\n\t"Version": "x",\n\t"Dir": "{here}",\n\t"Sum": "y"\n}}\n')
-    script = f"""#!/bin/sh
-case "$*" in
-'mod download -json k8s.io/kubernetes') cat {clone}/answer;;
-'env GOMODCACHE') echo {cache};;
-*) echo "unexpected: $*" >&2; exit 1;;
-esac
-"""
-    (clone / "bin/go").write_text(script)
+def go(clone: Path, releases: Mapping[str, int]) -> None:
+    """A Go that can download these releases: by version the threshold in their files."""
+    answers = ""
+    for version, threshold in releases.items():
+        here = kubernetes(clone / "modules" / f"k8s.io/kubernetes@{version}", threshold)
+        answer = f'{{\\n\\t"Version": "x",\\n\\t"Dir": "{here}",\\n\\t"Sum": "y"\\n}}\\n'
+        answers += f"'mod download -json k8s.io/kubernetes@{version}') printf '{answer}';;\n"
+    (clone / "bin/go").write_text(
+        f'#!/bin/sh\ncase "$*" in\n{answers}*) echo "no such module: $*" >&2; exit 1;;\nesac\n'
+    )
     (clone / "bin/go").chmod(0o755)
-    return cache
 
 
 def fetch(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -72,47 +69,53 @@ def files(clone: Path, version: str) -> list[str]:
     return sorted(str(path.relative_to(own)) for path in own.rglob("*") if path.is_file())
 
 
+def threshold_of(clone: Path, version: str) -> str:
+    return (clone / upstream.DATA / version / "misc/performance-config.yaml").read_text()
+
+
 def test_bench_runs_the_release_that_the_servers_are_built_from() -> None:
     assert upstream.VERSION == VERSION
 
 
-def test_files_are_put_where_bench_looks_and_the_next_release_is_asked_for(clone: Path) -> None:
-    go(clone)
+def test_files_of_both_releases_are_put_where_bench_looks(clone: Path) -> None:
+    go(clone, {VERSION: 10, upstream.LATER: 20})
     for _ in range(2):
         done = fetch(clone)
         assert done.returncode == 0, done.stderr
-        assert files(clone, VERSION) == ["misc/performance-config.yaml", "misc/templates/pod.yaml"]
-        assert "check out the tag v1.37.2" in done.stdout
-        assert "make scheduler-perf-data KUBERNETES_LATER=THE_FOLDER" in done.stdout
+        for version in (VERSION, upstream.LATER):
+            assert files(clone, version) == ["misc/performance-config.yaml", "misc/templates/pod.yaml"]
     (found,) = upstream.files((), clone / upstream.DATA)
     assert found.read_text() == "- 10\n"
+    assert threshold_of(clone, upstream.LATER) == "- 20\n"
+    assert sorted(path.name for path in (clone / upstream.DATA).iterdir()) == [VERSION, upstream.LATER]
+
+
+def test_workloads_are_there_without_the_next_release(clone: Path) -> None:
+    go(clone, {VERSION: 10})
+    done = fetch(clone)
+    assert done.returncode == 0, done.stderr
+    assert f"has not downloaded k8s.io/kubernetes@{upstream.LATER}" in done.stdout
+    assert f"no such module: mod download -json k8s.io/kubernetes@{upstream.LATER}" in done.stderr
     assert [path.name for path in (clone / upstream.DATA).iterdir()] == [VERSION]
 
 
-def test_next_release_comes_out_of_a_checkout_and_stays(clone: Path, tmp_path: Path) -> None:
-    go(clone)
-    done = fetch(clone, KUBERNETES_LATER=str(kubernetes(tmp_path / "checkout", 20)))
-    assert done.returncode == 0, done.stderr
-    path = clone / upstream.DATA / upstream.LATER / "misc/performance-config.yaml"
-    assert path.read_text() == "- 20\n"
-    again = fetch(clone)
-    assert f"the files of {upstream.LATER}" in again.stdout
-    assert "are left as they are" in again.stdout
-    assert path.read_text() == "- 20\n"
+def test_next_release_that_was_there_stays(clone: Path) -> None:
+    go(clone, {VERSION: 10, upstream.LATER: 20})
+    fetch(clone)
+    shutil.rmtree(clone / "modules")
+    go(clone, {VERSION: 11})
+    done = fetch(clone)
+    assert "are left as they are" in done.stdout
+    assert (threshold_of(clone, VERSION), threshold_of(clone, upstream.LATER)) == ("- 11\n", "- 20\n")
 
 
-def test_next_release_in_the_module_cache_is_taken(clone: Path) -> None:
-    kubernetes(go(clone) / f"k8s.io/kubernetes@{upstream.LATER}", 30)
-    assert fetch(clone).returncode == 0
-    path = clone / upstream.DATA / upstream.LATER / "misc/performance-config.yaml"
-    assert path.read_text() == "- 30\n"
-
-
-def test_folder_that_has_no_workloads_is_named(clone: Path, tmp_path: Path) -> None:
-    go(clone)
-    done = fetch(clone, KUBERNETES_LATER=str(tmp_path))
+def test_failed_download_is_named_with_its_cure(clone: Path) -> None:
+    go(clone, {upstream.LATER: 20})
+    done = fetch(clone)
     assert done.returncode == 1
-    assert f"KUBERNETES_LATER names {tmp_path}, which has no {INSIDE}" in done.stderr
+    assert f"has not downloaded k8s.io/kubernetes@{VERSION}: mend what it says above" in done.stderr
+    assert "GOPROXY" in done.stderr
+    assert not (clone / upstream.DATA / VERSION).exists()
 
 
 def test_missing_go_is_named_with_its_cure(clone: Path) -> None:

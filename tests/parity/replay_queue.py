@@ -215,7 +215,7 @@ class ScriptedHost:
             self.queue.delete_nomination(pod)
 
     def preempting(self, op: Record) -> None:
-        """Evictions run beside the queue; what it sees of them is who is held back."""
+        """Evictions run beside the queue, which sees only the pods that are held back."""
         preempting = self.host.evictions.preempting
         for pod in self.known_pods([op["pod"]]):
             if op["phase"] == "start":

@@ -1,4 +1,4 @@
-"""What the judge of recorded scenarios takes for equal, and what not; needs no server."""
+"""Which observations the comparison of recorded scenarios takes as equal; needs no server."""
 
 from __future__ import annotations
 

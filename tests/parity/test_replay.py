@@ -82,7 +82,7 @@ def test_host_decides_as_recorded(category: str) -> None:
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_host_decides_the_same_with_all_plugins_elsewhere(category: str, plugin_server: str) -> None:
+def test_host_decides_the_same_with_all_plugins_remote(category: str, plugin_server: str) -> None:
     records = records_of(category)
     done = replay(records, plugin_server)
     assert done.total.first_difference is None

@@ -1,4 +1,4 @@
-"""The recorded configurations replay identical, and the comparison can go red."""
+"""The recorded configurations replay identically, and the comparison can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every recorded script goes as recorded, in every field; broken lines are noticed."""
+"""Every recorded script replays as recorded, in every field; broken lines are noticed."""
 
 from __future__ import annotations
 

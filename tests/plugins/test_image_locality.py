@@ -1,4 +1,4 @@
-"""ImageLocality: bytes that are there already, scaled by how widely they are spread."""
+"""ImageLocality: the bytes that a node has already, scaled by how many nodes have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes, the toleration that opens them, and what wakes a rejected pod."""
+"""NodeUnschedulable: cordoned nodes, the toleration that allows them, and what wakes a rejected pod."""
 
 from __future__ import annotations
 

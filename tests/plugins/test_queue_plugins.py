@@ -1,4 +1,4 @@
-"""SchedulingGates and PrioritySort: who enters the queue, and in which order."""
+"""SchedulingGates and PrioritySort: which pods enter the queue, and in which order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the SDK: what an author writes against, and the server that serves it."""
+"""Tests of the SDK: the names that an author uses, and the server."""

@@ -157,6 +157,6 @@ def test_malformed_node_is_refused_with_its_path(raw: dict[str, Any], problem: s
         (7, ()),
     ],
 )
-def test_claims_made_for_a_pod_are_read_and_what_is_none_is_left_out(statuses: Any, claims: Any) -> None:
+def test_claims_created_for_a_pod_are_read_and_bad_entries_left_out(statuses: Any, claims: Any) -> None:
     pod = Pod.from_object({"metadata": {"name": "web"}, "status": {"resourceClaimStatuses": statuses}})
     assert pod.generated_claims == claims

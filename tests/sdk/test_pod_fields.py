@@ -1,4 +1,4 @@
-"""Pods that are equal in the chosen fields are signed alike, and a difference in any of them shows."""
+"""Pods that are equal in the chosen fields get equal signatures; a difference in one of them changes it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_fields_of_the_spec_are_those_that_equal_specs_share() -> None:
     assert are_of_spec([PodField.REQUESTS, PodField.SPEC])
 
 
-def test_a_summary_is_signed_by_what_it_tells() -> None:
+def test_a_summary_is_signed_by_its_fields() -> None:
     bare = Pod(name="a", requests={"cpu": 5, "memory": 1})
     for field in PodField:
         hash(signing([field])(bare))

@@ -29,7 +29,7 @@ def test_every_class_that_an_answer_can_have_is_there(module: object) -> None:
         name
         for name, value in vars(module).items()
         if inspect.isclass(value) and value.__module__ == module.__name__  # type: ignore[attr-defined]  # a module
-        # The points' protocols document; nobody derives from them.
+        # The points' protocols are documentation; no class derives from them.
         if not name.endswith(("Plugin", "PreFilterExtensions")) or name == "Plugin"
     }
     assert own <= set(berth_sdk.__all__)

@@ -1,4 +1,4 @@
-"""What-ifs as columns say what the same pods, taken away and added one by one, would leave."""
+"""What-ifs as columns give the same result as removing and adding the same pods one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was bound where, seen from outside: no pod may ever be bound twice, whatever happens to schedulers.
+"""Which pod was bound to which node, seen from outside: no pod may ever be bound twice.
 
 Watches all pods of an API server while a test does its worst. Used by the tests of `tests/cluster`.
 """
@@ -53,7 +53,7 @@ class Bindings:
         return [name for uid, name in self.name_of.items() if uid not in self.node_of]
 
     async def all_bound(self, count: int, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until so many pods have been bound since the beginning. Raises TimeoutError: who is not."""
+        """Wait until so many pods have been bound since the beginning. Raises TimeoutError."""
         try:
             async with asyncio.timeout(timeout_s):
                 while len(self.node_of) < count or self.unbound():

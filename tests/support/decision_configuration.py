@@ -28,7 +28,7 @@ def configuration_of(record: Json, endpoint: str = "") -> LoadedConfiguration:
     enabled = [{"name": name, "weight": weight} for name, weight in weights.items()]
     profile = {
         "schedulerName": PROFILE,
-        # In the records a pod is bound right after Reserve: nobody binds volumes, so nobody waits for it.
+        # In the records a pod is bound right after Reserve: no volume is bound, so nothing waits for one.
         "plugins": {"multiPoint": {"enabled": enabled}, "preBind": {"disabled": [{"name": "*"}]}},
         "pluginConfig": [{"name": name, "args": value} for name, value in args.items()],
     }

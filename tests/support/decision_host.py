@@ -133,7 +133,7 @@ class _Replayed:
         self._bound_count = 0
 
     async def let_nominated_pods_wait(self) -> None:
-        """Take the pods that wait out of activeQ: in flight they stay nominated and nobody tries them."""
+        """Take the pods that wait out of activeQ: in flight they stay nominated and are not tried."""
         await self._settled()
         self._take_all()
 

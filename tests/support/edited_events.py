@@ -1,4 +1,4 @@
-"""TaintToleration with other events, for tests of who is heard when it says what may help its pods."""
+"""TaintToleration with other `events`, for tests of which declaration the queue uses."""
 
 from __future__ import annotations
 

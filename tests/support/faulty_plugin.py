@@ -3,7 +3,7 @@
     python -m support.faulty_plugin --listen unix:PATH        with BERTH_FAULTS naming a folder
 
 In the folder: `armed` (`RPC KIND`, taken away when it fires), `fired` (one line per fault), `journal` (what
-the plugin did: reserve, unreserve, bind), `release` (Permit holds nobody any more), `table.json` (the
+the plugin did: reserve, unreserve, bind), `release` (Permit holds no pod any more), `table.json` (the
 plugin's copy of the nodes, written when a pod called `look` is filtered).
 
 Kinds: `die` before the call is executed, `die-after` it, `hang`, `lie`.

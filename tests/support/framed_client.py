@@ -1,4 +1,4 @@
-"""`FramedClient`: a host's side of one framed connection, played by hand and waited for."""
+"""`FramedClient`: plays a host's side of one framed connection, call by call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin that notes whose reservations were made and given back."""
+"""A plugin that notes which reservations were made and given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Line`: a stream of calls without a plugin at its other end."""
+"""`Line`: a stream of calls without a plugin at the other end."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PluginProcess:
             await self._process.wait()
 
     async def listening(self) -> None:
-        """Wait until somebody accepts connections at the socket."""
+        """Wait until a process accepts connections at the socket."""
         async with asyncio.timeout(PATIENCE_S):
             while not can_connect(self.socket_path):  # another process will not set our event
                 await asyncio.sleep(0.02)
@@ -103,7 +103,7 @@ def plugin_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def can_connect(path: Path) -> bool:
-    """Whether somebody listens at the socket."""
+    """Whether a process listens at the socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

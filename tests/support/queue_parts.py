@@ -1,4 +1,4 @@
-"""A scheduling queue on a clock that the test moves, with pods and plugins made of plain functions."""
+"""A scheduling queue with a clock that the test moves, and with pods and plugins made of plain functions."""
 
 from __future__ import annotations
 

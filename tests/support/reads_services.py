@@ -1,4 +1,4 @@
-"""A plugin that needs objects that nobody else reads: a pod fits where the Service of its name exists."""
+"""A plugin that reads objects that no other part reads: a pod fits where the Service of its name exists."""
 
 from __future__ import annotations
 

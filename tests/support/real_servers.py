@@ -57,7 +57,7 @@ def missing_programs() -> str:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """A port of loopback on which no process listens now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -142,7 +142,7 @@ class RealServers:
         flags = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--bind-address=127.0.0.1",
-            # The address that Services of the API server itself get; nobody uses it.
+            # The address of the Service of the API server itself; nothing uses it.
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             f"--secure-port={self.port}",

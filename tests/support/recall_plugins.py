@@ -38,7 +38,7 @@ class Census(Plugin):
         return Status.success() if tainted else Status.skip()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        """By the number that PreFilter wrote; nobody asks where there is none."""
+        """By the number that PreFilter wrote; never called without one."""
         large = nodes.allocatable("cpu") > 2000
         many = state.get(_TAINTED, 0) != 1
         return Verdicts.reject_where(large & many, Status.unschedulable("too large"))

@@ -133,7 +133,7 @@ class Heights(Plugin):
 
 
 class Licences(Plugin):
-    """TABLE, with SKIPs that follow from what is in play: the services say whom it concerns."""
+    """TABLE, with SKIPs that follow from the objects: the services say which pods it concerns."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX

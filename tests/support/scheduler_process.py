@@ -143,7 +143,7 @@ class SchedulerProcess:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens at now."""
+    """A port of loopback at which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A host played by hand: raw stubs against a real `PluginServer` on a Unix socket."""
+"""Plays a host: raw stubs against a real `PluginServer` on a Unix socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler of watch events that believes nothing: its own view, and a list of what went wrong."""
+"""A handler of watch events that keeps its own view, and a list of what went wrong."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The free part of every GPU of every node, as columns that follow the snapshot.
+"""The free part of every GPU of every node, in columns that are kept up to date with the snapshot.
 
-The snapshot says which pods are on a node, reserved ones included; which GPUs they have is in their
-annotations, and for a reservation whose annotation is not written yet, in memory. So nothing is counted
-twice: a pod is counted where the snapshot has it, once.
+The snapshot says which pods are on a node, reserved ones included. The annotation of a pod says which GPUs it
+has; for a reservation whose annotation is not written yet, the ledger remembers it. So no pod is counted
+twice: it counts on the node where the snapshot has it, once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from berth_gpu_share.requests import (
 MAX_GPUS: Final = 64
 """GPUs of one node; more are not used."""
 SWEEP_AT: Final = 64
-"""So many reservations, and twice as many as were alive when last looked at, are looked through."""
+"""The ledger sweeps when it has so many reservations, and twice as many as after the last sweep."""
 MAX_KEPT: Final = 256
-"""Kinds of requests whose fit is kept."""
+"""The number of kinds of requests whose fit is kept."""
 MAX_MOVED: Final = 8192
-"""Changes after which every fit is made anew."""
+"""The number of changes after which every fit is computed anew."""
 
 
 class Placement(NamedTuple):
@@ -72,7 +72,7 @@ class Ledger:
     # --- reservations ------------------------------------------------------------------------------
 
     def reserve(self, uid: str, placement: Placement) -> None:
-        """Counts from the next snapshot on, in which the pod is on its node."""
+        """Remember the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
         self._reserved[uid] = placement
 
     def release(self, uid: str, cycle_id: str) -> None:
@@ -187,8 +187,8 @@ class Ledger:
         self.free[:, node.index] = free
 
     def _sweep(self, pods: PodTable) -> None:
-        """Forget pods that are no reservations any more; seldom, so that a call's cost follows the
-        changes."""
+        """Forget pods that are not reservations any more. Seldom, so that the cost of a call depends on the
+        changes alone."""
         for uid in list(self._reserved):
             if not pods.is_assumed(uid):  # bound, or not on its node any more
                 self._reserved.pop(uid, None)

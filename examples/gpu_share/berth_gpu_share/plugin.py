@@ -1,13 +1,13 @@
-"""GpuShare: pods get shares of GPUs, or several GPUs, and the plugin says which.
+"""GpuShare: a pod gets shares of GPUs, or several GPUs, and the plugin chooses them.
 
     gpu-share.berth.io/gpu-milli: "460"        of each GPU, 1 to 1000
     gpu-share.berth.io/gpu-count: "2"          how many GPUs
     gpu-share.berth.io/gpu-model: "A10|T4"     any of these
 
-Nodes say how many GPUs they have (the extended resource `gpu-share.berth.io/gpu`) and of which model (the
-label `gpu-share.berth.io/model`). The chosen GPUs are written to the pod (`gpu-share.berth.io/gpu-index:
-"0,3"`) before it is bound; between Reserve and then they ride in the cycle's token, so that a process that
-is killed loses nothing.
+The extended resource `gpu-share.berth.io/gpu` of a node is the number of its GPUs, and its label
+`gpu-share.berth.io/model` is their model. Before the pod is bound, the chosen GPUs are written to its
+annotation `gpu-share.berth.io/gpu-index` ("0,3"). From Reserve until then they are in the cycle's token, so
+that a killed process loses nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GpuShare(Plugin):
     version = "1.0.0"
     needs = (Need.nodes(), Need.pods(annotation_prefixes=(PREFIX,)))
     pod_sensitivity = PodSensitivity.NODE
-    # A node's score does not depend on the others: it travels with the verdicts, in one round trip.
+    # A node's score does not depend on other nodes, so it travels with the verdicts, in one round trip.
     normalization = ScoreNormalization.NONE
     events = (
         EventInterest("Pod", ("delete",)),
@@ -87,7 +87,7 @@ class GpuShare(Plugin):
         return self._verdicts(request, nodes, self._ledger.left_over(request).take(nodes.slots))
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts | Status:
-        """The same with some pods gone and others come: no column of the table says which GPUs that frees."""
+        """The same without some pods and with others: no column of the table says which GPUs that frees."""
         try:
             request = request_of(pod)
         except RequestError as err:
@@ -106,7 +106,9 @@ class GpuShare(Plugin):
         return self._verdicts(request, nodes, left_over_of(free, request))
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        """Best fit: the less of the chosen GPUs is left over, the better. Without GPUs: a node without."""
+        """Best fit: the less is left of the chosen GPUs, the better. For a pod without GPUs, nodes without
+        GPUs.
+        """
         self._ledger.update(nodes)
         request = request_of(pod)
         if request is None:

@@ -1,4 +1,4 @@
-"""A pod's request and its GPUs, as its annotations say."""
+"""Reads a pod's request and its GPUs from its annotations."""
 
 from __future__ import annotations
 

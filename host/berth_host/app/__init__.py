@@ -1,4 +1,4 @@
-"""The composition root: builds every part of the host and hands each what it needs of the others."""
+"""The composition root: builds every part of the host and hands each part the others that it needs."""
 
 from berth_host.app.alone import FrameworkAlone
 from berth_host.app.host import Host

@@ -1,4 +1,4 @@
-"""Errors that nobody took: the event loop tells of them, and a broken invariant among them ends the host.
+"""Errors that no code handled: the event loop reports them, and a broken invariant among them ends the host.
 
 Callbacks of timers, of watches and of ended tasks raise into the loop, which reports and goes on. Made by
 `Host`.
@@ -25,7 +25,7 @@ class LoopErrors:
         self._before: Handler | None = None
 
     def listen(self) -> None:
-        """Hear of what is raised in the running loop."""
+        """Hear of errors in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._before = self._loop.get_exception_handler()
         self._loop.set_exception_handler(self._told)

@@ -56,7 +56,7 @@ class ElsewhereSeams:
 
 
 class HostAttachments:
-    """The host's attachments: `attach.Attachments`, the idle refresh, and what a return sets going."""
+    """The host's attachments: `attach.Attachments`, the idle refresh, and the steps after a return."""
 
     def __init__(self, configuration: LoadedConfiguration, seams: ElsewhereSeams) -> None:
         self._seams = seams
@@ -76,7 +76,7 @@ class HostAttachments:
             seams.snapshot.confirmed_generation = self.attached_places.confirmed_generation
 
     async def start(self, *, stands_by: bool = False) -> None:
-        """Try every place once; what is missing then is retried in the background."""
+        """Try every place once; missing ones are tried again in the background."""
         await self.attached_places.start(stands_by=stands_by)
         if self.attached_places.places:
             self._refresher = asyncio.ensure_future(self._refresh())
@@ -95,7 +95,7 @@ class HostAttachments:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
 
     async def begin_term(self) -> None:
-        """Attach to those that were stood by for; tell the others what is alive under the new epoch."""
+        """Attach the places on standby; tell the others which reservations live on in the new epoch."""
         await self.attached_places.begin_term()
 
     async def stop(self) -> None:

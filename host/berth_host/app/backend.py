@@ -65,11 +65,11 @@ class Backend:
         return self._seams.waiting_pods.allow(plugin, uid, cycle_id)
 
     def reject(self, plugin: str, uid: str, cycle_id: str, message: str) -> Decision:
-        """Send the pod back, whoever holds it."""
+        """Send the pod back, whichever part holds it."""
         return self._seams.waiting_pods.reject(plugin, uid, cycle_id, message)
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
-        """Take the node from a pod whose PreBind plugins are at work."""
+        """Take the node from a pod while its PreBind plugins run."""
         reason = f'cancelled by plugin "{plugin}"'
         return self._later.binding.cancel(uid, cycle_id, f"{reason}: {message}" if message else reason)
 
@@ -92,7 +92,7 @@ class Backend:
     def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> Awaitable[PostFilterResult]:
-        """Where to make room for the pod of a cycle, and whose."""
+        """The node on which to make room for the pod of a cycle, and the victims."""
         return self._seams.open_calls.evaluate_preemption(plugin, cycle_id, percentage, absolute)
 
     def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
@@ -109,7 +109,7 @@ class Backend:
         """Promise a pending pod a node."""
         seams, queue = self._seams, self._later.queue
         pod = seams.objects.pod_by_uid(uid)
-        # An assumed pod counts on its node already; of another scheduler's pods nobody hears the end.
+        # An assumed pod counts on its node already. The end of another scheduler's pod would not be heard of.
         if (
             pod is None
             or pod.node_name

@@ -35,7 +35,7 @@ PointPlugins = dict[ExtensionPoint, list[WeightedPlugin]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSeams:
-    """What clients are made from. `handle` makes the way back to the host for a plugin in process;
+    """The parts that clients are made from. `handle` makes the way back to the host for a plugin in process;
     `route` finds the attachment of a plugin elsewhere, in one profile.
     """
 

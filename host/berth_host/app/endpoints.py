@@ -1,4 +1,4 @@
-"""The secure port put together: which pages there are, and what of the process they show.
+"""The secure port put together: its pages, and the parts of the process that they show.
 
 Made by `app.process` (and by tests, over an embedded cluster). `Endpoints.server` takes further routes.
 Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHandler), v1.36.
@@ -44,7 +44,7 @@ class ServedHost(HostOnPages, Protocol):
 
 
 class OptionsOfHosts(Protocol):
-    """What every host of the process is made with, as far as the port shows it."""
+    """The options of every host of the process, as far as the port shows them."""
 
     @property
     def metrics(self) -> SchedulerMetrics:
@@ -56,7 +56,7 @@ class Election(Protocol):
     """The leader election (`cluster.kube.lease.LeaderElector`)."""
 
     def complaint(self) -> str:
-        """What is wrong with the renewal; "" while all is well."""
+        """The problem with the renewal; "" if there is none."""
         ...
 
 
@@ -65,7 +65,7 @@ class Observed(Protocol):
 
     @property
     def configuration(self) -> LoadedConfiguration:
-        """What it runs with."""
+        """The configuration that it runs with."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class Observed(Protocol):
 
 
 class Settings(Protocol):
-    """What the process was started with (`app.process.ProcessSettings`)."""
+    """The settings of the process (`app.process.ProcessSettings`)."""
 
     @property
     def serving(self) -> ServingOptions:
@@ -104,7 +104,7 @@ class Settings(Protocol):
 
     @property
     def authentication_kubeconfig(self) -> str:
-        """Who asks the API server about tokens; empty: who schedules."""
+        """The kubeconfig for questions about tokens; empty: that of the scheduler."""
         ...
 
     @property
@@ -151,7 +151,7 @@ def make_endpoints(
     reviewer: Reviewer | None = None,
 ) -> Endpoints:
     """All pages. Users are asked about through `client`, or through a `reviewer` of the caller's; with
-    neither, nobody is known and health is all that can be seen. Raises EndpointError for impossible options.
+    neither, no user is known and health is all that can be seen. Raises EndpointError for impossible options.
     """
     metrics = settings.options.metrics
     late = None
@@ -281,7 +281,7 @@ class LateReviewer:
         self._reviewer = KubeReviewer(authentication, authorization)
 
     async def close(self) -> None:
-        """Close what was opened here."""
+        """Close the sockets and tasks opened here."""
         for client in self._opened:
             await client.close()
         self._opened.clear()

@@ -27,7 +27,7 @@ def run_dialling(main: Coroutine[Any, Any, T]) -> T:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop; None: asyncio's default."""
+    """The factory of the loop; None: asyncio's default."""
     try:
         # By name, as it is an extra (`berth-host[uvloop]`) that need not be there.
         uvloop: Any = import_module("uvloop")

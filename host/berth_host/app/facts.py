@@ -1,4 +1,4 @@
-"""What plugins' answers are checked against, read from the snapshot of the open cycle."""
+"""The facts that plugins' answers are checked against: the snapshot of the open cycle."""
 
 from __future__ import annotations
 

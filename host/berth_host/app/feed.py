@@ -1,4 +1,4 @@
-"""`Feed`: what the cluster hands its changes to, so that another host can take them over without a relist."""
+"""`Feed`: takes the changes of the cluster, so that another host can take over without a relist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from berth_host.cluster.port import WatchEvent
 
 
 class Feed:
-    """`to`: who is told now."""
+    """`to`: the current receiver."""
 
     def __init__(self, to: Callable[[WatchEvent], None]) -> None:
         self.to = to

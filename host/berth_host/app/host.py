@@ -34,7 +34,7 @@ class Host(HostParts):
     """One scheduler, for one term as leader. `start`, then it runs by itself; `stop` undoes what it can.
 
     made -connect-> connected (the cache follows the cluster) -lead-> leading -drain-> draining -stop-> over
-    leading -abandon (somebody else leads)-> over
+    leading -abandon (another process leads)-> over
     any -an invariant broke-> failed (`wait_failed`): the process says so and ends
     """
 
@@ -108,7 +108,7 @@ class Host(HostParts):
         self.begin_scheduling()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Schedule no further pod, and let what is under way end, for `timeout_s` (real time) at most.
+        """Schedule no further pod, and let cycles under way end, for `timeout_s` (real time) at most.
 
         The cycle and binding cycles in PreBind or Bind run to their end; pods that wait on Permit are sent
         back; evictions and status writes are finished. False: the time was over first; see `stop`.
@@ -137,14 +137,14 @@ class Host(HostParts):
         log.info("host.stopped", bound=self.binding.bound_count)
 
     async def abandon(self) -> None:
-        """Somebody else leads: send nothing any more, from this call on, and end what is under way."""
+        """Another process leads: send nothing from this call on, and end the cycles under way."""
         self.cluster.cut()
         await self.retire(0.0)
         await self.cluster.stop()
         log.info("host.stopped", bound=self.binding.bound_count)
 
     async def retire(self, patience_s: float | None = None) -> None:
-        """As `stop`, and leave the cluster to whoever follows it now. `patience_s` None: STOP_S."""
+        """As `stop`, and leave the cluster to the host that follows. `patience_s` None: STOP_S."""
         if patience_s is None:
             patience_s = STOP_S
         if self._loop_task is not None:
@@ -170,17 +170,17 @@ class Host(HostParts):
             self.fate.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
 
     async def wait_failed(self) -> BaseException:
-        """What broke the host, as soon as something does: the process cannot go on."""
+        """The error that broke the host, as soon as there is one: the process cannot go on."""
         return await self.fate.wait()
 
     def check(self) -> None:
-        """Raise what broke the host, if anything did."""
+        """Raise the error that broke the host, if any."""
         if self.fate.error is not None:
             raise self.fate.error
 
     @property
     def changes(self) -> int:
-        """Counts what may help a pod that ended in an error: binds, evictions, attachments."""
+        """Counts the changes that may help a pod that ended in an error: binds, evictions, attachments."""
         return self.binding.bound_count + self.evictions.victim_count + self.attachments.recoveries
 
     async def run_until_settled(self, progress: Callable[[Progress], None] | None = None) -> None:
@@ -190,7 +190,7 @@ class Host(HostParts):
         await Settling(self, self.clock, progress).run()
 
     def plugin_stats(self) -> dict[str, PluginStats]:
-        """What each plugin cost, by name."""
+        """The cost of each plugin, by name."""
         return self.clients.stats
 
     def _nominated_pods(self) -> list[Pod]:

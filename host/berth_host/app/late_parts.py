@@ -1,7 +1,7 @@
-"""The parts that are made of the plugins, for what the plugins themselves are given.
+"""The parts that are made of the plugins, for the parts that the plugins are given.
 
-A plugin gets its handle before the queue and the cycles exist, as these are made of the plugins. So what is
-behind the handles and the attachments holds `LateParts`, and reads it when somebody asks. Filled by `parts`.
+A plugin gets its handle before the queue and the cycles exist, as these are made of the plugins. So the parts
+behind handles and attachments hold `LateParts`, and read it when a question comes. Filled by `parts`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from berth_host.scheduler.schedule_one import Scheduler
 
 
 class LateParts:
-    """made -each part is set once-> whole. A part that is not there yet is an AttributeError: nobody may ask
-    before the host starts.
+    """made -each part is set once-> whole. A part that is not there yet is an AttributeError: no question
+    may come before the host starts.
     """
 
     clients: Clients

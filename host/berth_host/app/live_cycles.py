@@ -35,7 +35,7 @@ class CyclesUnderWay:
         return list(found.values())
 
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
-        """Whoever waits at Permit is sent back now, the others fail at their next step."""
+        """Pods that wait at Permit are sent back now, the others fail at their next step."""
         for item in cycles:
             item.context.lost_by.add(plugin)
             self._waiting_pods.preempt(item.context.pod.uid, plugin, f'plugin "{plugin}" {LOST}')

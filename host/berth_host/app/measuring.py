@@ -1,4 +1,4 @@
-"""What the host's parts say about their work -> `SchedulerMetrics`. Put between them by `parts`.
+"""The reports of the host's parts about their work -> `SchedulerMetrics`. Put between them by `parts`.
 
 Sources: kube-scheduler `metrics/metrics.go`, `eventhandlers.go` and `schedule_one.go`, v1.36.
 """
@@ -24,7 +24,7 @@ _POD_DELETE = QueueEvent(UNSCHEDULABLE_POD, ActionType.DELETE).label
 
 
 class QueueMetrics(QueueObserver):
-    """Counts what the queue says, and passes it on to `told`. `labels`: events since somebody took them."""
+    """Counts the queue's reports, and passes them on to `told`. `labels`: events since the last reading."""
 
     def __init__(self, metrics: SchedulerMetrics, told: QueueObserver) -> None:
         self._metrics = metrics
@@ -84,7 +84,7 @@ class QueueMetrics(QueueObserver):
 
 
 class HandlerMetrics:
-    """Times `handle`, which takes one watch event over, under the names of what came of it."""
+    """Times `handle`, which takes one watch event over, under the names of its effects."""
 
     def __init__(
         self, metrics: SchedulerMetrics, queue: QueueMetrics, handle: Callable[[WatchEvent], None]
@@ -99,7 +99,7 @@ class HandlerMetrics:
         scheduling looks at, are not counted.
         """
         labels = self._labels
-        # What the queue said between two watch events belongs to neither.
+        # Reports of the queue between two watch events belong to neither.
         labels.clear()
         started_s = time.perf_counter()
         self._handle(event)

@@ -1,4 +1,4 @@
-"""What a plugin may ask the host while a call to it is open.
+"""Questions that a plugin may ask the host during a call to it.
 
 In PostFilter the others' filters, preemption and scores; in Reserve and Permit scores alone.
 

@@ -1,4 +1,4 @@
-"""What a host is made with beside its configuration. Made by the CLI and by tests; read by `parts`."""
+"""Options of a host beside its configuration. Made by the CLI and by tests; read by `parts`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_IN_POOL_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
-    """What is not configuration. `plugins`: classes of a custom scheduler, by name.
+    """Options that are no configuration. `plugins`: classes of a custom scheduler, by name.
 
     `max_in_pool_s`: how long a pod may sit in the unschedulable pool before it is tried without a reason.
-    `queue_observer` is told what happens in the queue; `ask_every_plugin`: it is to hear of all hints.
-    `recall` False: every plugin is asked about every pod and node, whatever it said of others.
-    `on_attempt` is told of every attempt at its end. `metrics`: what is counted; of one process, as are the
+    `queue_observer` hears of all that happens in the queue; with `ask_every_plugin` of all hints, too.
+    `recall` False: every plugin is asked about every pod and node.
+    `on_attempt` is called at the end of every attempt. `metrics`: what is counted; of one process, as are the
     sessions and the Lease that it also tells of, so hosts that follow each other share it.
     """
 

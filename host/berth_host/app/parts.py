@@ -58,7 +58,7 @@ from berth_host.scheduler.victim_calls import VictimCalls
 
 
 class HostParts:
-    """The parts of one host, by name. None of them knows the others beyond what it is given here."""
+    """The parts of one host, by name. Each knows only the parts that it is given here."""
 
     def __init__(
         self, configuration: LoadedConfiguration, cluster: ClusterPort, options: HostOptions
@@ -141,7 +141,7 @@ class HostParts:
         self.watching.need(watched_resources(self.configuration, self.clients))
 
     def _make_cycles(self, later: LateParts) -> None:
-        """The queue, the frameworks, and what runs a pod through both."""
+        """The queue, the frameworks, and the scheduler that runs pods through both."""
         plugins = plugins_by_profile(self.configuration, self.clients)
         told = QueueMetrics(self.metrics, self.options.queue_observer)
         self.queue = later.queue = self._make_queue(plugins, told)

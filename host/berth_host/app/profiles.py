@@ -1,4 +1,4 @@
-"""Plugins by profile and point -> the framework of each profile, and what the scheduler runs of it.
+"""Plugins by profile and point -> the framework of each profile, and the profile as the scheduler runs it.
 
 Called when a host's parts are put together (`parts`).
 Source: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMap), v1.36.
@@ -24,8 +24,8 @@ from berth_host.scheduler.schedule_one import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkSeams:
-    """What the frameworks of all profiles share. `recall` False: every plugin is asked about every pod and
-    node, whatever it said of others.
+    """The parts that the frameworks of all profiles share. `recall` False: every plugin is asked about every
+    pod and node.
     """
 
     waiting_pods: WaitingPods
@@ -52,7 +52,7 @@ def make_frameworks(plugins: Mapping[str, PointPlugins], seams: FrameworkSeams) 
 def make_profiles(
     configuration: LoadedConfiguration, frameworks: Mapping[str, Framework], chooser: Chooser
 ) -> dict[str, Profile]:
-    """What the scheduler runs, by schedulerName: the framework, how it searches, and the cycle's budget."""
+    """The scheduler's profiles, by schedulerName: framework, search, and the budget of a cycle."""
     made: dict[str, Profile] = {}
     for profile in configuration.profiles:
         framework = frameworks[profile.scheduler_name]

@@ -1,4 +1,4 @@
-"""Profiles and clients -> what the queue asks of plugins, and what it listens for. Called by `parts`."""
+"""Profiles and clients -> the queue's questions to plugins, and its events. Called by `parts`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class QueueWiring:
 
 
 def queue_config(configuration: KubeSchedulerConfiguration, options: HostOptions) -> QueueConfig:
-    """The queue's limits, and whom it asks."""
+    """The queue's limits, and the plugins that it asks."""
     return QueueConfig(
         pod_initial_backoff_s=configuration.pod_initial_backoff_s,
         pod_max_backoff_s=configuration.pod_max_backoff_s,

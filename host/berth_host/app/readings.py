@@ -1,4 +1,4 @@
-"""Sizes that stand somewhere in the host, read when somebody asks for the metrics. Called by `Host`."""
+"""Sizes of the host's parts, read when the metrics are asked for. Called by `Host`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MeasuredHost(Protocol):
     handlers: EventHandlers
 
     def plugin_stats(self) -> Mapping[str, PluginStats]:
-        """What each plugin cost, by name."""
+        """The cost of each plugin, by name."""
         ...
 
 
@@ -78,7 +78,7 @@ def _binding(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
 
 
 class _ThoseSeen:
-    """A gauge's series do not vanish when they come to nothing: what was there once is shown as 0."""
+    """The series of a gauge do not vanish: a series that was there once is shown as 0."""
 
     def __init__(self, read: Callable[[], Values]) -> None:
         self._read = read

@@ -101,7 +101,7 @@ def points_of_class(name: str, cls: type) -> frozenset[str]:
 
 
 def _said(err: BaseException) -> str:
-    """What importing foreign code raised, which may be anything."""
+    """The error of importing foreign code, of whatever type."""
     known = isinstance(err, ImportError | AttributeError | ValueError)
     return str(err) if known else f"{type(err).__name__}: {err}"
 

@@ -60,7 +60,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
 
 
 async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
-    """Show `new` what `old` knows; what changes from now on is shown to `old`, and kept in `missed`."""
+    """Show `new` all that `old` knows. From now on changes go to `old`, and are kept in `missed`."""
 
     def both(event: WatchEvent) -> None:
         old.handle_event(event)
@@ -99,7 +99,7 @@ def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
 
 
 def _adds(host: Host) -> Iterator[WatchEvent]:
-    """What a list would show: all else first, so that pods find what they refer to."""
+    """All objects, as lists would show them; pods last, so that they find the objects they refer to."""
     for kind, store in host.objects.by_kind():
         for item in store.changed_since(0):
             yield WatchEvent(kind, None, item.object)

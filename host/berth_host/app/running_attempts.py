@@ -1,4 +1,4 @@
-"""What a pod's deletion means for the attempt that runs for it now. Made by `parts`, used by the handlers."""
+"""A deleted pod -> its running attempt ends. Made by `parts`, used by the handlers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunningAttempts:
         return self._waiting_pods.reject_pod(uid)
 
     def abort(self, uid: str) -> None:
-        """The pod is gone: cancel what its attempt waits for."""
+        """The pod is gone: cancel the wait of its attempt."""
         in_cycle = self._scheduler.in_cycle
         if in_cycle is not None and in_cycle.pod.uid == uid:
             in_cycle.abort(POD_DELETED)

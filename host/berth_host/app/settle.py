@@ -49,11 +49,11 @@ class MovingHost(Protocol):
 
     @property
     def changes(self) -> int:
-        """Counts what may help a pod that ended in an error."""
+        """Counts the changes that may help a pod that ended in an error."""
         ...
 
     def check(self) -> None:
-        """Raise what broke the host, if anything did."""
+        """Raise the error that broke the host, if any."""
         ...
 
 
@@ -94,7 +94,7 @@ class Settling:
         self._cycles_looked_at = 0
 
     async def run(self) -> None:
-        """Until nothing moves. Raises what ended the scheduling loop, if anything did."""
+        """Wait until nothing moves. Raises the error that ended the scheduling loop, if any."""
         host = self._host
         while True:
             host.check()

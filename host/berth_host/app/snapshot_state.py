@@ -1,4 +1,4 @@
-"""The snapshot for copies elsewhere: what moved in it, and how it is brought up to date. Made by `parts`."""
+"""The snapshot for copies in other processes, and its changes. Made by `parts`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SnapshotState:
         return self._snapshot.version
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """What a holder of `base` lacks; None: not known."""
+        """The changes since `base`; None: not known any more."""
         return self._log.changes_since(base, selection)
 
     def index_of(self, node_name: str) -> int | None:
@@ -43,7 +43,7 @@ class SnapshotState:
 
         def refresh() -> None:
             self._snapshot.update(self._cache)
-            if not done.done():  # the one who waited may have gone
+            if not done.done():  # the waiting task may be gone
                 done.set_result(None)
 
         self._snapshot.when_released(refresh)

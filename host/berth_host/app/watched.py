@@ -34,7 +34,7 @@ _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURC
 
 
 def watched_resources(configuration: LoadedConfiguration, clients: Clients) -> frozenset[str]:
-    """What every profile needs, as far as its plugins are known."""
+    """The needs of every profile, as far as its plugins are known."""
     found = set(ALWAYS)
     for profile in configuration.profiles:
         if profile.plugins_at("postFilter"):
@@ -48,7 +48,7 @@ def watched_resources(configuration: LoadedConfiguration, clients: Clients) -> f
 
 
 def resources_of(descriptor: Descriptor) -> frozenset[str]:
-    """What one plugin reads and wants to hear of."""
+    """The kinds that one plugin reads and the events that it wants."""
     found = {need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT}
     if REJECTING_POINTS & {point.config_name for point in descriptor.points}:
         found |= _of_events(registrations_of(descriptor.events))

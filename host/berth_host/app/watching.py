@@ -16,11 +16,11 @@ from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.errors.cluster import UnavailableError
 
 WATCH_S: Final = 10.0
-"""How long what a new plugin needs may take to be listed, real time."""
+"""Seconds (real time) for listing the kinds that a new plugin needs."""
 
 
 class Watching:
-    """made -follow, take_over-> followed. `needed`: what the cluster is asked for; it only grows.
+    """made -follow, take_over-> followed. `needed`: the kinds asked of the cluster; it only grows.
     `is_followed`: whether the cluster's watches are followed.
     """
 
@@ -34,7 +34,7 @@ class Watching:
         self.needed |= frozenset(resources)
 
     async def follow(self, handle: Callable[[WatchEvent], None]) -> None:
-        """List what is needed and have `handle` told of every change. Raises ClusterError."""
+        """List the needed kinds and have `handle` called for every change. Raises ClusterError."""
         self.is_followed = True
         await self._cluster.start(handle, self.needed)
 
@@ -43,7 +43,7 @@ class Watching:
         self.is_followed = True
 
     async def declare(self, descriptors: Iterable[Descriptor]) -> None:
-        """Have the cluster hand over what these plugins, which are about to be attached, need as well.
+        """Ask the cluster for the kinds that these plugins, which are about to be attached, need as well.
 
         Raises ClusterError.
         """
@@ -55,8 +55,8 @@ class Watching:
     async def watch(self, resources: Collection[str]) -> None:
         """Have a cluster that is followed already hand these over as well.
 
-        Raises UnavailableError when that takes longer than WATCH_S: whoever needs them must not wait for a
-        right that nobody grants. The cluster goes on trying, so asking again later may help.
+        Raises UnavailableError when that takes longer than WATCH_S: a missing right must not keep the plugin
+        waiting. The cluster goes on trying, so asking again later may help.
         """
         try:
             async with asyncio.timeout(WATCH_S):

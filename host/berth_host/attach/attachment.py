@@ -69,7 +69,7 @@ class State(Enum):
 
 
 class AttachListener(Protocol):
-    """Told of what happens to plugins, on the loop. Must not raise."""
+    """Hears of attached and lost plugins, on the loop. It must not raise."""
 
     def attached(self, plugin: str) -> None:
         """An instance can be asked; pods that failed on the plugin's account may be tried again."""
@@ -143,7 +143,7 @@ class Attachment:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
 
     async def stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
-        """Drain, let what is under way end, and let go. Harmless when it was never started."""
+        """Drain: wait for the calls under way, then disconnect. Without effect if it was never started."""
         task = self._task
         if task is not None and not task.done():
             self._grace_s = grace_s
@@ -168,7 +168,7 @@ class Attachment:
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
             except Exception:  # noqa: BLE001
-                # The loop's top: whatever went wrong here, the plugin is tried again.
+                # The top of the loop: after any error the plugin is tried again.
                 _LOG.exception("attachment.failed", place=self.place.title)
                 reason = "the host failed to attach it; its log says why"
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
@@ -383,7 +383,7 @@ class Attachment:
             await asyncio.sleep(0.1)
 
     async def _reconcile(self, link: InstanceLink, introduction: Introduction, ends_s: float) -> TakenUp:
-        """Tell the instance what is alive; nothing new can be reserved before it is active."""
+        """Tell the instance which reservations are alive. None can be added before the instance is active."""
         taken_up = TakenUp(self._seams.cycles, self._seams.state.version.epoch)
         for descriptor in introduction.plugins:
             await taken_up.reconcile(link, self._plugins[descriptor.name], descriptor, ends_s)
@@ -461,7 +461,7 @@ class Attachment:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ready_changed(self, link: InstanceLink, ready: bool, message: str) -> None:
-        """What the last probe said; calls go to an instance only while it is ready."""
+        """The result of the last probe. Calls go to an instance only while it is ready."""
         introduction = self._introduction
         if introduction is None or self.state is not State.ACTIVE:
             return

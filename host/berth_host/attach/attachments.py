@@ -14,7 +14,7 @@ from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.outbox import Outbox
 
 RESTORING_S: Final = 60.0
-"""So long a lost plugin is waited for by those who wait for things to settle."""
+"""Seconds that settling waits for a lost plugin."""
 FIRST_TRY_S: Final = 45.0
 
 
@@ -82,7 +82,7 @@ class Attachments:
             return False
         return True
 
-    # --- what others ask -------------------------------------------------------------------------------
+    # --- questions of other parts ----------------------------------------------------------------------
 
     def route(self, plugin: str, scheduler_name: str) -> PluginRoute:
         """Where a client finds its plugin. Raises KeyError for one that is in no place."""
@@ -135,7 +135,7 @@ class Attachments:
         ]
 
     async def begin_term(self) -> None:
-        """The host leads from now on, under a new epoch: every instance is told what is alive in it."""
+        """The host leads from now on, under a new epoch: every instance hears which reservations live on."""
         terms = [asyncio.ensure_future(attachment.begin_term()) for attachment in self.places]
         if terms:
             done, late = await asyncio.wait(terms, timeout=FIRST_TRY_S)

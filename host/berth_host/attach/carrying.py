@@ -38,7 +38,7 @@ def offered(place: Place, endpoint: str) -> frozenset[str]:
 def lines_to(
     endpoint: str, introduction: Introduction, channel: grpc.aio.Channel
 ) -> tuple[Lines | None, str]:
-    """The fastest that both can do (None: calls of their own), and what to warn of (empty: nothing)."""
+    """The fastest way that both know (None: calls of their own), and a warning (empty: none)."""
     warning = ""
     if FRAMED in introduction.features:
         path = framed_path(socket_path(endpoint))

@@ -68,7 +68,7 @@ def refuse(attachment_id: str, reason: str) -> identity_pb2.ConfigureRequest:
 
 
 def effective_concurrency(descriptor: Descriptor, wanted: WantedPlugin) -> int:
-    """Binding-cycle calls that are open at once: the smaller of what both sides say."""
+    """Binding-cycle calls that may be open at once: the smaller of both sides' limits."""
     wishes = [count for count in (descriptor.max_concurrency, wanted.max_concurrency) if count]
     return min(wishes, default=DEFAULT_CONCURRENCY)
 

@@ -1,7 +1,7 @@
-"""An endpoint -> a gRPC channel, after a look at what lies there.
+"""An endpoint -> a gRPC channel, after a check of the socket file.
 
-A socket's own file says who may have put it there: it must be a socket, of root or of the host's user, in
-a folder where nobody else can put one in its place. Called by `Attachment`.
+The file must be a socket that belongs to root or to the host's user, in a folder where no other user can
+put a socket in its place. Called by `Attachment`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from berth_host.rpc.remote.link import channel_options
 
 
 class DialError(HostError):
-    """Nothing that may be dialled lies there; it may be another time. The text says what is wrong."""
+    """There is no socket that may be dialled; a later try may find one. The text says what is wrong."""
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
@@ -59,7 +59,7 @@ def check_socket(path: Path) -> None:
 
 
 def identity_of(endpoint: str) -> tuple[int, int, int] | None:
-    """What tells one socket file from its successor; None for TCP and where no file is."""
+    """A value that differs between a socket file and its successor; None for TCP and without a file."""
     if not endpoint.startswith("unix:"):
         return None
     try:

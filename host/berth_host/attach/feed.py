@@ -19,7 +19,7 @@ from berth_host.rpc.state_codec import MAX_DELTA_NODES, StateEncoder, StateSourc
 
 
 class HostState(StateSource, Protocol):
-    """The snapshot and what moved in it."""
+    """The snapshot and its changes."""
 
     def index_of(self, node_name: str) -> int | None:
         """The slot of a node."""

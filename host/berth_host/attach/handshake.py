@@ -1,4 +1,4 @@
-"""What an instance says of itself -> the contract and the descriptors that hold, or why it is refused.
+"""The introduction of an instance -> the contract and descriptors that hold, or the reason of its refusal.
 
 Readings of unset and unknown values are the contract's; each unknown value is a warning, once per
 attachment. Called by `Attachment`. Source: the contract's identity.proto.
@@ -39,7 +39,7 @@ E = TypeVar("E")
 
 
 class RefusedError(HostError):
-    """The instance is not what the configuration wants. `reason` is sent to it, and is final for it."""
+    """The instance does not fit the configuration. `reason` is sent to it; the refusal is final."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

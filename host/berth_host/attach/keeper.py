@@ -38,7 +38,7 @@ class LostError(HostError):
 
 
 async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
-    """Raises LostError where nobody or another instance answers, PluginError for a miss."""
+    """Raises LostError if no instance or another one answers, PluginError for a missed probe."""
     request = identity_pb2.ProbeRequest(attachment_id=link.identity.attachment_id)
     try:
         reply = await link.identity_stub.Probe(request, timeout=PROBE_S)
@@ -73,7 +73,7 @@ class Signals:
 
 
 class Keeper:
-    """`plugin`: a name for errors. `ready_changed` is told what each probe says."""
+    """`plugin`: a name for errors. `ready_changed` is called with the result of each probe."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Keeper:
         self._ready_changed(self._link, reply.ready, reply.message)
 
     async def _keep_in_step(self) -> None:
-        """Send what moved while no call carries it: when idle, and for those who are in PreBind."""
+        """Send changes that no call carries: when idle, and for plugins that are in PreBind."""
         link, feed = self._link, self._link.feed
         now_s = time.monotonic()
         if link.calls_made != self._calls_before:

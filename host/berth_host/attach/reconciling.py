@@ -1,7 +1,7 @@
 """Reconcile: an instance that comes is told which reservations and waits are alive, before its first cycle.
 
-Called by `Attachment` while SYNCING. What the instance takes up goes on with it; what it knows nothing of
-is aborted. The list is the truth: what an outbox still had to give back is superseded by it.
+Called by `Attachment` while SYNCING. Cycles that the instance knows continue with it, all others are
+aborted. The list is the truth: it replaces what an outbox still had to give back.
 Source: the contract's state.proto; failures 9, 10, 11 and 15.
 """
 
@@ -34,7 +34,7 @@ _FIRST_PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 2.0
 _CALL: Final = "Reconcile"
 _AROUND_BYTES: Final = 8
-"""What tag and length of a message inside another one take, at most."""
+"""Most bytes that tag and length of a message inside another one take."""
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
 
@@ -61,7 +61,7 @@ class LiveCycles(Protocol):
 
 
 class NothingAlive:
-    """Before there is a host whose cycles could run."""
+    """Stands in until there is a host that runs cycles."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
         """None."""
@@ -72,7 +72,7 @@ class NothingAlive:
 
 
 class TakenUp:
-    """What an instance answered, by plugin; put into effect when the instance becomes active."""
+    """The answers of an instance, by plugin. They take effect when the instance becomes active."""
 
     def __init__(self, cycles: LiveCycles, host_epoch: int) -> None:
         self._cycles = cycles
@@ -94,7 +94,7 @@ class TakenUp:
                 raise LostError(err.detail) from err
             except PluginError as err:
                 if is_unimplemented(err):
-                    return  # not offered: what the old instance held fails at its next call
+                    return  # not in the list: these cycles of the old instance fail at their next call
                 if time.monotonic() + pause_s > ends_s:
                     raise LostError(f"did not take up what is alive: {err.text}") from err
                 _LOG.warning("attachment.not_reconciled", plugin=plugin.name, error=err.text)
@@ -135,7 +135,7 @@ class TakenUp:
 
 
 def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> list[state_pb2.ReconcileRequest]:
-    """The list in order, on pages of so many bytes, one at least; each has room for what else is on it."""
+    """The list in order, in pages of at most so many bytes; at least one page."""
     pages = [state_pb2.ReconcileRequest()]
     size = 0
     for item in listed:

@@ -48,7 +48,7 @@ class RemotePlugin:
             self.routes[profile].transport = transport
 
     def attach_outbox(self, sender: LinkSender) -> None:
-        """What waits goes to this instance from now on."""
+        """The outbox sends to this instance from now on."""
         self._sender = sender
         self.outbox.attach(sender)
 
@@ -72,7 +72,7 @@ class PluginRoute:
 
     @property
     def descriptor(self) -> Descriptor:
-        """As the latest instance declared it; before the first, what the configuration tells."""
+        """The descriptor of the latest instance; before the first, as the configuration tells it."""
         return self.plugin.descriptor
 
     @property
@@ -82,7 +82,7 @@ class PluginRoute:
 
 
 def _expected(wanted: WantedPlugin) -> Descriptor:
-    """What can be said of a plugin that never introduced itself."""
+    """The descriptor of a plugin without an instance so far."""
     named = {point for profile in wanted.profiles for point in profile.points}
     return Descriptor(
         name=wanted.name,

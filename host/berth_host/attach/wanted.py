@@ -1,4 +1,4 @@
-"""Configuration -> what is to be attached: places, the plugins expected there, and how they are called.
+"""Configuration -> the places to attach, the plugins expected there, and how to call them.
 
 Several plugins may name one endpoint: one process serves them, over one attachment. Every command is a
 process of its own. Called by `app`.
@@ -60,7 +60,7 @@ class Place:
 
 
 def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
-    """Every place whose plugins some profile enables, in the order of the file."""
+    """Every place with a plugin that some profile enables, in the order of the file."""
     by_endpoint: dict[str, list[WantedPlugin]] = {}
     places: list[tuple[BerthPlugin, list[WantedPlugin]]] = []
     for plugin in configuration.berth.plugins:

@@ -49,7 +49,7 @@ class HandleBackend(Protocol):
         ...
 
     def cancel_binding(self, plugin: str, uid: str, cycle_id: str, message: str) -> Cancellation:
-        """Take the node from a pod whose PreBind plugins are at work; an empty `cycle_id`: in any cycle."""
+        """Take the node from a pod while its PreBind plugins run. An empty `cycle_id` means any cycle."""
         ...
 
     def objects(self, plugin: str, resource: str) -> ObjectReader:

@@ -65,7 +65,7 @@ class InProcessHandle:
         return self._run(lambda: self._backend.reject(self._plugin, uid, cycle_id, message))
 
     def cancel_binding(self, pod: Pod, message: str = "", *, cycle_id: str = "") -> Cancellation:
-        """Take the node from a pod whose PreBind plugins are at work."""
+        """Take the node from a pod while its PreBind plugins run."""
         return self._run(lambda: self._backend.cancel_binding(self._plugin, pod.uid, cycle_id, message))
 
     def objects(self, resource: str) -> ObjectReader:

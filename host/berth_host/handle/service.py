@@ -51,7 +51,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class FilterRunner(Protocol):
-    """The Filter plugins of a cycle, for the plugin whose PostFilter is open. Implemented by `app`."""
+    """The Filter plugins of a cycle, for the plugin that runs PostFilter. Implemented by `app`."""
 
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Per scenario SUCCESS or the first rejection of the other plugins, in configured order.

@@ -21,7 +21,7 @@ class CallStats:
     `repeats`: second attempts. `failures`: by outcome (`timeout`, `violation`, ...).
     `policies`: how often a policy stood in for an answer, by its name.
     `messages`: requests that left the process, each with its reply in `bytes_sent` and `bytes_received`
-    (protobuf, without gRPC's frames); a call whose answer was there already sent none.
+    (protobuf, without gRPC's frames); a call with an early answer sent none.
     """
 
     calls: int = 0

@@ -121,7 +121,7 @@ class Readings:
         self._cleared_at: dict[Labels, float] = {}
 
     def clear(self) -> None:
-        """Count from here on. A gauge is what it is."""
+        """Count from now on. Gauges keep their values."""
         if self.family.kind is Kind.COUNTER:
             self._cleared_at = dict(self._read())
 

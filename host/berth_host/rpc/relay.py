@@ -336,7 +336,7 @@ class PluginRelay:
         self._made.clear()
 
     def _first(self, call: AnyCall) -> _Made:
-        """What later calls of the same kind reuse."""
+        """Keep what later calls of this kind need again."""
         made = _Made(self._rules[call.rpc], (self._name, call.rpc), self._stats.of(call.rpc))
         self._made[call.rpc] = made
         return made

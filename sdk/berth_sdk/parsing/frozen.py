@@ -1,8 +1,8 @@
-"""Frozen records with many fields, made at the price of ordinary ones. Used by `pod` and `kube_object`.
+"""Makes frozen records with many fields as fast as ordinary ones. Used by `pod` and `kube_object`.
 
 A frozen dataclass writes every field through `object.__setattr__`, which for a pod takes as long as reading
-all of its JSON. Here a record is written as a *draft*, an object of the same layout that can be written to,
-and is frozen by becoming the record's class, before other code sees it.
+all of its JSON. Here the fields are written to a *draft*: an object with the same layout that can be written
+to. Before other code sees the draft, its class is changed to the record's class, which freezes it.
 """
 
 from __future__ import annotations

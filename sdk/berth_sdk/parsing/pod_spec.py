@@ -68,7 +68,7 @@ class PodSpec:
 
     @staticmethod
     def of(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:
-        """Read it. `status`: of a pod on a node, whose resizes count; None for other pods.
+        """The parsed spec. `status`: that of a pod on a node, whose resizes count; None for other pods.
 
         The node itself makes no difference: a pod has the same `PodSpec` before and after its bind.
         Raises ObjectError, AttributeError, TypeError or KeyError for a malformed field.

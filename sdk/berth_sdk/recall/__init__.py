@@ -1,1 +1,1 @@
-"""Answers that are kept for pods that are the same to a plugin, and which of their slots still hold."""
+"""A plugin's answers, kept for pods that it cannot tell apart, and the slots whose answers are right."""

@@ -1,7 +1,7 @@
-"""The slots of a table whose answer is still right, for columns that are kept from pod to pod.
+"""The slots of a table whose kept answer is still right.
 
-Nearly all slots are right except the few that moved, so these are listed, and no mask is searched. Used by
-`recalled_columns`, and by the host for the answers that it recalls.
+Nearly all slots are right. So the few that are not are kept in a list, and no mask has to be searched. Used
+by `recalled_answers`, and by the host for the answers that it recalls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from berth_sdk.tables.read_only import extended
 
 Rows = NDArray[np.intp]
 MOST: Final = 512
-"""Slots that are listed; beyond it the mask is looked through."""
+"""The longest list of slots; with more of them the mask is searched."""
 _NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 

@@ -1,12 +1,13 @@
-"""Answers that equal pods share: a plugin's verdicts or scores, kept as long as they hold.
+"""Keeps a plugin's verdicts and scores, while they are right, for later pods that are equal to the plugin.
 
-Used by `runtime.plugin_runtime`, in the host and in a plugin's own process. Changes in the tables decide
-which answers hold (`DependsOn`), never time. Two forms:
+Used by `runtime.plugin_runtime`, in the host and in a plugin's own process. An answer ends when something in
+the tables changes that it depends on (`DependsOn`), never after a time. Two forms:
 
     RowColumns     NODE, ROW, NODES   a number per node and pod signature; rows that moved are asked again
     TableAnswers   TABLE              whole answers, dropped as soon as anything moved
 
-The host itself keeps the answers of its own plugins of the first form, several plugins at a time.
+For the plugins in its own process the host keeps the answers of the first form itself, several plugins at a
+time.
 
 Bounded: the pod signatures used least recently are dropped.
 """
@@ -213,7 +214,7 @@ class TableAnswers(Generic[T]):
 
 
 class RecalledAnswers:
-    """The memory for one plugin's answers to Filter and Score, by their `DependsOn`; None: none are kept.
+    """The kept answers of one plugin to Filter and Score, by their `DependsOn`; None: no answers are kept.
 
     `depends_on` and `needs`: as the plugin declares them. `sign`: the plugin's own, if it has one. `rows`
     False: the host keeps answers by row.

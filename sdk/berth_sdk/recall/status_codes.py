@@ -1,4 +1,4 @@
-"""Statuses as small integers, as columns of verdicts hold them. Used by the SDK and the host alike."""
+"""Statuses as small integers, for columns of verdicts. Used by the SDK and the host alike."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One plugin instance as host and server use it: its declarations, and how each point is asked."""
+"""One plugin instance, for the host and the server alike: its declarations, and how each point is called."""

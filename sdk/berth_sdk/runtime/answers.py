@@ -1,8 +1,8 @@
-"""Steps that may have to wait -> a plain value, or one awaitable. Used by `plugin_runtime`.
+"""Answers that may be awaitable -> a plain value, or one awaitable. Used by `plugin_runtime`.
 
-A plugin's method may be `def` or `async def`. Code that goes on after a method's answer is written once,
-as a generator that yields each answer that may have to be awaited and gets back its value; `run` needs an
-event loop only when one really has to be.
+A plugin's method may be `def` or `async def`. Code that uses its answer is written once, as a generator: it
+yields each answer that may be awaitable and gets back the value. `run` needs an event loop only if an answer
+really has to be awaited.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A plugin method's answer -> the result type of its point. Used by `plugin_runtime`.
 
-Applies the readings that `extension_points` promises: a bare Status stands for the point's result, and
-None reads as success where nothing is due. Anything else is a PluginAnswerError naming plugin and
-method, so that a slip such as `return True` is found at once, in process and remote alike.
+It reads answers as `extension_points` promises: a bare Status stands for the point's result, and None means
+success where the plugin need not decide. Anything else raises a PluginAnswerError that names plugin and
+method, so that a mistake such as `return True` is found at once, in process and remote alike.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Answers:
         return PreFlightResult(self.status("pre_bind_pre_flight", answer))
 
     def due(self, method: str, result_type: type[R]) -> Callable[[Any], R | None]:
-        """The reading of a point where a decision is due; None stays None."""
+        """An answer at a point where the plugin must decide; None stays None."""
 
         def read(answer: Any) -> R | None:
             if answer is None or isinstance(answer, result_type):

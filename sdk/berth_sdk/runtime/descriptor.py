@@ -43,15 +43,17 @@ EARLY: Final = HOST_NORMALIZED | {ScoreNormalization.NONE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """One plugin as the host sees it. Readings of unset values are applied already.
+    """One plugin as the host sees it, with defaults in the place of unset values.
 
-    `events` None: any event. `deadlines`: wishes in seconds by point (`preBind`). `answers_early`: as the
-    class says, None: as long as it pays. `depends_on`: as declared; its own process shares answers by it.
-    `signs_queue`: one answer of its gate and its hint holds for all pods that are signed alike. The host of a
-    served plugin is not told of these three. `sign_fields`: pods that are equal in these are the same to it;
-    None: it does not say. `has_hint`: `queueing_hint` can be asked; `has_pre_flight`: so can
-    `pre_bind_pre_flight`; `has_add_remove`, `has_scenarios`: how what-ifs are answered; `less_only`: it
-    orders the queue by comparison alone, so it cannot be served. `handle_client`: it wants the way back.
+    `events` None: any event. `deadlines`: the wished deadlines in seconds, by point (`preBind`).
+    `sign_fields`: two pods that are equal in these fields get the same answers; None: not declared.
+    `has_hint`, `has_pre_flight`: the plugin has `queueing_hint`, `pre_bind_pre_flight`. `has_add_remove`,
+    `has_scenarios`: how the plugin answers what-ifs. `less_only`: it orders the queue by comparison alone, so
+    it cannot be served. `handle_client`: it calls the host.
+
+    A served plugin keeps three values to itself. `answers_early`: as the class says; None: as long as it
+    saves time. `depends_on`: which changes end a kept answer. `signs_queue`: one answer of the gate and of
+    the hint is right for all pods with equal signatures.
     """
 
     name: str
@@ -78,7 +80,7 @@ class Descriptor:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether its process holds a copy of the snapshot: it names nodes by it, or declared parts of it."""
+        """Whether its process has a copy of the snapshot: it names nodes by index, or declared state."""
         return self.node_mode is NodeMode.SNAPSHOT or any(need.is_state for need in self.needs)
 
     @property

@@ -1,9 +1,9 @@
-"""One plugin instance, called uniformly at every point. Used by both transports and by `testing`.
+"""Calls one plugin instance in the same way at every point. Used by both transports and by `testing`.
 
-Plain and `async def` methods, per-node and table style, bare statuses and full results: here they all
-become one interface. Each method answers its result, or an awaitable of it when the plugin's method
-has to be awaited. The plugin's exceptions pass through; the transports name the plugin and apply the
-policy.
+A plugin may have plain or `async def` methods, judge single nodes or tables, and answer bare statuses or full
+results; the runtime offers one interface for all of them. Each of its methods answers the result, or an
+awaitable of it if the plugin's method has to be awaited. The plugin's exceptions pass through; the transports
+name the plugin and apply the policy.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class PluginRuntime:
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections
     ) -> Answer[PostFilterResult]:
-        """No node is left: can something be done?"""
+        """No node is left: can the plugin make room?"""
         return self._ask("post_filter", self._read.post_filter, state, pod, rejections)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
@@ -228,7 +228,7 @@ class PluginRuntime:
         return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """For information."""
+        """Tell the plugin that the pod is bound."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
     def object_versions(self) -> tuple[int, ...]:
@@ -281,7 +281,7 @@ class PluginRuntime:
         asked = nodes if len(missing) == len(nodes) else nodes.take(missing)
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.early_scores is not None or result.skip_score:
-            # Values beside the verdicts are about this call: a plugin that gives them is asked in full.
+            # Values that come with the verdicts are about this call only: such a plugin is asked in full.
             self._shared.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)

@@ -1,4 +1,4 @@
-"""The common part of every call to the server: refusals, counting, and the one way to ask a plugin.
+"""What every call to the server needs: refusals, counting, and the one function that calls a plugin's method.
 
 A plugin's exception becomes gRPC INTERNAL with the plugin's name; the traceback goes to the log. Used by
 all servicers.
@@ -18,7 +18,7 @@ from berth_sdk.serve.lanes import CallCancelledError, CallContext, EventLoopThre
 from berth_sdk.serve.served import ServedPlugin
 
 _MAX_TEXT: Final = 1024
-"""gRPC sends the text in a header, and headers are small."""
+"""The longest text of an error: gRPC sends it in a header, and headers are small."""
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 
 

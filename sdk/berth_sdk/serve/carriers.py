@@ -1,7 +1,7 @@
-"""Carriers of sequential calls, streams and framed connections: one carrier, and all of a server.
+"""Carriers: streams and framed connections, which carry one call after the other.
 
-To the servicers a carrier is the context of the call that it carries now. Called by `_stream_servicer` and
-`_framed_server`.
+A servicer gets the carrier as the context of the call that it carries now. Used by `stream_servicer` and
+`framed_server`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The duties of a server that is a child of the host: say where it listens, end when the host ends.
+"""The duties of a server that the host launched as a child: it says where it listens, and ends with the host.
 
 A child is recognised by `BERTH_PLUGIN_COOKIE` in its environment. Nothing runs between fork and exec;
 the child itself asks the kernel to end it with its parent, checks that its parent is still the host

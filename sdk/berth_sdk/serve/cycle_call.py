@@ -1,8 +1,8 @@
-"""The envelope around every call of a cycle: the state needed before the plugin is asked, and the reply.
+"""What every call of a cycle needs, before and after the plugin's method runs.
 
-`cycle_call` wraps a servicer's method: releases ended cycles, brings the copy to the version asked for,
-finds the cycle, waits for the plugin's turn, and adds token and published values to the reply. Missing state
-is answered with `needs`, and then nothing is executed.
+`cycle_call` wraps a servicer's method. Before the method it releases ended cycles, brings the copy to the
+request's version, finds the cycle and waits for the plugin's turn. After it, it adds the token and the
+published values to the reply. If the pod or the state is missing, it answers `needs` and executes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The server's memory of open cycles: the pod, per plugin its CycleState, and recent Unreserves.
+"""The server's memory of open cycles: the pod, each plugin's CycleState, and recent Unreserves.
 
-Asked by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
+Used by the servicers from their threads. A cycle is released by `ended`, EndCycles, PostBind or
 Unreserve; a cycle that is never released expires. Bounded by the number of open cycles.
 """
 
@@ -27,8 +27,8 @@ RESERVED_EXPIRY_S: Final = 3600.0
 TOMBSTONE_S: Final = 300.0
 MAX_TOKEN_BYTES: Final = 4096
 MEMORY_TOKEN: Final = b"\x00berth-sdk:memory"
-"""Sent for a plugin that has written to its state and set no token: a process that gets it back and does not
-know the cycle has lost memory."""
+"""The token of a plugin that has written to its state and set no token of its own: if a process gets it back
+and does not know the cycle, what the plugin wrote is lost."""
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class CycleBook:
     # --- recent Unreserves ---------------------------------------------------------------------
 
     def undo_begins(self, plugin: str, cycle_id: str) -> bool:
-        """From now on a late Reserve of the cycle is refused. False: it was undone before."""
+        """An Unreserve of the cycle begins; a later Reserve is refused. False: it was undone before."""
         with self._lock:
             now_s = self._clock()
             self._expire(now_s)
@@ -138,7 +138,7 @@ class CycleBook:
             return not done
 
     def undo_ended(self, plugin: str, cycle_id: str) -> None:
-        """It is undone; a repeat need not be."""
+        """The cycle is undone; a repeated Unreserve has nothing to do."""
         with self._lock:
             if (plugin, cycle_id) in self._tombstones:
                 self._tombstones[plugin, cycle_id] = (self._clock(), True)

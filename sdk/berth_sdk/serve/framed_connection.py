@@ -17,7 +17,7 @@ from berth_sdk.serve.carriers import Answer, Carrier, carried
 from berth_sdk.wire.frames import CHUNK_BYTES, FrameError, Incoming, Kind, failure, frame
 
 STALLED_S: Final = 10
-"""So long the rest of a frame may take, in either direction."""
+"""How long the rest of a frame may take, in either direction."""
 _NUMBERS: Final = {code: code.value[0] for code in grpc.StatusCode}
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 _TIMEVAL: Final = struct.Struct("ll")

@@ -1,7 +1,7 @@
 """Calls of the scheduling cycle in frames on a Unix socket, beside the gRPC server: `FramedServer`.
 
 Each connection has a thread, which puts one call after the other to `SchedulingService`'s own handlers, as
-`_stream_servicer` does. Called by `server`. Source: docs/reference/framed-transport.md.
+`stream_servicer` does. Called by `server`. Source: docs/reference/framed-transport.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FramedServer:
     """made -listen-> serving -stop-> stopped"""
 
     def __init__(self, calls: Mapping[int, Answer], limit_bytes: int) -> None:
-        """`calls`: by number (`_wire_stream.NUMBERS`). `limit_bytes`: the longest request."""
+        """`calls`: by number (`wire.stream.NUMBERS`). `limit_bytes`: the longest request."""
         self._calls = calls
         self._limit_bytes = limit_bytes
         self._open = Carriers()

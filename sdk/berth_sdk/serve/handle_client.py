@@ -1,8 +1,9 @@
 """`Handle` of a served plugin: short calls to the host's HandleService, and reads of the local copy.
 
-Made by the server, one per plugin and profile; the way to the host comes with Configure and changes
-with every attachment. A plain method that waits here lets the host in again, so that SimulateFilter can
-answer while PostFilter asks; an `async def` wraps these calls in `asyncio.to_thread`.
+Made by the server, one per plugin and profile. Configure says how to reach the host, anew with every
+attachment. While a plain method waits here, the server lets other calls to the plugin run, so that
+SimulateFilter can answer while PostFilter asks. An `async def` method calls these through
+`asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class LocalCopy(Protocol):
 
 
 class HandleConnection:
-    """The way back to the host, shared by all plugins of the process.
+    """The connection to the host's HandleService, shared by all plugins of the process.
 
     none -use-> granted -use-> granted to another attachment -use(None)-> none
     """

@@ -1,4 +1,4 @@
-"""The state of one server process: its plugins, their configuration, its copy of the state, its cycles.
+"""The state of one server process: its plugins, their configuration, its copy of the snapshot, its cycles.
 
     started -handshake-> introduced -configure(accepted)-> configured -configure(another)-> configured
     configured -configure(refused)-> introduced
@@ -106,7 +106,7 @@ class Instance:
             return identity_pb2.ConfigureResponse()
         self._check(request)
         with self._lock:
-            # The plugins may look back from their constructors.
+            # The plugins may call the host from their constructors.
             self.connection.use(request.handle if request.HasField("handle") else None)
             warnings: list[str] = []
             runtimes = dict(self._runtimes)

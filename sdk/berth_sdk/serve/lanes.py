@@ -1,8 +1,8 @@
 """Decides which of a plugin's calls may run at the same time in the server, and on which thread.
 
-The promise to authors: plain `def` calls of the scheduling cycle (and of the queue) run one at a time
-per plugin; calls of the binding cycle in up to `max_concurrency` threads; `async def` runs on the one
-event-loop thread. A call that was cancelled before its turn came is not executed.
+The promise to authors: for each plugin, plain `def` methods of the scheduling cycle and of the queue run one
+at a time; those of the binding cycle run in up to `max_concurrency` threads; `async def` methods run on the
+one event-loop thread. A call that is cancelled before its turn is not executed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _TURN: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 @contextmanager
 def waiting_for_host() -> Iterator[None]:
-    """Around a call back to the host: the plugin's lane is free meanwhile."""
+    """To be put around a call to the host: the plugin's lane is free in the meantime."""
     turn = _TURN.get()
     if turn is None:
         yield

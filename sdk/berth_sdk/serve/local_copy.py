@@ -1,7 +1,7 @@
-"""The copy of the host's state as the server's threads share it: `StateCopy` behind a lock.
+"""The copy of the snapshot that the server's threads share: `StateCopy` behind a lock.
 
-The host moves it only between scheduling cycles, but calls of the binding cycle read objects at any
-time, from their own threads.
+The host changes it only between scheduling cycles. But calls of the binding cycle read objects at any time,
+from their own threads.
 """
 
 from __future__ import annotations

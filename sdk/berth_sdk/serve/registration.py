@@ -1,7 +1,7 @@
-"""A servicer -> gRPC handlers: each method counted, refused where it refuses, its answer of the agreed size.
+"""A servicer -> gRPC handlers that count calls, turn refusals into gRPC codes and check an answer's size.
 
-In place of the generated registration, so that an answer is encoded once and its size is known before it
-is sent. Called by `server`.
+It takes the place of the generated registration, so that an answer is encoded once and its size is known
+before it is sent. Called by `server`.
 """
 
 from __future__ import annotations

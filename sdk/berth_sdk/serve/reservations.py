@@ -1,7 +1,7 @@
-"""Calls that come after a decision: Unreserve, PostBind, and the truth of Reconcile. Used by the servicers.
+"""The calls that end reservations: Unreserve, PostBind and Reconcile. Used by the servicers.
 
-All of it may arrive twice, late, or for a cycle that this process never saw: a plugin whose process was
-restarted gets only the pod's ref and the token.
+Each may arrive twice, late, or for a cycle that this process never saw: after a restart of the process the
+plugin gets only the pod's ref and the token.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Reservations:
         known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
         taken = [self._take_up(runtimes[0], item) for item in live.values()]
         if runtimes[0].runtime.has_reconcile:
-            # Which profile a cycle belongs to is not said: it is lost when no instance takes it up.
+            # The list does not say the profile of a cycle: the cycle is lost when no instance takes it up.
             unknown = frozenset.intersection(*(self._ask(served, taken, context) for served in runtimes))
         else:
             has_reserve = ExtensionPoint.RESERVE in runtimes[0].runtime.descriptor.points
@@ -126,7 +126,7 @@ class Reservations:
         """Call a method that answers nothing. False: it raised, which is logged."""
         if part is not None:
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
-        # No profile is named, and the reservation's plugin is not remembered: every plugin is told.
+        # The request names no profile, and the cycle is not remembered: the plugin of every profile is told.
         told = True
         for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
             state = CycleState(item.cycle_id, plugin=plugin)
@@ -149,7 +149,7 @@ class Reservations:
 
 
 def whole_list(pages: Iterable[state_pb2.ReconcileRequest]) -> state_pb2.ReconcileRequest:
-    """The pages of a Reconcile as one. Raises CallRefusedError for a stream that is none."""
+    """The pages of a Reconcile as one list. Raises CallRefusedError for pages that do not fit together."""
     whole = state_pb2.ReconcileRequest()
     for count, page in enumerate(pages):
         if whole.last:

@@ -78,7 +78,7 @@ class SchedulingServicer:
 
     @cycle_call("filter", spb.FilterResponse)
     def Filter(self, request: spb.FilterRequest, call: CycleCall) -> Scored[spb.FilterResponse]:
-        """Over the nodes still alive, with scores where they are of use."""
+        """Over the nodes that no earlier plugin rejected, with scores where they save a call."""
         nodes = call.candidates(request.candidates)
         result: FilterResult = call.ask(lambda: call.served.early.filter(call.state, call.pod, nodes))
         reply = spb.FilterResponse(skip_score=result.skip_score)

@@ -1,4 +1,4 @@
-"""One plugin of one profile as the server holds it: the instance, and where its calls run."""
+"""One plugin of one profile in the server: the plugin's instance, and the lanes of its calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.serve.lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
 
 DEFAULT_CONCURRENCY: Final = 8
-"""Binding-cycle calls at once where neither the plugin nor the host says."""
+"""How many calls of binding cycles run at once if neither the plugin nor the host says a number."""
 MAX_BINDING_CALLS: Final = 192
-"""In one process; the threads beyond these are for calls of the scheduling cycle."""
+"""For one process; the other threads are for calls of the scheduling cycle."""
 BINDING_METHODS: Final = frozenset({"pre_bind_pre_flight", "pre_bind", "bind", "post_bind"})
 
 
@@ -31,7 +31,7 @@ class Lanes:
         self.binding = BindingLane(self._limit)
 
     def limit(self, max_concurrency: int) -> None:
-        """Let so many binding-cycle calls run at once; 0: the default."""
+        """Set how many calls of binding cycles run at once; 0: the default."""
         wanted = max_concurrency or DEFAULT_CONCURRENCY
         if wanted != self._limit:
             self._limit = wanted

@@ -6,7 +6,7 @@
         server.listen("unix:/run/berth/plugins/avoid-spot.sock")
         server.wait()
 
-Each call runs on a thread of its own; `_lanes` keeps the promise about which run beside each other.
+Each call has a thread of its own; `lanes` decides which calls run at the same time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from berth_sdk.wire.frames import framed_path
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
 _THREADS: Final = 256
-"""Made when calls need them; three quarters at most are for calls of the binding cycle (`_served`). Each
-plugin has one more, for its stream.
+"""Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
+(`served`). Each plugin has one more, for its stream.
 """
 _RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007

@@ -46,7 +46,7 @@ class IdentityServicer(IdentityServiceServicer):
     def Configure(
         self, request: identity_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> identity_pb2.ConfigureResponse:
-        """The host's verdict."""
+        """The host's answer to the handshake."""
         return self.instance.configure(request)
 
     def Probe(
@@ -72,7 +72,7 @@ class IdentityServicer(IdentityServiceServicer):
 
 
 class StateServicer(StateServiceServicer):
-    """State too large for a call, and the truth about reservations."""
+    """State that is too large for a call, and the list of live reservations."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -101,7 +101,7 @@ class StateServicer(StateServiceServicer):
 
 
 class QueueServicer(QueueServiceServicer):
-    """May a pod enter, in which order, and does an event help it."""
+    """May a pod enter the queue, in which order are pods tried, and does an event help a pod?"""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance

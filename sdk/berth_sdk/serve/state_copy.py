@@ -1,4 +1,4 @@
-"""`StateCopy`: a served plugin's copy of the host's snapshot, kept in step by deltas.
+"""`StateCopy`: a served plugin's copy of the host's snapshot, kept up to date by deltas.
 
 The SDK's server feeds it the state from calls and SyncState; plugins read its tables. Writes are made by one
 caller at a time, between the cycles. Source: the contract's common.proto (StateDelta) and state.proto.
@@ -29,11 +29,11 @@ class Taken(Enum):
     """The outcome of a delta."""
 
     APPLIED = "applied"
-    """Its base was held; now its target is."""
+    """The copy was at the base; now it is at the target."""
     HELD = "held"
-    """Its target was held before: nothing to do."""
+    """The copy was at the target already: nothing to do."""
     NEED_STATE = "need_state"
-    """Neither was, or the digests differ: nothing may be executed on it."""
+    """The copy was at neither, or the counts or the sum differ: no call may use it."""
 
 
 class SequenceError(BerthError):
@@ -41,13 +41,13 @@ class SequenceError(BerthError):
 
 
 class _DriftError(Exception):
-    """The delta does not fit the state held, though its base does."""
+    """The delta does not fit the copy, although the copy was at its base."""
 
 
 class StateCopy:
     """`needs`: the declared needs of all plugins of this process.
 
-    `version` is the version held, None: none, or none that can be trusted.
+    `version`: of the copy; None: there is no copy, or none that can be trusted.
     """
 
     def __init__(self, needs: Iterable[Need] = ()) -> None:
@@ -57,23 +57,23 @@ class StateCopy:
 
     @property
     def nodes(self) -> NodeTable:
-        """Every node of the version held."""
+        """Every node of the copy."""
         return NodeTable.of(self._held.columns)
 
     def objects(self, resource: str) -> ObjectView:
-        """The objects of a declared resource, always of the version held. Raises KeyError."""
+        """The objects of a declared resource, always of the copy's version. Raises KeyError."""
         if resource not in self._shape.resources:
             raise KeyError(resource)
         return ObjectView(self, resource)
 
     def store(self, resource: str) -> ObjectStore:
-        """The store of a declared resource as it is in the version held."""
+        """The store of a declared resource."""
         return self._held.objects[resource]
 
     # --- from calls ----------------------------------------------------------------------------
 
     def accept(self, context: pb.CallContext) -> bool:
-        """Take the delta of a call. False: the call's version is not held, answer NEED_STATE."""
+        """Take the delta of a call. False: the copy is not at the call's version, so answer NEED_STATE."""
         if context.HasField("delta"):
             self.apply(context.delta)
         if not context.HasField("version"):
@@ -81,8 +81,8 @@ class StateCopy:
         return self.version == wire.decode_version(context.version)
 
     def apply(self, delta: pb.StateDelta) -> Taken:
-        """One delta, by the rule of three cases; without a base it is everything there is. The summaries of
-        pods in it are taken to pieces.
+        """Apply one delta, by the three cases of StateDelta; without a base it is the full state. The
+        summaries of its pods lose some fields.
         """
         target = wire.decode_version(delta.target)
         if self.version == target:

@@ -1,7 +1,7 @@
 """StreamService: the calls of the scheduling cycle on a stream that stays open.
 
-Each call is put to `SchedulingService`'s own handler, on the one thread of its stream. An error that ends a
-call ends the stream with it. Source: the contract's stream.proto.
+The handler of `SchedulingService` executes each call, on the one thread of the stream. An error that ends a
+call ends the stream too. Source: the contract's stream.proto.
 """
 
 # ruff: noqa: N802  (the methods have the contract's names)
@@ -18,7 +18,7 @@ from berth_sdk.serve.instance import Instance
 
 
 class StreamServicer:
-    """`calls`: by number (`_wire_stream.NUMBERS`)."""
+    """`calls`: by number (`wire.stream.NUMBERS`)."""
 
     def __init__(self, instance: Instance, calls: Mapping[int, Answer], streams: Carriers) -> None:
         self.instance = instance

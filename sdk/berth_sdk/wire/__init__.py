@@ -1,1 +1,1 @@
-"""Records <-> the contract's messages, and how these travel; for the server and the host alike."""
+"""Records <-> the contract's messages, and how the messages travel; for the server and the host alike."""

@@ -1,4 +1,4 @@
-"""The secret by which a plugin knows its host: a file that both read, or the environment of a child.
+"""The secret by which a plugin recognises its host: a file that both read, or the environment of a child.
 
 Read by `berth-sdk serve` and by the host, which sends it. Never logged.
 """

@@ -15,7 +15,7 @@ from typing import Final
 FEATURE: Final = "framed"
 """The name that both sides give in the handshake."""
 CHUNK_BYTES: Final = 64 * 1024
-"""So much is read at once."""
+"""How many bytes one read takes."""
 _SUFFIX: Final = ".framed"
 _HEADER: Final = struct.Struct(">IB")
 _CODE: Final = struct.Struct(">I")
@@ -30,11 +30,11 @@ class Kind(IntEnum):
     FAILURE = 1
     """In the place of an answer: a gRPC code, 4 bytes big-endian, and a text in UTF-8."""
     CLOSING = 2
-    """No payload, from the server: no call is executed any more that was not answered before."""
+    """No payload, from the server: it executes no more calls; a call without an answer was not executed."""
 
 
 class FrameError(ValueError):
-    """The bytes are no frame that may come here; nothing after them can be read."""
+    """The bytes are not a frame that is allowed here; nothing after them can be read."""
 
 
 class TooLongError(FrameError):
@@ -69,7 +69,7 @@ def read_failure(payload: bytes) -> tuple[int, str]:
 
 
 class Incoming:
-    """Bytes as they come -> frames."""
+    """Bytes as they arrive -> frames."""
 
     __slots__ = ("_limit", "_parts")
 
@@ -80,7 +80,7 @@ class Incoming:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a frame is here."""
+        """Whether a part of a frame has arrived."""
         return self._parts is not None
 
     def take(self, data: bytes) -> list[tuple[Kind, bytes]]:

@@ -1,4 +1,4 @@
-"""How gRPC's core waits for its sockets in berth's processes: in the thread that asks, not in one of its own.
+"""Makes gRPC wait for its sockets in the thread that makes the call, not in a thread of its own.
 
 With the event engine, gRPC's default on Linux, every message wakes a thread of the core, which wakes the
 one that waits for it. Without the engine the waiting thread polls by itself: a call on a stream took two

@@ -1,7 +1,7 @@
 """Records <-> contract messages, both directions. Used by the SDK's server and by the host's codec.
 
-Fields that a message cannot carry are not invented: a decoded Pod or Node has the fields of its summary, and
-`object` only where the JSON came along. Source: the contract's common.proto and identity.proto.
+A decoded Pod or Node has the fields of its summary, and an `object` only if the message has its JSON. Source:
+the contract's common.proto and identity.proto.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def decode_pod(
 
 
 def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: KubeObject | None = None) -> Pod:
-    """As `decode_pod`, for a message that is not read afterwards: it is taken to pieces."""
+    """As `decode_pod`, for a message that is not read afterwards: some of its fields are cleared."""
     ref = message.ref
     namespace, name, uid, resource_version = ref.namespace, ref.name, ref.uid, ref.resource_version
     message.ClearField("ref")

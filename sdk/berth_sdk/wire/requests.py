@@ -1,7 +1,7 @@
-"""The contract's requests -> the arguments of a plugin's methods. Used by the server's servicers.
+"""The contract's requests -> the arguments of a plugin's methods. Used by the servicers.
 
-Unset and unknown values get the readings of the contract. Source: the contract's common.proto,
-queue.proto and scheduling.proto.
+Unset and unknown values are read as the contract says. Source: the contract's common.proto, queue.proto and
+scheduling.proto.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
-    """The cycle's pod, None where only its ref came along. The summary is taken to pieces.
+    """The cycle's pod; None if the request has only its ref. Fields of the summary are cleared.
 
     Raises ValueError unless there is one pod.
     """

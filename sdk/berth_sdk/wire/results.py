@@ -1,7 +1,7 @@
-"""A plugin's answers and its description -> the contract's messages. Used by the server's servicers.
+"""A plugin's answers and its description -> the contract's messages. Used by the servicers.
 
-Rejections are grouped: one `NodeGroup` per distinct status, so a reply is as large as the number of its
-reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
+Rejections are grouped, one `NodeGroup` per distinct status, so that the size of a reply depends on the number
+of its reasons. Source: the contract's common.proto, identity.proto and scheduling.proto.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!
 """No event at all: a selector that no object can meet."""
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _BITMAP_FROM: Final = 32
-"""From so many names on a bitmap is shorter."""
+"""From this number of names on, a bitmap is shorter."""
 
 
 def encode_verdicts(verdicts: Verdicts, nodes: NodeTable, mode: NodeMode) -> scheduling_pb2.NodeVerdicts:

@@ -1,10 +1,10 @@
 """Scores <-> the contract's `Scores` message, without a Python object for each of them.
 
-`Scores.small` has a byte for each score, where all of them fit into one: as most do.
-`Scores.dense` is a packed field of zigzag varints. Written here, every varint of an answer has the same
-width, which is longer than need be for small numbers among large ones, and legal: columns of bytes are
-written and read at once. The shortest packing of other writers is read as well.
-Source: the wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
+`Scores.small` has one byte for each score; it is used if every score fits into a byte, as most do.
+`Scores.dense` is a packed field of zigzag varints. This module writes all varints of an answer in the same
+width, so that whole columns of bytes are written and read at once. That is legal, and longer than necessary
+if small and large numbers are mixed. It also reads the shortest form, which other writers use. Source: the
+wire format of protobuf (packed fields, varints, zigzag, the concatenation of messages).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Codes of a `Status` as the contract numbers them: the one table, for both ends of the wire.
+"""The numbers that the contract gives to the codes of a `Status`: the one table, for both ends of the wire.
 
-Each end has its own reading of what is unset, unknown or too long: `requests` the plugin's, the host's
-`rpc.remote.statuses` the host's. Source: the contract's common.proto.
+How to read a code that is unset or unknown, and reasons that are too long, each end decides itself:
+`requests` for the plugin, `rpc.remote.statuses` for the host. Source: the contract's common.proto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The envelope of a call that travels on an open stream: a message of `SchedulingService` as one field.
 
-Wrapped and unwrapped as bytes by host and server alike, so that the message inside is parsed and written
-once, by the code that does so for unary calls. Source: the contract's stream.proto.
+Host and server wrap and unwrap it as bytes. So the message inside is written and parsed only once, by the
+code that does it for unary calls too. Source: the contract's stream.proto.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def names_in(text: str) -> list[str]:
 
 
 def filled(text: str) -> str:
-    """The page with every part as it is now. Raises KeyError for a part that nobody makes."""
+    """The page with every part as it is now. Raises KeyError for a part that no section makes."""
     return _SECTION.sub(
         lambda matched: f"{matched['head']}\n{SECTIONS[matched['name']]()}\n\n{matched['tail']}", text
     )

@@ -1,4 +1,4 @@
-"""One plugin class in process and over gRPC: what it is asked, and what becomes of the pods, is the same."""
+"""One plugin class in process and over gRPC: it gets the same calls, and the pods end up the same."""
 
 from __future__ import annotations
 

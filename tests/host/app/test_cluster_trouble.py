@@ -1,4 +1,4 @@
-"""Calls to the cluster that fail, hang, or answer when nobody can tell whether they took effect."""
+"""Calls to the cluster that fail, hang, or end without telling whether they took effect."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def turns(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-# --- a Binding of which nobody knows what became of it ------------------------------------------------
+# --- a Binding whose outcome is unknown ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [Fault.TIME_OUT_AFTER, Fault.UNAVAILABLE_AFTER])
@@ -110,7 +110,7 @@ async def test_binding_that_did_not_happen_is_undone_and_tried_again(fault: Faul
 
 
 @pytest.mark.slow
-async def test_pod_that_somebody_else_bound_is_left_where_it_is() -> None:
+async def test_pod_that_another_client_bound_is_left_on_its_node() -> None:
     world = trouble([node("n0"), node("n1"), pod("web")])
     assert world.faulty is not None
     gate = world.faulty.gate("bind")
@@ -246,7 +246,7 @@ class FreesService(Plugin):
         return PostFilterResult(Status.unschedulable("freed"), patches=(patch,))
 
 
-async def test_change_that_post_filter_asks_for_holds_up_nobody_else() -> None:
+async def test_change_that_post_filter_asks_for_delays_no_other_pod() -> None:
     world = trouble([SERVICE, node("n0"), pod("web", priority=9), pod("other")], [FreesService])
     assert world.faulty is not None
     gate = world.faulty.gate("patch")
@@ -358,7 +358,7 @@ async def test_invariant_that_breaks_while_scheduling_ends_the_host(
         assert str(error) == "two and two are five"
 
 
-# --- somebody else acts at any moment of the cycle ----------------------------------------------------
+# --- another client acts at any moment of the cycle ---------------------------------------------------
 
 
 class StopsEverywhere(Plugin):

@@ -1,4 +1,4 @@
-"""PreBind's first answer may come with Reserve: what becomes of the pods is as if it had been asked for."""
+"""PreBind's first answer may come with Reserve: the pods end up as if the host had asked for it."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ async def test_nonsense_is_a_fault_of_pre_bind(
         assert not plugin.requests("PreBind")
 
 
-async def test_who_has_no_pre_bind_may_not_answer_it(tmp_path: Path) -> None:
+async def test_plugin_without_pre_bind_may_not_answer_it_early(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Early", "RESERVE"))
     plugin.on("Reserve", early)
     text = configuration(f"endpoint: unix://{tmp_path / 'p.sock'}").replace(

@@ -1,4 +1,4 @@
-"""Failures that the whole host must survive, row by row; the others are in tests/host/attach.
+"""Failures that the whole host must survive, row by row; tests/host/attach has the other rows.
 
 Source: the failure table of the plugin contract.
 """
@@ -191,7 +191,7 @@ async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_
             assert (order[0], order[-1], order.count("Reserve")) == ("Unreserve", "Reserve", 1)
 
 
-# --- row 14: nobody knows whether the pod is bound -------------------------------------------------------
+# --- row 14: it is unknown whether the pod is bound ------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
 
 
 @pytest.mark.slow
-async def test_row_14_binding_elsewhere_gives_the_reservation_back(tmp_path: Path) -> None:
+async def test_row_14_binding_to_another_node_gives_the_reservation_back(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "BIND", "POST_BIND"))
     text = configuration(path, "reserve", "bind", "postBind", bind_deadline="2s")
@@ -345,7 +345,7 @@ class Holder:
         return PermitResult.wait()
 
 
-async def test_row_17_nobody_ends_the_wait_of_another_plugin(tmp_path: Path) -> None:
+async def test_row_17_a_plugin_cannot_allow_for_another_plugin(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     plugin = ScriptedPlugin(descriptor("Demo", "PERMIT", handle_client=True))
     text = configuration(path, "permit").replace("[{name: Demo}]", "[{name: Demo}, {name: Holder}]")
@@ -449,7 +449,7 @@ async def test_row_35_without_its_sorter_the_queue_falls_back_and_is_keyed_anew_
                 item.summary.ref.name for request in sorter.requests("SortKeys") for item in request.pods
             ]
             assert sorted(asked) == names[1:]
-            assert len(gate.requests("Filter")) == 1  # nobody left the queue meanwhile
+            assert len(gate.requests("Filter")) == 1  # no pod left the queue in the meantime
             await until(lambda: not world.host.wiring.busy)
             opened.set()
             await world.settle()

@@ -1,4 +1,4 @@
-"""What a plugin reaches of the host through its handle, from its making on."""
+"""What a plugin can reach through its handle, from its constructor on."""
 
 from __future__ import annotations
 

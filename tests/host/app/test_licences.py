@@ -133,7 +133,7 @@ async def test_bound_pods_keep_their_licences_until_they_are_gone(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["cut off", "restarted"])
 async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same_process: bool) -> None:
-    """One pod waits with its reservation, one is bound while nobody hears PostBind."""
+    """One pod waits with its reservation, one is bound while no instance can get PostBind."""
     path = tmp_path / "p.sock"
     plugin = LiteralLicences(COUNT)
     plugin.on("PostBind", refuse(grpc.StatusCode.UNAVAILABLE))
@@ -158,7 +158,7 @@ async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same
 
 
 async def killed(world: World) -> None:
-    """-9: nothing is sent any more, and nobody tidies up."""
+    """-9: nothing is sent any more, and nothing is tidied up."""
     world.cluster._is_cut = True
     (place,) = world.host.attachments.attached_places.places
     assert place._task is not None

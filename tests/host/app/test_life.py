@@ -1,4 +1,4 @@
-"""The life of a host as leader: connect, lead, drain, stop, abandon; and the next one on the same cluster."""
+"""The life of a host as leader: connect, lead, drain, stop, abandon; then another host on the cluster."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
     await first.host.start()
     for _ in range(turns):
         await asyncio.sleep(0)
-    # -9: nothing is sent any more, and nobody tidies up.
+    # -9: nothing is sent any more, and nothing is tidied up.
     first.faulty.cut()
     first.cluster._is_cut = False
     await first.faulty.stop()
@@ -255,7 +255,7 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
 # --- what breaks the host ------------------------------------------------------------------------------
 
 
-async def test_loop_that_somebody_else_cancels_ends_the_host() -> None:
+async def test_cancelled_loop_ends_the_host() -> None:
     """It would go on to look well, and schedule nothing."""
     async with World([node("n0")]) as world:
         await world.settle()

@@ -1,4 +1,4 @@
-"""What plugins change of other objects, through the host, from PreBind and PostFilter."""
+"""Changes to other objects that plugins ask for in PreBind and PostFilter, and that the host makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each set of options has for itself, and what the host tells of its attempts."""
+"""What each set of options changes, and what the host tells about its attempts."""
 
 from __future__ import annotations
 

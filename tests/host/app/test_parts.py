@@ -1,4 +1,4 @@
-"""A host's parts are put together without asking anybody, and each knows the others that it needs."""
+"""A host's parts are put together without a call to the cluster, and each gets the parts that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin can say early spares calls: PreBindPreFlight with Reserve, and the last round of PreBind."""
+"""Early answers save calls: PreBindPreFlight with Reserve, and the last round of PreBind."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_pre_flight_is_not_asked_where_reserve_has_answered_it(
     assert found == {"Reserve": 1, "PreBindPreFlight": 0, "PreBind": pre_binds}
 
 
-async def test_pre_flight_is_asked_where_nobody_has_answered_it(tmp_path: Path) -> None:
+async def test_pre_flight_is_asked_unless_reserve_answered_it(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PRE_BIND"))
     assert await asked(tmp_path / "p.sock", plugin) == {"Reserve": 1, "PreBindPreFlight": 1, "PreBind": 1}
 
@@ -82,7 +82,9 @@ async def test_a_round_follows_only_where_a_patch_was_not_applied(
 
 
 @pytest.mark.parametrize(("version", "outcomes"), [("", [[]]), ("1000000", [[], [PatchOutcome.CONFLICT]])])
-async def test_in_process_it_is_the_same(version: str, outcomes: list[list[PatchOutcome]]) -> None:
+async def test_in_process_the_round_after_an_early_pre_bind_is_the_same(
+    version: str, outcomes: list[list[PatchOutcome]]
+) -> None:
     rounds: list[list[PatchOutcome]] = []
 
     class Marks:

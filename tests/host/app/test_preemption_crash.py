@@ -171,7 +171,7 @@ def test_next_host_finishes_the_preemption_and_begins_no_second_one(
     turns: int, slowly: bool, seeds: tuple[int, int], in_a_row: bool
 ) -> None:
     before, after = asyncio.run(crash_and_take_over(turns, slowly, seeds, in_a_row=in_a_row))
-    # Nobody leaves before the nomination is written: without it the next host could not know whom it is for.
+    # No victim leaves before the nomination is written: without it the next host does not know its preemptor.
     assert before.nominated or before.bound or not before.leaving
     assert after.bound
     if before.nominated:

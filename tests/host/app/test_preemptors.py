@@ -1,4 +1,4 @@
-"""What the search for a preemption hears of pods: their newest record, and who preempts already."""
+"""What the search for a preemption knows about pods: their newest record, and which pods preempt already."""
 
 from __future__ import annotations
 

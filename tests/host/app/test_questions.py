@@ -1,4 +1,4 @@
-"""Questions of the queue to plugins elsewhere, in batches."""
+"""The queue's questions to remote plugins travel in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a class says in `events` is what the queue goes by, of a default plugin as of any other."""
+"""The queue goes by the `events` of a class, for default plugins as for any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconcile under the whole host: an instance that comes hears what is alive, before its first cycle.
+"""Reconcile under the whole host: a new instance hears what is alive before its first cycle.
 
 Rows 9, 10 and 15 of the contract's failure table; the plugin is a script on a real socket.
 """
@@ -276,7 +276,7 @@ async def test_host_that_stood_by_tells_of_its_term_and_sends_all_of_its_state_a
             await world.host.stop()
 
 
-async def test_in_process_it_is_told_before_the_first_cycle_that_nothing_is_alive() -> None:
+async def test_in_process_reconcile_lists_nothing_before_the_first_cycle() -> None:
     told: list[Any] = []
 
     class Keeper:

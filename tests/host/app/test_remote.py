@@ -1,4 +1,4 @@
-"""Plugins in other processes under the whole host: what moves while one is asked, and what if it dies."""
+"""Remote plugins under the whole host: changes while a plugin is asked, and plugins that die."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Diary(Plugin):
 @pytest.mark.slow
 @pytest.mark.prompt_cluster
 @pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
-async def test_pod_is_bound_while_a_plugin_elsewhere_is_asked_about_the_next_one(
+async def test_pod_is_bound_while_a_remote_plugin_is_asked_about_the_next_one(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Diary.pages.clear()

@@ -95,7 +95,7 @@ async def test_permit_hears_the_scores_by_which_the_node_was_chosen(
     assert {"NodeResourcesFit", "NodeAffinity"} < set(plugins)
     assert max(zip(totals, names, strict=True))[1] == chosen
 
-    # One node alone, where what is normalised over the others has nobody to be measured against.
+    # One node alone: scores that are normalised over the nodes have no other node to be compared with.
     assert reserved[:3] == ["reserve", "", [chosen, chosen]]
     assert reserved[3] == [reserved[3][0]] * 2
     assert nothing == ["reserve", "", [], [], {}]

@@ -1,4 +1,4 @@
-"""A pod's deletion reaches the attempt that runs for it, wherever that is, and no other."""
+"""The deletion of a pod reaches the attempt that runs for it, at every step, and no other attempt."""
 
 from __future__ import annotations
 

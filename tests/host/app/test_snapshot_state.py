@@ -1,4 +1,4 @@
-"""The snapshot moves when it is asked to, and never while a cycle holds it."""
+"""The snapshot changes when the host asks for it, and never while a cycle holds it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_refresh_waits_for_the_cycle_that_holds_the_snapshot(
     assert state.node_names() == ["n0"]
 
 
-async def test_the_cycle_goes_on_when_nobody_waits_for_the_refresh_any_more(
+async def test_the_cycle_goes_on_when_the_refresh_is_cancelled(
     state: SnapshotState, snapshot: Snapshot
 ) -> None:
     snapshot.hold()

@@ -102,7 +102,7 @@ class Storm:
         self.count = 0
 
     def _seen(self, event: object) -> None:
-        """At every change: who is bound, and whether a node has more than it holds."""
+        """At every change: which pods are bound, and whether a node has more than it holds."""
         on: Counter[str] = Counter()
         for item in self.world.server.list("pods"):
             name = item.get("spec.nodeName")

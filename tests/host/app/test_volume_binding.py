@@ -109,7 +109,7 @@ class Storage:
         return str(self.claim(name).get("metadata.annotations", {}).get(SELECTED, ""))
 
     async def until_selected(self, name: str) -> str:
-        """Until the claim has its node, which lasts: nobody else acts."""
+        """Until the claim has its node, which lasts: no other client acts."""
         await until(lambda: bool(self.selected(name)))
         return self.selected(name)
 
@@ -185,7 +185,7 @@ async def test_time_that_is_over_gives_the_promise_back(endpoint: str) -> None:
 
 
 @pytest.mark.slow
-async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: str) -> None:
+async def test_volume_that_was_changed_by_another_client_is_not_overwritten(endpoint: str) -> None:
     objects = [LOCAL, claim("data", cls="local"), disk("d1", "n1"), disk("d2", "n2")]
     async with Storage(endpoint, *objects) as storage:
         world = storage.world
@@ -200,7 +200,7 @@ async def test_volume_that_somebody_else_changed_is_not_overwritten(endpoint: st
         update = world.cluster.update
 
         async def raced(resource: str, content: Mapping[str, Any], **more: Any) -> KubeObject:
-            # Between the decision and the write somebody else takes the volume.
+            # Between the decision and the write another claim takes the volume.
             if resource == VOLUMES:
                 take(ObjectRef(name=content["metadata"]["name"]))
             return await update(resource, content, **more)

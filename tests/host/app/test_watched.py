@@ -1,4 +1,4 @@
-"""What the host asks a cluster to hand over: what its plugins and it itself read, and nothing else."""
+"""The host watches what its plugins and it itself read, and nothing else."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_without_plugins_that_read_more_there_are_pods_and_nodes() -> None:
     assert World(configuration=BARE % "").host.watching.needed == {"pods", "nodes"}
 
 
-def test_budgets_are_for_those_who_may_preempt() -> None:
+def test_budgets_are_read_only_for_pods_that_may_preempt() -> None:
     found = World(configuration=BARE % ", {name: DefaultPreemption}").host.watching.needed
     assert found == {"pods", "nodes", "policy/poddisruptionbudgets"}
 

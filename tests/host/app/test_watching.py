@@ -1,4 +1,4 @@
-"""What is needed is counted before the cluster is followed, and asked for from then on."""
+"""The host counts the resources that it needs before it follows the cluster, and watches exactly these."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVICE = {
 
 
 class ReadsServices(Plugin):
-    """Reads a resource that nobody else reads here."""
+    """Reads a resource that no other plugin reads here."""
 
     needs = (Need.objects("services"),)
     events = ()

@@ -1,4 +1,4 @@
-"""Attachments over real sockets: coming up, being refused, being lost and coming back, going."""
+"""Attachments over real sockets: how they begin, are refused, are lost, come back and end."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ async def test_what_is_being_restored_is_waited_for_and_what_never_came_is_not(t
 
 
 @pytest.mark.slow
-async def test_unreserve_that_found_nobody_reaches_the_next_instance(tmp_path: Path) -> None:
+async def test_unreserve_without_an_instance_reaches_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     first, second = (ScriptedPlugin(descriptor("Demo", "RESERVE")) for _ in range(2))
     async with attached_host(at_socket(path, "Demo"), patience_s=0.0) as host:
@@ -396,7 +396,7 @@ async def test_stop_drains_and_waits_for_what_is_open(tmp_path: Path) -> None:
         assert request.grace.ToTimedelta().total_seconds() == 5.0
 
 
-async def test_stop_does_not_wait_for_those_who_never_answer(
+async def test_stop_does_not_wait_for_instances_that_never_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "BIND"))

@@ -1,4 +1,4 @@
-"""How calls come to travel: what is offered, what is looked at, what is fallen back to and told."""
+"""How calls travel: which transports are offered and tried, and what the host falls back to and tells."""
 
 from __future__ import annotations
 

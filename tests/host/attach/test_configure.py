@@ -1,4 +1,4 @@
-"""The host's verdict: effective values only, the way back for those who want it."""
+"""The host's answer to a handshake: final values only, and HandleService for the plugins that ask for it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_concurrency_is_the_smaller_of_both_wishes() -> None:
     assert one(wanted("Demo"), descriptor("Demo", "BIND")).max_concurrency == 64
 
 
-def test_the_way_back_is_granted_to_those_who_want_it() -> None:
+def test_handle_service_is_granted_to_plugins_that_ask_for_it() -> None:
     place = Place(endpoint="unix:///p.sock", plugins=(wanted("A"), wanted("B")))
     both = introduced(place, descriptor("A", "FILTER", handle_client=True), descriptor("B", "FILTER"))
     asked: list[frozenset[str]] = []

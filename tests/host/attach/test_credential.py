@@ -1,4 +1,4 @@
-"""The secret by which a plugin knows its host: named by the configuration, or given to a child."""
+"""The secret by which a plugin recognises its host: named in the configuration, or given to a child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies at an endpoint is looked at before it is dialled."""
+"""The host looks at an endpoint before it dials it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tls_is_refused_by_name() -> None:
         dial("10.0.0.1:7001", place("10.0.0.1:7001", files))
 
 
-def test_successor_of_a_socket_is_told_from_it(tmp_path: Path) -> None:
+def test_new_socket_at_the_same_path_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     endpoint = f"unix://{path}"
     assert identity_of(endpoint) is None

@@ -1,4 +1,4 @@
-"""Failures that the host must survive, row by row; those that need a scheduler are in tests/host/app.
+"""Failures that the host must survive, row by row; tests/host/app has the rows that need a scheduler.
 
 Source: the failure table of the plugin contract.
 """
@@ -69,7 +69,7 @@ async def test_row_13_reserve_without_an_answer_is_followed_by_an_unreserve(tmp_
 
 
 @pytest.mark.parametrize("have", ["base", "target", "older", "unknown", "nothing"])
-async def test_row_18_copy_that_stands_elsewhere_is_brought_to_the_cycles_version(
+async def test_row_18_copy_of_another_version_is_brought_to_the_cycles_version(
     tmp_path: Path, have: str
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))

@@ -1,4 +1,4 @@
-"""What an instance says of itself: versions, names, needs, and values that nobody knows."""
+"""What an instance says about itself: versions, names, needs, and values that the host does not know."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_used_is_refused(message: identity_pb2.HandshakeResponse,
         read_handshake(message, PLACE)
 
 
-def test_plugins_that_nobody_configured_are_left_out_and_missing_ones_are_named() -> None:
+def test_unconfigured_plugins_are_left_out_and_missing_ones_are_named() -> None:
     got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Stranger", "FILTER")), PLACE)
     assert [plugin.name for plugin in got.plugins] == ["Demo"]
     assert got.missing == ("Other",)

@@ -1,4 +1,4 @@
-"""When a copy counts as idle: not because two looks at it followed each other at once."""
+"""When a copy counts as idle: not because one look followed another at once."""
 
 from __future__ import annotations
 

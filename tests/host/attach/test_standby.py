@@ -1,4 +1,4 @@
-"""A host that stands by: no instance is configured, asked or told anything before its term begins."""
+"""A host that does not lead configures no instance and asks none before its term begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the change log says moved, part by part."""
+"""What the change log lists as changed, part by part."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, limit=st.integers(0, 6))
-def test_who_lags_behind_the_log_of_rows_is_told_the_same(steps: list[tuple[str, int]], limit: int) -> None:
+def test_reader_that_lags_behind_the_log_of_rows_gets_the_same_changes(
+    steps: list[tuple[str, int]], limit: int
+) -> None:
     setup = Setup()
     setup.snapshot.log.moved = GenerationLog(limit)
     for number, (what, which) in enumerate(steps):
@@ -127,7 +129,7 @@ def test_confirmation_changes_the_pod_but_not_the_usage(setup: Setup) -> None:
     assert changes.assumed == frozenset()
 
 
-def test_pods_are_left_out_where_nobody_wants_them(setup: Setup) -> None:
+def test_pods_are_left_out_if_no_plugin_declared_them(setup: Setup) -> None:
     setup.cache.assume(pod("a"))
     change = only(setup.changes(StateSelection.of([Need.nodes()])))
     assert (change.pods, change.removed_pods, change.pods_complete) == ((), (), False)
@@ -229,7 +231,7 @@ def test_digests_are_those_of_all_rows_and_declared_objects(setup: Setup) -> Non
     assert (changes.node_count, changes.object_count, changes.generation_sum) == (3, 1, 1 + 3 + 4 + 5)
 
 
-def test_everything_is_told_to_who_holds_nothing(setup: Setup) -> None:
+def test_reader_without_a_version_gets_everything(setup: Setup) -> None:
     setup.put_claim("a")
     setup.cache.assume(pod("a"))
     setup.changes()

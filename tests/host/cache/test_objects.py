@@ -1,4 +1,4 @@
-"""The informer stores: what is there by name and uid, and what moved since when."""
+"""The informer stores: objects by name and uid, and which of them changed since a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot takes over, what it leaves alone, and that it stands still while it is held."""
+"""What a snapshot takes over from the cache, and that it does not change while it is held."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Setup:
         return [names[row] for row in self.snapshot.order.tolist()]
 
 
-def test_snapshot_is_blind_to_changes_until_it_is_updated() -> None:
+def test_snapshot_shows_no_change_until_it_is_updated() -> None:
     setup = Setup(node("n1"))
     table, version = setup.snapshot.nodes, setup.snapshot.version
     setup.cache.assume(pod("a", requests={"cpu": 5}))

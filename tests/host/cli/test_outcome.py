@@ -48,7 +48,7 @@ def test_pod_without_a_condition_says_how_its_latest_attempt_ended() -> None:
     assert message_of("default/web", KubeObject.of(pod_object("web")), witness) == "skipped"
 
 
-def test_victim_that_still_terminates_names_who_took_its_place() -> None:
+def test_victim_that_still_terminates_names_the_pod_that_took_its_place() -> None:
     witness = Witness(
         scheduler_names={"default-scheduler"}, preempted_by=lambda _: "default/new", gate=lambda _: None
     )

@@ -1,4 +1,4 @@
-"""`berth plugins`: what this installation finds."""
+"""`berth plugins`: the plugins that this installation has."""
 
 from __future__ import annotations
 

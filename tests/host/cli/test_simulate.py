@@ -289,7 +289,7 @@ def test_pod_whose_claim_is_missing_says_which(run: Run, write: Write) -> None:
     }
 
 
-def test_preempted_pod_names_who_took_its_place(run: Run, write: Write) -> None:
+def test_preempted_pod_names_the_pod_that_took_its_place(run: Run, write: Write) -> None:
     config = write(*in_process(Evictor="support.cli_plugins:Evictor"), name="config.yaml")
     objects: list[Any] = [
         node_object("a", cpu="4"),

@@ -1,4 +1,4 @@
-"""A run as values: progress, costs, and plugins that could not be asked."""
+"""The result of a run: progress, costs, and plugins that could not be asked."""
 
 from __future__ import annotations
 

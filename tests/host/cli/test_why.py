@@ -21,7 +21,7 @@ def cluster(write: Write) -> str:
     )
 
 
-def test_pending_pod_shows_who_rejected_which_nodes(run: Run, write: Write) -> None:
+def test_pending_pod_shows_which_plugin_rejected_which_nodes(run: Run, write: Write) -> None:
     got = answer(run("why", "huge", "-f", cluster(write), "-o", "json"))
     assert got["pod"] == "default/huge"
     assert got["node"] is None

@@ -1,4 +1,4 @@
-"""What an update changed, as events."""
+"""The differences between two versions of an object, as events."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_deletion_of_something_unknown_is_nothing(host: WatchedHost) -> None:
 # --- a relist --------------------------------------------------------------------------------------
 
 
-def test_relist_of_unchanged_objects_wakes_nobody_and_changes_nothing(host: WatchedHost) -> None:
+def test_relist_of_unchanged_objects_wakes_no_pod_and_changes_nothing(host: WatchedHost) -> None:
     host.node("n1")
     host.pod("bound", node="n1")
     host.pod("other", scheduler="other")

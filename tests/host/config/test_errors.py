@@ -1,4 +1,4 @@
-"""How findings read."""
+"""The text of findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading whole files: what comes out, in which order errors win, and what is said about the rest."""
+"""Loading whole files: the result, which error comes first, and what is said about the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a request is from, and what the answer is kept for."""
+"""Which user a request comes from, and for how long that answer is kept."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_wrong_token_is_asked_about_once_and_trouble_is_not_kept() -> No
         ("/metrics", False),
     ],
 )
-async def test_health_needs_no_permission_and_nobody_to_ask(path: str, allowed: bool) -> None:
+async def test_health_needs_neither_permission_nor_the_api_server(path: str, allowed: bool) -> None:
     assert await Authorization(ServingOptions(), NoReviewer()).may(ANONYMOUS, "GET", path) is allowed
 
 

@@ -1,4 +1,4 @@
-"""TLS: certificates given, made, kept and replaced; clients that show one; options that cannot work."""
+"""TLS: certificates that are given, made, kept and replaced; client certificates; bad options."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_client_certificates_name_users_by_the_clusters_ca(tmp_path: Path)
         forwarded = {"X-Remote-User": "bob"}
         assert 'User \\"bob\\"' in await message(proxies.pair("front"), **forwarded)
         assert 'User \\"system:anonymous\\"' in await message(proxies.pair("back"), **forwarded)
-        # Who is signed by somebody else does not get as far as a request.
+        # A certificate of another authority ends before the request.
         stranger = Authority("strangers", tmp_path).pair("mallory", "system:masters")
         with pytest.raises(aiohttp.ClientError):
             await message(stranger)
@@ -145,7 +145,7 @@ async def test_a_ca_that_the_cluster_replaces_counts_at_once_and_the_old_one_no_
             return (await found.ask("GET", "/configz", ssl=context)).status
 
         admin = old.pair("root", "system:masters")
-        assert await status(admin) == 403  # anonymous: nobody's certificates count
+        assert await status(admin) == 403  # anonymous: no client certificate counts
         users.found_trust = ClientTrust(client_ca=old.pem)
         await found.endpoints.server.renew()
         assert await status(admin) == 200
@@ -199,7 +199,7 @@ async def test_an_encrypted_key_is_refused_and_its_password_not_asked_for(
     assert "pass phrase" not in "".join(capfd.readouterr())
 
 
-async def test_a_port_in_use_an_address_elsewhere_and_a_missing_file_say_so(tmp_path: Path) -> None:
+async def test_a_port_in_use_a_foreign_address_and_a_missing_file_are_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port_number = taken.getsockname()[1]
         server = EndpointServer(ServingOptions(bind_address="127.0.0.1", port=port_number))

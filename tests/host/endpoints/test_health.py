@@ -1,4 +1,4 @@
-"""Health checks of the process: what makes it unready, and who is told why."""
+"""Health checks of the process: what makes it unready, and which users are told why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections on which nothing is asked are ended; those that wait for an answer are not."""
+"""Connections without a request are closed; those that wait for an answer are not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-async def test_who_may_not_put_is_not_waited_for() -> None:
+async def test_put_without_the_right_is_refused_without_a_wait() -> None:
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)
         writer.write(b"PUT /debug/flags/v HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")

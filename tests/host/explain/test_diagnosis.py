@@ -1,4 +1,4 @@
-"""The ring of diagnoses, and what one keeps."""
+"""The ring of diagnoses, and the contents of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked at a point. The same plugins are the same tuple, by which what is known of them is found."""
+"""Which plugins are asked at a point. The same plugins are the same tuple: the key for known answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_plugin_is_asked_about_the_pods_in_its_scope_in_order() -> None:
     assert some.about(PLAIN, ExtensionPoint.SCORE) == ()
 
 
-def test_who_skips_is_left_out() -> None:
+def test_plugin_that_skips_is_left_out() -> None:
     some = asked()
     assert some.about(GPU, FILTER, frozenset({"Always", "Elsewhere"})) == (ON_GPUS,)
     assert some.about(PLAIN, FILTER, frozenset({"Always"})) == ()

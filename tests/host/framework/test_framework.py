@@ -354,7 +354,7 @@ async def test_permit_approves_holds_or_denies(
     assert framework.waiting_pods.is_waiting(POD.uid) is waiting
 
 
-async def test_permit_rejection_after_a_wait_leaves_nobody_waiting() -> None:
+async def test_permit_rejection_after_a_wait_leaves_no_pod_waiting() -> None:
     class Waits(Gate):
         answer = PermitResult.wait(5.0)
 

@@ -1,4 +1,4 @@
-"""Plugins in the host that read all Node objects, for pods that are equal: a Node that changes is noticed."""
+"""Plugins in the host that read all Node objects: for equal pods too, the change of a Node is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HandleService over its real socket: who may call, and what each call does to the host behind it."""
+"""HandleService over its real socket: which plugins may call, and what each call does to the host."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Se
         await server.stop()
 
 
-# --- who may call --------------------------------------------------------------------------------------
+# --- which plugins may call-----------------------------------------------------------------------------
 
 REQUESTS = {
     "ListWaitingPods": handle_pb2.ListWaitingPodsRequest,

@@ -1,4 +1,4 @@
-"""The handle of a plugin inside the host: direct on the loop, carried over from every other thread."""
+"""The handle of a plugin inside the host: it calls directly on the loop, or from another thread."""
 
 from __future__ import annotations
 

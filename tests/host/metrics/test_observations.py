@@ -1,4 +1,4 @@
-"""What a host on an embedded cluster shows on `/metrics`, beside what kube-scheduler showed."""
+"""What a host on an embedded cluster shows on `/metrics`, compared with what kube-scheduler showed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_busy_host_shows_what_kube_scheduler_shows(monkeypatch: pytest.M
         seen = RECORDED[name]["observedValues"]
         for label in labels:
             extra = shown.label_values(name)[label] - set(seen[label])
-            # The victim that was marked; in the recording nobody waited for such an event.
+            # The victim that was marked; in the recording no pod waited for such an event.
             assert extra <= {"AssignedPodUpdate"}, (name, extra)
     points = shown.label_values("scheduler_framework_extension_point_duration_seconds")["extension_point"]
     recorded_points = set(
@@ -143,7 +143,7 @@ async def test_sizes_are_those_of_queue_and_cache() -> None:
     assert shown.of("scheduler_goroutines", "operation") == {("binding",): 0}
 
 
-async def test_a_pod_that_is_scheduled_after_all_blames_nobody_and_counts_its_attempts() -> None:
+async def test_a_pod_that_is_scheduled_after_all_names_no_plugin_and_counts_its_attempts() -> None:
     async with World([node("small", cpu="1"), pod("big", cpu="2")]) as world:
         await world.settle()
         world.server.create(node("large", cpu="8"))

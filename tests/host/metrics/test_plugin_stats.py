@@ -1,4 +1,4 @@
-"""What calls cost, counted in doubling buckets."""
+"""The cost of calls, counted in buckets that double in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that stands still until it is moved."""
+"""The clock that moves only when a test moves it."""
 
 from __future__ import annotations
 

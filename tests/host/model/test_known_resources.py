@@ -1,4 +1,4 @@
-"""Names that can be no resource, and what was meant."""
+"""Names that cannot be a resource, and the name that was probably meant."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_annotations_and_images_are_sent_when_anybody_wants_them() -> None:
     assert (selection.node_annotations, selection.images) == (("x/",), True)
 
 
-def test_field_is_dropped_only_when_nobody_wants_it() -> None:
+def test_field_is_dropped_only_if_no_plugin_wants_it() -> None:
     drops_status = Need.node_objects("status", "metadata.annotations")
     drops_images = Need.node_objects("status.images")
     assert StateSelection.of([drops_status]).node_object == ("metadata.annotations", "status")

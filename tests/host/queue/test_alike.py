@@ -1,4 +1,4 @@
-"""Pods that are alike are judged together: the same happens to each as when each is judged by itself."""
+"""Pods that are alike are judged together; each ends up as if it were judged by itself."""
 
 from __future__ import annotations
 

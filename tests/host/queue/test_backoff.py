@@ -1,4 +1,4 @@
-"""How long pods back off, and who comes out of backoffQ first."""
+"""How long pods back off, and which pod leaves backoffQ first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of events, and what hint functions are shown of them."""
+"""The names of events, and what hint functions get to see of them."""
 
 from __future__ import annotations
 

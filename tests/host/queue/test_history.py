@@ -1,4 +1,4 @@
-"""What a queued pod remembers of what happened to it."""
+"""The history that a queued pod keeps."""
 
 from __future__ import annotations
 

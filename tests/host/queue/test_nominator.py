@@ -1,4 +1,4 @@
-"""Pods that are promised a node."""
+"""Pods that are nominated to a node."""
 
 from __future__ import annotations
 

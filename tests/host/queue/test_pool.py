@@ -21,7 +21,7 @@ def names(found: list[Alike]) -> list[str]:
     return sorted(info.pod.name for alike in found for info in alike.infos)
 
 
-def test_event_finds_the_pods_that_its_plugins_rejected_and_those_that_nobody_did() -> None:
+def test_event_finds_the_pods_that_its_plugins_rejected_and_those_without_a_rejection() -> None:
     pool = UnschedulablePool()
     for info in (
         waiting("fit", "Fit"),

@@ -1,4 +1,4 @@
-"""Random lives of pods, compared with a model that is slow and simple: one record per pod, one place each."""
+"""Random lives of pods, compared with a slow and simple model: one record and one place for each pod."""
 
 from __future__ import annotations
 

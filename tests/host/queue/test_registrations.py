@@ -67,7 +67,7 @@ def test_plugin_that_declares_an_empty_list_hears_of_nothing() -> None:
     assert registrations_of(()) == ()
 
 
-def test_who_waits_for_nodes_is_told_when_one_loses_a_taint() -> None:
+def test_pods_that_wait_for_nodes_are_moved_when_a_node_loses_a_taint() -> None:
     found = registrations_of([EventInterest("Node", ("add",), Hint.ASK_PLUGIN)])
     assert [(item.action, item.ask, item.implied) for item in found] == [(1, True, False), (16, False, True)]
 

@@ -75,7 +75,7 @@ def test_failed_pod_waits_out_its_backoff(bench: QueueBench) -> None:
     assert bench.backing_off == ["a"]
 
 
-async def test_who_waits_for_a_pod_is_woken_by_its_arrival(bench: QueueBench) -> None:
+async def test_waiting_pop_is_woken_by_the_arrival_of_a_pod(bench: QueueBench) -> None:
     waiting = asyncio.ensure_future(bench.queue.ready())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -85,7 +85,7 @@ async def test_who_waits_for_a_pod_is_woken_by_its_arrival(bench: QueueBench) ->
     assert bench.pop_name() == "a"
 
 
-async def test_who_waits_is_woken_when_a_backoff_ends(bench: QueueBench) -> None:
+async def test_waiting_pop_is_woken_when_a_backoff_ends(bench: QueueBench) -> None:
     bench.queue.start()
     bench.add("a")
     bench.fail(bench.pop())

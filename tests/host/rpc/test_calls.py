@@ -31,7 +31,7 @@ def test_only_steps_of_the_scheduling_cycle_count_against_its_budget() -> None:
     }
 
 
-def test_what_is_told_has_no_answer_to_read() -> None:
+def test_calls_that_only_report_have_no_answer_to_read() -> None:
     told = [call for call in CALLS if call.lane is Lane.OUTBOX]
     assert {call.rpc for call in told} == {"Unreserve", "PostBind", "EndCycles"}
     for call in told:

@@ -132,7 +132,7 @@ async def test_policy_fail_turns_a_fault_into_an_error_that_names_plugin_and_cal
         ("Permit", Code.SUCCESS),
         ("PreBindPreFlight", Code.SKIP),
         ("PreBind", Code.SUCCESS),
-        ("Bind", Code.ERROR),  # it may have bound the pod: nobody else is asked
+        ("Bind", Code.ERROR),  # it may have bound the pod: no other plugin is asked
     ],
 )
 async def test_policy_ignore_acts_as_if_the_plugin_were_not_configured(call: str, want: Code) -> None:

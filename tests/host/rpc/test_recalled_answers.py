@@ -156,7 +156,7 @@ def skips_hold_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_skip_is_recalled_that_was_not_signed(patch: pytest.MonkeyPatch) -> None:
-    """A plugin that looks further skipped once; nobody asks whether it would again."""
+    """A plugin that looks further skipped once, and is not asked again."""
     patch.setattr(Licences, "sign", lambda self, pod, nodes: pod.priority)
     patch.setattr(recall.Recalled, "skips", lambda self, plugin, *points: True)
 

@@ -1,4 +1,4 @@
-"""What holds for every call, whichever it is: policy, deadline, threads, counting, and who is asked."""
+"""What is the same for every call: policy, deadline, threads, counting, and which instance is asked."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_only_a_required_plugin_that_is_away_stops_the_pod(required: bool,
     assert "is not attached" in client.absence.message
 
 
-async def test_a_plugin_elsewhere_is_not_asked_about_its_own_workload() -> None:
+async def test_a_remote_plugin_is_not_asked_about_its_own_workload() -> None:
     own = make_pod("a", labels={OWN_WORKLOAD_LABEL: "Breaks"})
     assert not away().in_scope(own)
     assert away().in_scope(make_pod("b", labels={OWN_WORKLOAD_LABEL: "Other"}))

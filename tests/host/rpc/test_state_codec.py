@@ -104,7 +104,7 @@ def test_name_stands_only_where_the_index_is_new() -> None:
     assert [state.name for state in setup.delta().upserts] == [""]
 
 
-def test_nothing_is_sent_that_nobody_declared() -> None:
+def test_undeclared_state_is_not_sent() -> None:
     setup = Setup()
     setup.cache.assume(pod("a"))
     (state,) = setup.delta(full=True).upserts
@@ -140,7 +140,7 @@ def test_new_node_says_that_its_pods_are_complete() -> None:
     assert state.pods_complete
 
 
-def test_objects_are_sent_without_the_fields_that_nobody_wants() -> None:
+def test_objects_are_sent_without_fields_that_every_plugin_drops() -> None:
     setup = Setup(Need.node_objects("status.images", "metadata.missing.deeper"))
     (state,) = setup.delta(full=True).upserts
     raw = json.loads(state.object.raw)

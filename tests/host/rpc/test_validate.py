@@ -1,4 +1,4 @@
-"""Answers that break the contract are refused, each by name; the others pass unchanged."""
+"""Answers that break the contract are refused, each with its own message; the others pass unchanged."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_wait_is_legal_at_permit_alone_and_skip_at_bind_alone() -> None:
     assert check.bind(calls.BIND, BindResult(Status(Code.SKIP))).status.code is Code.SKIP
 
 
-def test_only_who_has_pre_bind_may_answer_it_early() -> None:
+def test_only_a_plugin_with_pre_bind_may_answer_it_early() -> None:
     early = Reserved(SUCCESS, pre_bind=lambda: None)
     with pytest.raises(PluginProtocolError, match="answered PreBind early, in which it does not take part"):
         checker().reserve(calls.RESERVE, early)

@@ -1,4 +1,4 @@
-"""From Permit to the Binding: who waits, what is patched and bound, and how all of it is undone."""
+"""From Permit to the Binding: pods that wait, patches, binds, and how a failure undoes all of it."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class HoldsPreBind(Plugin):
 
     @classmethod
     def hold(cls) -> None:
-        """Before a test: nobody has arrived."""
+        """Before a test: no call has arrived."""
         cls.arrived, cls.goes_on = asyncio.Event(), asyncio.Event()
 
     async def pre_bind(
@@ -245,7 +245,7 @@ async def in_pre_bind() -> AsyncIterator[World]:
         HoldsPreBind.goes_on.set()
 
 
-async def test_a_cycle_that_somebody_means_and_that_is_over_is_not_cancelled(in_pre_bind: World) -> None:
+async def test_a_named_cycle_that_is_over_is_not_cancelled(in_pre_bind: World) -> None:
     (attempt,) = in_pre_bind.host.binding.attempts()
     binding, uid = in_pre_bind.host.binding, attempt.pod.uid
     assert binding.cancel(uid, "an earlier one", "made room") is Cancellation.STALE_CYCLE

@@ -15,7 +15,7 @@ def test_same_seed_makes_the_same_choices() -> None:
     assert all(0 <= first.offset(3) < 3 for _ in range(50))
 
 
-def test_without_a_seed_the_drawn_one_is_told() -> None:
+def test_without_a_seed_the_drawn_one_is_logged() -> None:
     names = table_of(*"abcdefgh")
     drawn = SeededChooser()
     again = SeededChooser(drawn.seed)

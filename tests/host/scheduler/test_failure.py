@@ -1,4 +1,4 @@
-"""What becomes of a pod whose attempt failed."""
+"""What happens to a pod whose attempt failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nominated pods count for whom, and how those that count are told from others."""
+"""Which nominated pods count for which pod, and how those that count are recognised."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_a_mark_is_the_same_where_the_same_pods_count() -> None:
     assert all(on_a for on_a, _ in marks)
     columns.set("a", (first, second))
     assert marks_for(first)[0] not in {on_a for on_a, _ in (*marks, stranger)}
-    # Alone there, nobody counts for it.
+    # The pod is alone there, so no pod counts for it.
     columns.set("a", (first,))
     assert marks_for(first)[0] == 0

@@ -1,4 +1,4 @@
-"""What an attempt leaves on the pod."""
+"""What an attempt writes to the pod's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is held back while pods are evicted for it, and until when."""
+"""Which pods wait while others are evicted for them, and until when."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_last_victim_may_be_seen_leaving_before_its_eviction_returns() -> No
     assert "uid" not in preempting
 
 
-def test_a_victim_that_had_left_before_holds_nobody_back() -> None:
+def test_a_victim_that_had_left_before_does_not_hold_the_preemptor_back() -> None:
     pods = ObjectStores()
     here, gone, leaving = put(pods, "here"), put(pods, "gone"), put(pods, "leaving")
     pods.remove_pod(gone)
@@ -67,7 +67,7 @@ def test_two_may_wait_for_the_same_victim() -> None:
     assert "second" not in preempting
 
 
-def test_an_eviction_that_failed_holds_nobody_back() -> None:
+def test_a_failed_eviction_does_not_hold_the_preemptor_back() -> None:
     preempting = Preempting(ObjectStores())
     preempting.begin("uid")
     preempting.end("uid")

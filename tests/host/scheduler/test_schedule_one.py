@@ -1,4 +1,4 @@
-"""One attempt for one popped pod: where each way through it leaves the pod."""
+"""One attempt for one popped pod: the state of the pod at the end of each way through it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_victims_of_post_filter_are_evicted_and_the_pod_takes_the_place() 
         assert list(world.host.evictions.preempted_by.values()) == ["default/high"]
 
 
-async def test_post_filter_that_names_a_stronger_victim_is_refused_and_nobody_dies() -> None:
+async def test_post_filter_that_names_a_stronger_victim_is_refused_and_evicts_no_pod() -> None:
     class Traitor(Plugin):
         def post_filter(self, state: object, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
             other = next(other for each in self.handle.snapshot() for other in each.pods)

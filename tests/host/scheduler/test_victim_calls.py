@@ -1,4 +1,4 @@
-"""What the cluster is told of a victim."""
+"""The calls to the cluster about a victim."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def the_device() -> Device:
         (f"has({MINE}.missing)", False),
         (f"{MINE}.?missing.orValue(7) == 7", True),
         ("!device.allowMultipleAllocations", True),
-        # A domain that the device has nothing of is empty to who looks into it, and is not there.
+        # A domain without attributes of the device is empty for a lookup, and `in` does not find it.
         ('has(device.attributes["other.org"].x)', False),
         ('"other.org" in device.attributes', False),
         ('"other.com" in device.attributes', True),

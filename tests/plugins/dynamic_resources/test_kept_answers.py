@@ -1,4 +1,4 @@
-"""Law: what is kept between pods changes no verdict, while claims, slices and nodes' labels come and go."""
+"""Law: kept answers change no verdict, while claims, slices and nodes' labels come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DynamicResources: which pods it looks at, its verdicts and words, its scores, and what wakes a pod."""
+"""DynamicResources: which pods it is about, its verdicts and messages, its scores, and what wakes a pod."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_pod_without_claims_is_skipped(ask: Ask) -> None:
     assert (await ask.pre_filter(plug([]), plain, NODES)).status.code is Code.SKIP
 
 
-def test_a_pod_is_no_concern_until_a_class_serves_what_it_asks_for() -> None:
+def test_a_pod_is_skipped_until_a_class_serves_its_resource() -> None:
     store = ObjectStore()
     empty = {"resource.k8s.io/resourceclaims": ObjectStore(), "resource.k8s.io/resourceslices": ObjectStore()}
     stores = {**empty, "resource.k8s.io/deviceclasses": store}
@@ -290,7 +290,9 @@ def test_resource_of_a_class_is_served_by_devices_where_the_node_has_none() -> N
         assert got == [on_n1, CANNOT, SUCCESS]
 
 
-def test_without_the_extra_a_pod_that_needs_cel_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_pod_that_needs_cel_is_told_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cel_library, "cel", None)
     want = (
         "device class gpu: CEL selectors need the extra berth-plugins[dra] (pip install 'berth-plugins[dra]')"

@@ -1,4 +1,4 @@
-"""Law: the search finds what trying every choice in order finds first, and nothing where there is none."""
+"""Law: the search finds the first choice that works in order, and nothing where no choice works."""
 
 from __future__ import annotations
 

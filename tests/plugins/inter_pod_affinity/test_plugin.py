@@ -187,10 +187,12 @@ async def test_nothing_to_check_skips(ask: Ask) -> None:
         ),
     ],
 )
-async def test_terms_that_cannot_be_read_are_said_to_the_pod(ask: Ask, affinity: Any, text: str) -> None:
+async def test_terms_that_cannot_be_read_are_named_to_the_pods_owner(
+    ask: Ask, affinity: Any, text: str
+) -> None:
     pod = make_pod("web", spec={"affinity": affinity})
     assert await ask.filter(PLUG, pod, table()) == [Status.unresolvable(text)] * 4
-    # On a node it goes without those terms, and harms nobody.
+    # On a node it goes without those terms, and keeps no pod away.
     running = make_pod("old", spec={"affinity": affinity}, node="a")
     assert await ask.filter(PLUG, make_pod("web", labels=WEB), table(running)) == [OK] * 4
 
@@ -371,6 +373,6 @@ async def test_required_terms_that_cannot_be_read_count_as_a_reason_to_try() -> 
             await IN_PROCESS.hint(PLUG, event, waiting)
     with pytest.raises(SelectorError, match="Near"):
         await IN_PROCESS.hint(PLUG, deleted(on_node({}, affinity=apart(broken))), PLAIN)
-    # Preferred terms keep no pod away, so nobody minds them here.
+    # Preferred terms keep no pod away, so they do not count here.
     indifferent = make_pod("web", uid="web", affinity=rather("podAffinity", (1, broken)))
     assert not await IN_PROCESS.hint(PLUG, added(on_node(DB)), indifferent)

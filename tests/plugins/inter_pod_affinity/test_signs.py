@@ -1,4 +1,4 @@
-"""InterPodAffinity: which pods are the same to it, and what it takes to find that out."""
+"""InterPodAffinity: which pods are the same to it, and what it costs to find that out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def world() -> World:
     return World()
 
 
-def test_a_pod_without_terms_that_nobody_means_is_no_concern(world: World) -> None:
+def test_a_pod_without_terms_that_no_term_selects_is_skipped(world: World) -> None:
     assert world.sign(make_pod("p"), table()) is NoConcern.CYCLE
     carrier = make_pod("x", node="a", affinity=apart(term({"app": "db"})))
     assert world.sign(make_pod("p", labels={"app": "web"}), table(carrier)) is NoConcern.CYCLE
@@ -147,7 +147,7 @@ def test_terms_of_pods_that_are_nominated_are_signed(world: World) -> None:
     assert world.sign(waiting, nodes) == promised
 
 
-def test_a_namespace_that_changes_concerns_those_alone_who_select_it(world: World) -> None:
+def test_a_changed_namespace_concerns_only_terms_that_select_it(world: World) -> None:
     for name in ("one", "two", "three"):
         world.namespace(name, team=name)
     stanzas = {

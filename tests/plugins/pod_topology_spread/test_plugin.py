@@ -55,7 +55,7 @@ NODES = [
 TABLE = make_table(NODES, [peer("p1", "a1")])
 
 
-async def test_too_full_a_domain_and_a_missing_label_are_told_apart(ask: Ask) -> None:
+async def test_too_full_a_domain_and_a_missing_label_have_different_reasons(ask: Ask) -> None:
     assert await ask.filter(PLUG, web(constraint()), TABLE) == [
         REASON_SKEW,
         REASON_SKEW,
@@ -124,7 +124,7 @@ async def test_constraint_that_cannot_be_read_is_an_error_of_the_pod(
     assert problem in soft.message
 
 
-async def test_action_that_nobody_knows_is_no_constraint_and_no_default(ask: Ask) -> None:
+async def test_unknown_action_of_a_constraint_is_neither_a_constraint_nor_a_default(ask: Ask) -> None:
     odd = web(constraint(action="Perhaps", labelSelector=NEAR))
     assert (await ask.pre_filter(PLUG, odd, TABLE)).status.code is Code.SKIP
 

@@ -154,7 +154,7 @@ def host(*claims: Json, volumes: tuple[Json, ...] = ()) -> PluginHost:
     return PluginHost(VolumeBinding, nodes=ZONES, objects=objects)
 
 
-def test_promised_volume_is_nobody_elses_until_it_is_given_back() -> None:
+def test_promised_volume_is_given_to_no_other_claim_until_it_is_given_back() -> None:
     world = host(claim("one", cls="local"), claim("two", cls="local"), volumes=(volume("pv", cls="local"),))
     first = world.attempt(pod_using("p1", "one"))
     assert all(status.is_success for status in first.filter().values())
@@ -165,7 +165,7 @@ def test_promised_volume_is_nobody_elses_until_it_is_given_back() -> None:
     assert all(one.is_success for one in world.attempt(pod_using("p2", "two")).filter().values())
 
 
-def test_promised_claim_goes_where_it_was_promised() -> None:
+def test_promised_claim_goes_to_the_promised_node() -> None:
     world = host(claim("shared"))
     first, second = (world.attempt(pod_using(name, "shared")) for name in ("p1", "p2"))
     assert first.filter()["a"].is_success

@@ -69,7 +69,7 @@ async def test_claim_for_one_pod_alone_rejects_every_node_while_it_is_in_use(ask
     assert (await ask.pre_filter(asked, pod_using("web", "other"), nodes)).status.code is Code.SKIP
 
 
-async def test_claim_of_the_same_name_elsewhere_does_not_count(ask: Ask) -> None:
+async def test_claim_of_the_same_name_in_another_namespace_does_not_count(ask: Ask) -> None:
     held = pod_using("old", "data", node="a", namespace="other")
     asked = plug(claim("data", accessModes=ALONE))
     result = await ask.pre_filter(asked, pod_using("web", "data"), make_table([make_node("a")], [held]))

@@ -277,7 +277,7 @@ def _filter(host: RawHost) -> Any:
     return scheduling_pb2.FilterRequest(ctx=host.ctx("Stuck", POD), candidates=ALL)
 
 
-def test_who_is_no_child_keeps_standard_output_and_ignores_the_end_of_its_input(
+def test_process_that_is_no_child_keeps_standard_output_and_ignores_the_end_of_its_input(
     start: Start, tmp_path: Path
 ) -> None:
     process = start("sample_plugins:Example", "--listen", f"unix:{tmp_path}/plugin.sock")
@@ -337,7 +337,7 @@ def test_bad_input_is_refused_with_the_cure(start: Start, arguments: list[str], 
 
 
 @pytest.mark.slow
-def test_without_health_and_reflection_it_says_so_once_and_goes_on(tmp_path: Path) -> None:
+def test_server_without_health_and_reflection_logs_it_once_and_goes_on(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['grpc_health'] = sys.modules['grpc_reflection'] = None\n"
         "from berth_sdk.__main__ import main\n"

@@ -1,4 +1,4 @@
-"""What follows from a spec is read once for all pods that have it, and never for one that differs."""
+"""A spec is parsed once for all pods that have it; a pod with another spec never gets its result."""
 
 from __future__ import annotations
 

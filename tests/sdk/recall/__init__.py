@@ -1,1 +1,1 @@
-"""Tests of what is kept for pods that are the same."""
+"""Tests of answers that are kept for equal pods."""

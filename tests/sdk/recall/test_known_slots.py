@@ -1,4 +1,4 @@
-"""What `KnownSlots` lists as missing is what a plain set says, whatever is learned and forgotten."""
+"""`KnownSlots` lists as missing what a plain set lists, whatever is learned and forgotten."""
 
 from __future__ import annotations
 

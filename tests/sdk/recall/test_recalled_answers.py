@@ -99,7 +99,7 @@ class CannotSign(Plugin):
 
 @pytest.mark.parametrize("how", ["raise", "a list"])
 @pytest.mark.parametrize("depends_on", [DependsOn.ROW, DependsOn.TABLE])
-def test_who_cannot_sign_is_asked_in_full_and_named_once(
+def test_plugin_that_cannot_sign_is_asked_in_full_and_named_once(
     how: str, depends_on: DependsOn, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Anyway(CannotSign):

@@ -1,1 +1,1 @@
-"""Tests of a plugin instance as host and server use it."""
+"""Tests of a plugin instance, as the host and the server use it."""

@@ -1,4 +1,4 @@
-"""A coroutine that is run up to where it first waits, and awaited later."""
+"""A coroutine is run up to its first wait, and awaited later."""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
         pytest.param({"filter": None, "score": nothing}, (Need.nodes(),), id="no filter"),
     ],
 )
-def test_who_is_asked_what_if_knows_the_pods(attributes: dict[str, Any], want: tuple[Need, ...]) -> None:
+def test_plugin_with_what_ifs_needs_the_pods_of_nodes(
+    attributes: dict[str, Any], want: tuple[Need, ...]
+) -> None:
     assert describe(made(**attributes)).needs == want
 
 
@@ -209,7 +211,7 @@ def test_normalization_follows_from_what_the_methods_see(
     assert describe(made(**dict.fromkeys(methods, nothing))).normalization is normalization
 
 
-def test_what_others_publish_meanwhile_cannot_be_in_an_early_answer() -> None:
+def test_a_class_cannot_both_answer_early_and_read_shared_values() -> None:
     assert describe(made(answers_early=True)).answers_early is True
     with pytest.raises(PluginDefinitionError, match="answers_early and reads_shared"):
         describe(made(answers_early=True, reads_shared=("Other/key",)))

@@ -1,4 +1,4 @@
-"""What a served plugin answers before it is asked, and what is left for later."""
+"""Which answers a served plugin gives before it is asked, and which it leaves for later."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ async def test_nodes_that_pre_filter_leaves_out_are_not_asked_about() -> None:
     assert plugin.asked == [("filter", 2), ("pre_score", 1), ("score", 1)]
 
 
-async def test_who_skips_filter_is_scored_all_the_same() -> None:
+async def test_plugin_that_skips_filter_still_scores() -> None:
     got = await result(ahead(made(pre_filter=lambda *_: Status.skip())).pre_filter(state(), POD, NODES))
     assert (got.status.code, got.early_filter) == (Code.SKIP, None)
     assert got.early_scores.tolist() == [10, 11, 12, 13]
 
 
-async def test_who_skips_scoring_says_so_with_pre_filter() -> None:
+async def test_skipped_scoring_is_answered_with_pre_filter() -> None:
     got = await result(ahead(made()).pre_filter(state(), QUIET, NODES))
     assert (got.early_filter.passed.tolist(), got.early_scores, got.skip_score) == (
         [False, True, False, True],
@@ -168,7 +168,7 @@ async def test_what_the_profile_does_not_enable_is_not_answered() -> None:
     assert plugin.asked == [("pre_filter", 4)]
 
 
-async def test_what_the_plugin_answers_itself_is_left_as_it_is() -> None:
+async def test_answers_that_the_plugin_gives_early_itself_stay_unchanged() -> None:
     own = PreFilterResult(
         early_filter=Verdicts.feasible(4), early_scores=np.arange(4, dtype=np.int64), eligible=None
     )
@@ -215,7 +215,7 @@ async def test_methods_that_wait_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize("said", [{"answers_early": False}, {"reads_shared": ("Other/key",)}])
-async def test_who_does_not_want_it_is_asked_point_by_point(said: dict[str, Any]) -> None:
+async def test_plugin_that_declines_early_answers_is_asked_point_by_point(said: dict[str, Any]) -> None:
     plugin = made(**({"answers_early": None} | said))
     asked = ahead(plugin)
     assert await result(asked.pre_filter(state(), POD, NODES)) == PreFilterResult()

@@ -1,4 +1,4 @@
-"""Early answers are for plugins that are quick, and for pods that get as far as that."""
+"""Early answers are for quick plugins, and for pods that will probably need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a server answers: a host that knows the secret, and the one that attached last."""
+"""Which hosts a server answers: those that know the secret, and only the last one that attached."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def call(host: RawHost, rpc: str, attachment_id: str) -> Any:
     return send(iter([request]) if method.client_streaming else request, timeout=TIMEOUT_S)
 
 
-# --- who is attached -----------------------------------------------------------------------------------
+# --- which host is attached ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rpc", sorted(METHODS.keys() - BEFORE_AN_ATTACHMENT))
@@ -128,7 +128,7 @@ def shake(host: RawHost, credential: str) -> identity_pb2.HandshakeResponse:
 
 
 @pytest.mark.parametrize("credential", ["", "open", "open sesame ", "OPEN SESAME", "ö"])
-def test_who_does_not_know_the_secret_does_not_get_in(
+def test_host_without_the_secret_is_refused(
     guarded: RawHost, credential: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -140,11 +140,11 @@ def test_who_does_not_know_the_secret_does_not_get_in(
     assert "refused a host" in caplog.text
 
 
-def test_who_knows_it_does(guarded: RawHost) -> None:
+def test_host_with_the_secret_is_accepted(guarded: RawHost) -> None:
     assert [item.name for item in shake(guarded, SECRET).plugins] == ["Demo"]
 
 
-def test_who_expects_none_takes_any(serve: Serve) -> None:
+def test_server_without_a_secret_accepts_any_host(serve: Serve) -> None:
     assert shake(serve(Demo).host, SECRET).instance_id
 
 

@@ -1,4 +1,4 @@
-"""Asking a plugin: not for a caller that is gone, and with the plugin's name in what goes wrong."""
+"""A plugin's method is not run for a caller that is gone, and every error names the plugin."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_plain_and_an_async_answer_come_back() -> None:
     assert (asked(lambda: 1), asked(later)) == (1, 2)
 
 
-def test_who_is_gone_is_not_answered() -> None:
+def test_caller_that_is_gone_gets_no_answer() -> None:
     executed: list[bool] = []
     with pytest.raises(CallCancelledError):
         asked(lambda: executed.append(True), Call(active=False))

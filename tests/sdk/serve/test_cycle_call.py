@@ -1,4 +1,4 @@
-"""The envelope around every call of a cycle: what is missing, what is remembered, what travels along."""
+"""The parts that every call of a cycle shares: missing state, remembered cycles, tokens and shared values."""
 
 from __future__ import annotations
 

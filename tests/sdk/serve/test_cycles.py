@@ -1,4 +1,4 @@
-"""What a server remembers of cycles, and for how long."""
+"""What a server remembers about cycles, and for how long."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_bound_reservation_ends(book: CycleBook) -> None:
     assert len(book) == 0
 
 
-def test_a_cycle_that_nobody_ends_expires(book: CycleBook, clock: Clock) -> None:
+def test_a_cycle_that_is_never_ended_expires(book: CycleBook, clock: Clock) -> None:
     opened(book, "old")
     clock.now_s += EXPIRY_S / 2
     opened(book, "used")

@@ -1,4 +1,4 @@
-"""The framed socket of a real server: who may come, what is no call, and how connections end."""
+"""The framed socket of a real server: which processes may connect, bad frames, and how connections end."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_host_that_goes_in_the_middle_of_a_frame_leaves_nothing(
 
 
 @pytest.mark.slow
-def test_a_frame_whose_rest_does_not_come_is_not_waited_for_for_ever() -> None:
+def test_a_frame_whose_rest_does_not_come_ends_the_connection() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
     ours.sendall(b"\0")
@@ -210,7 +210,7 @@ def test_a_host_that_is_silent_between_two_calls_is_waited_for() -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_that_nobody_takes_is_given_up() -> None:
+def test_an_answer_that_is_not_read_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     connection = FramedConnection(theirs, 100, stalled_s=1)
     with pytest.raises(OSError) as caught:

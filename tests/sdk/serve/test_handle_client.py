@@ -222,7 +222,7 @@ def test_nominated_pods_come_as_records_from_every_chunk(attached: Attached) -> 
     ]
 
 
-def test_a_nomination_says_by_what(attached: Attached) -> None:
+def test_a_nomination_names_its_mode(attached: Attached) -> None:
     service, handle, _ = attached
     for node_name in ("n0", None, ""):
         assert handle.nominate(POD, node_name) is Nomination.APPLIED
@@ -286,7 +286,7 @@ def test_requeue_names_pods_or_means_all(attached: Attached) -> None:
     ]
 
 
-def test_stale_keys_and_events_are_told(attached: Attached) -> None:
+def test_stale_keys_and_events_reach_the_host(attached: Attached) -> None:
     service, handle, _ = attached
     handle.invalidate_sort_keys([POD])
     handle.invalidate_sort_keys()

@@ -1,4 +1,4 @@
-"""Which calls run beside each other: one per plugin in the scheduling cycle, several in the binding cycle."""
+"""Which calls run at the same time: one per plugin in the scheduling cycle, several in the binding cycle."""
 
 from __future__ import annotations
 

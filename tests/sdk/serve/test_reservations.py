@@ -231,7 +231,7 @@ def test_a_plugin_gets_its_reservations_with_what_is_remembered_and_with_their_t
     assert (second.waiting_on_permit, second.deadline_s) == (True, 1000.0)
 
 
-def test_a_plugin_says_itself_what_it_cannot_take_up(teller: RawHost) -> None:
+def test_a_plugin_with_reconcile_names_the_cycles_that_it_cannot_take_up(teller: RawHost) -> None:
     Teller.refused |= {"c2"}
     assert ask_teller(teller, live("c1"), live("c2", b"token"), live("c3", MEMORY_TOKEN)) == ["c2"]
     assert ask_teller(teller) == []

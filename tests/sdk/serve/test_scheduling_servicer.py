@@ -1,4 +1,4 @@
-"""The calls of a cycle over a real socket: what is asked, answered, missing, and remembered."""
+"""The calls of a cycle over a real socket: requests, answers, missing state, and memory."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_scores_are_dense_in_the_order_of_the_candidates(asked_host: AskedHost) 
     assert list(final.scores.dense) == [-1, 0, 1, 2]
 
 
-def test_post_filter_sees_who_rejected_which_node(asked_host: AskedHost) -> None:
+def test_post_filter_sees_which_plugin_rejected_which_node(asked_host: AskedHost) -> None:
     host, plugin, _ = asked_host
     nodes = pb.NodeSet(names=["n1"]) if plugin == "Named" else pb.NodeSet(bitmap=b"\x02")
     group = spb.NodeGroup(status=pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=["full"]), nodes=nodes)

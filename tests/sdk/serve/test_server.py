@@ -1,4 +1,4 @@
-"""The server as a whole: where it listens, how calls run beside each other, how it stops."""
+"""The server as a whole: where it listens, which calls run at the same time, how it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every RPC of a plugin's services has a method of ours; none is left to the generated refusal."""
+"""Every RPC of a plugin's services has a method of ours; none falls back to the generated refusal."""
 
 from __future__ import annotations
 

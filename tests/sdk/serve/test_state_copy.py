@@ -1,4 +1,4 @@
-"""The served copy of the snapshot: the rule of three cases, chunks, digests, and what it holds then."""
+"""The served copy of the snapshot: the three cases of a delta, chunks, counts and sums, and its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of pods by node and by domain: right at once, and still right whatever comes, goes and changes."""
+"""Counts of pods by node and by domain: right at the beginning, and after every change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods beside the nodes: rows without gaps, columns that stay true while pods come and go."""
+"""The table of pods beside the nodes: rows without gaps, and columns that stay right as pods come and go."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_only_pods_with_storage_are_listed() -> None:
     assert list(nodes.pod_volumes.slots()) == [1]
 
 
-def test_without_pods_nothing_can_be_said() -> None:
+def test_without_pods_the_volumes_are_not_known() -> None:
     columns = NodeColumns()
     columns.add(make_node("a"))
     with pytest.raises(ValueError, match="KIND_POD_OBJECT"):

@@ -1,1 +1,1 @@
-"""Tests of what the SDK offers to tests of plugins."""
+"""Tests of the SDK's tools for tests of plugins."""

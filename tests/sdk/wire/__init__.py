@@ -1,1 +1,1 @@
-"""Tests of records as messages, and of how these travel."""
+"""Tests of records as messages, and of how messages travel."""

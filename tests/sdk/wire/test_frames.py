@@ -1,4 +1,4 @@
-"""Frames, cut anywhere, come out as they went in; what is none is refused at the first byte that says so."""
+"""Frames, cut anywhere, come out as they went in; bad bytes are refused as soon as they show."""
 
 from __future__ import annotations
 

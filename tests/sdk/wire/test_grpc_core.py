@@ -1,4 +1,4 @@
-"""gRPC's setting: there for berth's own processes before gRPC is, and nobody else's business."""
+"""gRPC's setting: berth's own processes have it before gRPC is imported, and no other process gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests are read with the contract's readings of unset and unknown values."""
+"""Requests are read as the contract says, unset and unknown values included."""
 
 from __future__ import annotations
 

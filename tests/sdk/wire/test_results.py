@@ -1,4 +1,4 @@
-"""What a plugin answered, and what it is, as the contract's messages."""
+"""A plugin's answers and its description, as the contract's messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_equal_verdicts_make_one_group_and_feasible_nodes_none() -> None:
     assert (list(names.names), names.bitmap) == ([f"n{slot}" for slot in rows[:, 2]], b"")
 
 
-def test_a_group_that_nobody_is_in_is_not_sent() -> None:
+def test_a_group_without_nodes_is_not_sent() -> None:
     verdicts = Verdicts(np.zeros(20, dtype=np.int32), (Status.success(), Status.unschedulable("full")))
     assert not encode_verdicts(verdicts, ODD, NodeMode.SNAPSHOT).rejected
 

@@ -67,7 +67,7 @@ class ApiClient:
     """One connection pool to one API server, as one user. To be closed."""
 
     def __init__(self, url: str, token: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """`tls`: None trusts whoever answers, for a server of our own on loopback."""
+        """`tls`: None trusts any server, for one of our own on loopback."""
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session = aiohttp.ClientSession(

@@ -46,7 +46,7 @@ async def _play_one(api: ApiClient, operation: Json) -> None:
 
 
 async def _with_status(api: ApiClient, content: Json, made: Json) -> None:
-    """A status that the API server drops at creation is written by whoever plays the controller."""
+    """A status that the API server drops at creation is written afterwards, as a controller does."""
     status = content.get("status")
     if status and not (made.get("status") or {}).items() >= status.items():
         name, namespace = content["metadata"]["name"], content["metadata"].get("namespace", "default")
@@ -69,7 +69,7 @@ async def settle_policies(api: ApiClient, setup: Iterable[Json]) -> None:
     }
     path = f"{path_of('Pod', 'p1')}/binding?dryRun=All"
     ends_s = time.monotonic() + POLICY_S
-    while time.monotonic() < ends_s:  # the server tells nobody when it is ready
+    while time.monotonic() < ends_s:  # the server does not say when it is ready
         try:
             await api.request("POST", path, probe)
         except ApiError as err:

@@ -16,7 +16,7 @@ from berth_host.scheduler.schedule_one import Scheduler
 
 
 class AnsweringHost(Protocol):
-    """Where a pod can be, and what is known of its attempts."""
+    """The places where a pod can be, and the records of its attempts."""
 
     clock: Clock
     objects: ObjectStores

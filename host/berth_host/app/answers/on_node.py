@@ -1,4 +1,4 @@
-"""Why a pod is not on one node, from what its latest attempt found out about that node."""
+"""Why a pod is not on one node: the verdicts on that node in its latest attempt."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`/berth/v1` on the secure port: paths -> answers, and what goes wrong as the API's Status objects.
+"""`/berth/v1` on the secure port: paths -> answers, and errors as the API's Status objects.
 
-Added to the server by `app.endpoints`; who may read it, the server decides (nonResourceURLs).
+Added to the server by `app.endpoints`; the server decides who may read it (nonResourceURLs).
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ class HostOfPlugins(Protocol):
     attachments: HostAttachments
 
     def plugin_stats(self) -> dict[str, PluginStats]:
-        """What each plugin cost, by name."""
+        """The cost of each plugin, by name."""
         ...
 
 
 def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
-    """What `GET /berth/v1/plugins` answers: every plugin of every profile, by name."""
+    """The answer to `GET /berth/v1/plugins`: every plugin of every profile, by name."""
     clients: dict[str, list[PluginClient]] = {}
     for by_name in host.clients.by_profile.values():
         for name, client in by_name.items():

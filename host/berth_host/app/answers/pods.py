@@ -18,7 +18,7 @@ from berth_host.explain.nearest_fit import Shortage, grouped, lacking
 from berth_host.explain.pod_answer import PodAnswer, PodState, timestamp
 
 _NODES_PER_TURN: Final = 50
-"""Looked at before everybody else on the loop has a turn: pods are scheduled meanwhile."""
+"""Pods examined before other tasks on the loop get a turn: pods are scheduled meanwhile."""
 _PENDING: Final = (PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.QUEUED, PodState.GATED)
 
 
@@ -41,7 +41,7 @@ async def pod_answer(host: AnsweringHost, key: str, *, node: str = "", attempts:
 
 
 def unknown_text(host: AnsweringHost, key: str) -> str:
-    """Why there is no answer, in a sentence with what to do."""
+    """Why there is no answer, in a sentence with the cure."""
     pod = host.objects.pod(key)
     if pod is None:
         return (
@@ -65,7 +65,7 @@ async def _answer(
     history = where.info.history if where.info is not None else (latest.history if latest is not None else ())
     queue = where.queue
     blamed = () if queue is None else (queue.gated_by,) if queue.gated_by else queue.rejected_by
-    # Everything up to here is of one moment; what the nodes lack takes several turns of the loop.
+    # All facts up to here are of one moment; the next step takes several turns of the loop.
     answer = PodAnswer(
         explanation=explanation_of(pod.key, where.node, _message(host, pod, where, latest), shown),
         uid=pod.uid,

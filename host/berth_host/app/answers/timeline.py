@@ -1,4 +1,4 @@
-"""What a pod's queue entry remembers, and what its attempts found out -> steps in order, with sentences."""
+"""The records of a pod's queue entry and of its attempts -> steps in order, with sentences."""
 
 from __future__ import annotations
 

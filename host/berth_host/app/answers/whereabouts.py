@@ -62,7 +62,7 @@ def whereabouts(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> Wher
 
 
 def wakings(host: AnsweringHost, pod: Pod, plugins: Sequence[str]) -> list[Waking]:
-    """What may bring the pod back, if these plugins keep it where it is."""
+    """The events that may bring the pod back, if these plugins keep it where it is."""
     return [
         Waking(
             plugin=plugin,

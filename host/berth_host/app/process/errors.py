@@ -1,4 +1,4 @@
-"""What ends `berth scheduler` with exit code 1. Raised in this package, printed by the command."""
+"""Errors that end `berth scheduler` with exit code 1. Raised in this package, printed by the command."""
 
 from __future__ import annotations
 

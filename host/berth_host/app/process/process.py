@@ -45,12 +45,12 @@ log = get_logger()
 T = TypeVar("T")
 
 DRAIN_S: Final = 18.0
-"""What is under way may take so long when the process is told to end. A pod has 30 s by default."""
+"""Seconds for cycles under way when the process is told to end. Kubernetes gives a pod 30 s by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What a process is started with. `load` reads the configuration again, at HUP; it raises
+    """The settings of a process. `load` reads the configuration again, at HUP; it raises
     ConfigurationError and PluginLoadError. `master`: a URL that beats the kubeconfig's;
     `default_kubeconfig`: a path for the case that nothing else says where the cluster is.
     """
@@ -158,7 +158,7 @@ class SchedulerProcess:
             raise ProcessError(f"leaderElection: {err}") from err
 
     async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, before there is a host. Raises _StoppingError when told to end, and what it raises."""
+        """Do `work`, before there is a host. Raises _StoppingError when told to end, and its errors."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self.signals.stopping.wait())
         try:
@@ -236,7 +236,7 @@ class SchedulerProcess:
     def _set_leading(self, leads: bool) -> None:
         self.is_leading = leads
         if not leads:
-            # In the step in which it is known: what is under way must not post one thing more.
+            # At once, in the same step: cycles under way must not write anything more.
             self._host.cluster.cut()
 
     # --- while it runs ---------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class SchedulerProcess:
     async def _unless_ended(self, work: Coroutine[Any, Any, object], *, may_reload: bool = True) -> None:
         """Do `work`, unless the process is to end before; act on HUP meanwhile, once connected.
 
-        Raises what `work` raises, _StoppingError, LeadershipLostError and HostFailedError.
+        Raises the errors of `work`, _StoppingError, LeadershipLostError and HostFailedError.
         """
         working = asyncio.ensure_future(work)
         try:
@@ -257,7 +257,7 @@ class SchedulerProcess:
         working.result()
 
     async def _waited(self, working: asyncio.Future[object], *, may_reload: bool) -> bool:
-        """Wait for the work, or for what ends it; False: for a HUP, which is to be acted on now."""
+        """Wait for the work or its end. False: a HUP came, and is to be acted on now."""
         stopping = asyncio.ensure_future(self.signals.stopping.wait())
         failing = asyncio.ensure_future(self._host.wait_failed())
         reloading = asyncio.ensure_future(self.signals.reloading.wait())
@@ -309,7 +309,7 @@ class SchedulerProcess:
     # --- end -------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """End what is under way, then give the Lease up. Raises LeadershipLostError when that goes first."""
+        """End the cycles under way, then give up the Lease. Raises LeadershipLostError if it was lost."""
         if self.is_leading:
             try:
                 await self._unless_lost(self._host.drain(DRAIN_S))
@@ -323,7 +323,7 @@ class SchedulerProcess:
     async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`, also when the process is to end; cancelled when the Lease is lost before it is done.
 
-        Raises LeadershipLostError, and what `work` raises.
+        Raises LeadershipLostError, and the errors of `work`.
         """
         working = asyncio.ensure_future(work)
         try:

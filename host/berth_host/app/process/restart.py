@@ -1,4 +1,4 @@
-"""What a new configuration may not change in a running process, by name. Asked by `process` at HUP."""
+"""Settings that a new configuration may not change in a running process, by name. Used at HUP."""
 
 from __future__ import annotations
 

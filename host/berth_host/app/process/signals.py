@@ -16,7 +16,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """`stopping` is set for good; `reloading` by each HUP, and cleared by who acts on it."""
+    """`stopping` is set for good; each HUP sets `reloading`, and the code that acts on it clears it."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -36,7 +36,7 @@ class Signals:
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Somebody wants the process to end; the second time it does not ask again."""
+        """A signal asks the process to end; the second one ends it at once."""
         if self.stopping.is_set():
             os._exit(1)
         self.stopping.set()

@@ -140,7 +140,7 @@ class Child:
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no question can come any more
             loop.call_soon_threadsafe(self._ended.set)
 
     async def _reader(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:

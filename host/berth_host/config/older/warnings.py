@@ -18,7 +18,7 @@ class Remarks:
     texts: list[str] = field(default_factory=list)
 
     def changed(self, row: Row, path: str, line: int, *, what: str | None = None, more: str = "") -> None:
-        """A name of the table. `what` names it otherwise than the table does."""
+        """A name of the table. `what`: another name for it than the table's."""
         shown = what or f"{row.subject} {row.name}"
         if row.change is Change.DROPPED:
             said = f"{shown} is dropped (gone since {row.since})"

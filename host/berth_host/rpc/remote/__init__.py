@@ -1,1 +1,1 @@
-"""A plugin in another process: requests, replies, repairs, and what is sent until it is acknowledged."""
+"""A plugin in another process: requests, replies, repairs, and the outbox."""

@@ -1,4 +1,4 @@
-"""`BusyPoll`: keeps the event loop awake while a plugin elsewhere is asked, where that earns what it burns.
+"""`BusyPoll`: keeps the event loop awake during a remote call, where that saves more than it costs.
 Used by `CallStreams` and `FramedLines`.
 
 A core that goes to sleep between a question and its answer comes back with cold caches and does the rest of
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 _WORTH_S: Final = 0.0003
-"""What a sleep costs the host, about: waking up, and the rest of the cycle with cold caches."""
+"""About the cost of a sleep: waking up, and the rest of the cycle with cold caches."""
 _SHARE: Final = 1 / 8
 _TRIAL_EVERY: Final = 64
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -76,7 +76,7 @@ class BusyPoll:
             self._loop.call_soon(self._turn)
 
     def end(self) -> None:
-        """It is answered, or nobody waits for it any more."""
+        """The call is answered or given up."""
         self._open -= 1
         if not self._worth_it or self._open:
             return

@@ -98,7 +98,7 @@ class CallStream:
             stream.cancel()
         patience = self._patience
         if patience is not None and not patience.expired():
-            # gRPC wakes nobody who waits to write on a stream that is cancelled before it has begun.
+            # gRPC does not wake a task that waits to write on a stream that is cancelled before it began.
             loop = asyncio.get_running_loop()
             patience.reschedule(loop.time())
 

@@ -1,4 +1,4 @@
-"""What the host asks -> the contract's requests. Called by `GrpcTransport`; nothing here waits or decides.
+"""The host's records -> messages of the contract. Called by `GrpcTransport`; nothing here waits or decides.
 
 Nodes go as the plugin chose: bitmaps over the snapshot's slots (SNAPSHOT), or names (NAMES).
 """
@@ -123,7 +123,7 @@ _OUTCOMES: Mapping[PatchOutcome, scheduling_pb2.PatchResult.Outcome.ValueType] =
 
 
 def encode_patched(results: Sequence[PatchResult]) -> list[scheduling_pb2.PatchResult]:
-    """What became of each patch."""
+    """The outcome of each patch."""
     return [
         scheduling_pb2.PatchResult(
             outcome=_OUTCOMES[result.outcome],
@@ -144,7 +144,7 @@ def encode_queued_pods(pods: Sequence[QueuedPod], whole: bool) -> list[queue_pb2
 
 
 def encode_event(event: ClusterEvent) -> queue_pb2.ClusterEvent:
-    """A change in the cluster; objects whose JSON is not at hand are left out."""
+    """A change in the cluster; objects without their JSON are left out."""
     return queue_pb2.ClusterEvent(
         resource=event.resource,
         action=event.action,

@@ -1,7 +1,7 @@
 """`CallContext` out, `ReplyContext` in: the envelope around every call of a cycle.
 
-Decides what travels: the pod complete or by reference, the delta, the token, shared keys, ended cycles;
-and takes over what comes back. Called by `GrpcTransport`, once per attempt.
+Each request carries the pod, complete or by reference, the delta, the token, shared keys and ended cycles;
+the reply brings a new token and published values. Called by `GrpcTransport`, once per attempt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OUTCOMES: Final = {
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """What one instance knows of one cycle. `shared`: per plugin the values it was sent."""
+    """The knowledge of one instance about one cycle. `shared`: per plugin the values that it was sent."""
 
     pod: bool = False
     pod_object: bool = False
@@ -42,7 +42,7 @@ class _Told:
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A context to send, and what is true once it was received."""
+    """A context to send, and what the instance knows once it has received it."""
 
     message: pb.CallContext
     told: _Told
@@ -137,7 +137,7 @@ class ContextWriter:
     # --- the reply -------------------------------------------------------------------------------------
 
     def received(self, envelope: Envelope) -> None:
-        """The instance executed the call: it holds what the envelope carried."""
+        """The instance executed the call, so it has everything in the envelope."""
         message, told = envelope.message, envelope.told
         (pod,) = message.pods
         if pod.complete:
@@ -148,7 +148,7 @@ class ContextWriter:
             self._link.confirm(wire.decode_version(message.version))
 
     def read(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
-        """Take over the token and what is published. Raises PluginProtocolError."""
+        """Take over the token and published values. Raises PluginProtocolError."""
         if reply.HasField("plugin_token"):
             token = reply.plugin_token
             if len(token) > MAX_TOKEN_BYTES:
@@ -176,7 +176,7 @@ class ContextWriter:
             cycle.shared.values[entry.key] = entry.value
 
     def repair(self, cycle: CycleContext, call: AnyCall, reply: pb.ReplyContext) -> None:
-        """Nothing was executed: remember what the instance lacks, so that the repeat carries it.
+        """The call was not executed: note what the instance lacks, so that the repeat carries it.
 
         Raises CycleRestartError when nothing but a new cycle helps and one is still possible.
         """

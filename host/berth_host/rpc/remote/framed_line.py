@@ -94,7 +94,7 @@ class FramedLine:
         self._said(rpc_error(StatusCode.CANCELLED, "the connection was closed"))
 
     async def _put(self, message: bytes) -> _Frame:
-        """What the instance says to a message. Raises OSError, FrameError, AioRpcError."""
+        """The instance's answer to a message. Raises OSError, FrameError, AioRpcError."""
         answer: asyncio.Future[_Frame] = self._loop.create_future()
         self._answer = answer
         self._unsent = memoryview(message)
@@ -115,7 +115,7 @@ class FramedLine:
         except BlockingIOError:
             return
         except OSError:
-            # What did not come whole is no call: whoever closed before it did has executed nothing.
+            # The peer executes whole messages only: if it closed before, it executed nothing.
             self._drop()
             self._said((Kind.CLOSING, b""))
             return
@@ -141,11 +141,11 @@ class FramedLine:
             return
         for found in frames:
             if not self._said(found):
-                # Closing is what may come unasked; anything else is no answer to what will be asked.
+                # Without a call under way only the end may come: anything else would seem to be an answer.
                 self._drop()
 
     def _said(self, what: _Frame | Exception) -> bool:
-        """False: nobody waits for it."""
+        """False: no call waits for it."""
         answer = self._answer
         if answer is None or answer.done():
             return False

@@ -79,7 +79,7 @@ class GrpcTransport:
         args: tuple[*Args],
         deadline_s: float,
     ) -> Raw:
-        """What the plugin says, read from its reply."""
+        """The plugin's answer, read from its reply."""
         if cycle is None:
             reply = await self._ask_queue(call, call.encode(self._writer, *args), deadline_s)
             return call.decode(ReplyReader(self._plugin, call.rpc, self._mode), reply)
@@ -152,7 +152,7 @@ class GrpcTransport:
                 self._outbox.return_ended(ended)
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
-        """Bring the instance's copy up to date: what a plugin waits for happens outside of cycles."""
+        """Bring the instance's copy up to date: a plugin may wait for changes outside of cycles."""
         feed = self.link.feed
         if feed is None or not self._reads_objects:
             return

@@ -1,4 +1,4 @@
-"""What carries the calls of a scheduling cycle to an instance beside calls of their own: `Line`, `Lines`.
+"""`Line`, `Lines`: open connections for the calls of scheduling cycles, in place of separate gRPC calls.
 
 Implemented by `call_stream` and `framed_line`, used by `InstanceLink`.
 """
@@ -27,7 +27,7 @@ class Line(Protocol):
 
 
 class Lines(Protocol):
-    """Those of one instance, by plugin, each opened when it is needed. `name`: for who looks at the host."""
+    """The lines of one instance, by plugin, each opened when it is needed. `name`: for tables and logs."""
 
     name: str
 

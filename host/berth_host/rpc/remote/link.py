@@ -84,7 +84,7 @@ class StateFeed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkIdentity:
-    """Who is at the other end. `started_at_s`: Unix seconds, as the instance told."""
+    """The instance at the other end. `started_at_s`: Unix seconds, as the instance told."""
 
     instance_id: str
     attachment_id: str
@@ -107,7 +107,7 @@ class InstanceLink:
         lines: Lines | None = None,
     ) -> None:
         """`feed` None: no plugin of the instance keeps state. `on_trouble`: look at it now.
-        `lines`: what calls of the scheduling cycle travel on; None: each is a call of its own.
+        `lines`: carry the calls of scheduling cycles; None: each is a gRPC call of its own.
         """
         self.identity = identity
         self.feed = feed
@@ -189,7 +189,7 @@ class InstanceLink:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The call was ended under the one who asked, whom nobody cancelled.
+            # The call was cancelled, the task that waits for it was not.
             raise PluginUnavailableError(plugin, call, "was cut off") from None
         finally:
             self._traffic(plugin, call, len(raw), received)
@@ -224,13 +224,13 @@ class InstanceLink:
     # --- the copy of the snapshot --------------------------------------------------------------------
 
     async def delta_for_call(self, asked: tuple[str, str], ends_s: float) -> pb.StateDelta | None:
-        """What the next call has to carry so that the instance stands where the snapshot stands.
+        """The delta that the next call has to carry so that the instance's copy equals the snapshot.
 
-        None: nothing. What is too large for a call goes ahead of it. Raises PluginError.
+        None: nothing to carry. A delta that is too large for a call is sent before it. Raises PluginError.
         """
         feed = self.feed
         while feed is not None and self.held != feed.version:
-            # A delta from what is held would race with one that is on its way, and one of them be refused.
+            # A second delta from the same base would race with the one under way, and one of both be refused.
             # Everything takes longer than a call may wait.
             on_its_way = self.sending is not None and not self.wants_full
             delta = None if self.held is None or on_its_way else feed.delta(self.held)
@@ -333,7 +333,7 @@ class InstanceLink:
     async def reconcile(
         self, pages: Sequence[state_pb2.ReconcileRequest], asked: tuple[str, str], deadline_s: float
     ) -> state_pb2.ReconcileResponse:
-        """The list of what is alive, page by page. Raises PluginError."""
+        """The list of reservations and waits that are alive, page by page. Raises PluginError."""
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")
 
@@ -366,14 +366,14 @@ class InstanceLink:
         return self.held or self.sending
 
     def told(self, have: StateVersion | None) -> None:
-        """The instance said what it holds; None: nothing."""
+        """The instance told the version that it holds; None: none."""
         self.held = have
         if have is None:
             self.wants_full = True
 
 
 def _observe(task: asyncio.Future[None]) -> None:
-    """Whoever waited has gone, perhaps; the next call tries again and says what is wrong."""
+    """The waiting task may be gone; the next call tries again and reports the error."""
     if not task.cancelled():
         task.exception()
 

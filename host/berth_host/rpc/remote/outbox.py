@@ -1,4 +1,4 @@
-"""`Outbox`: what one remote plugin still has to be told, whoever is attached: Unreserve, PostBind, ends.
+"""`Outbox`: messages that a remote plugin must get, from whichever instance: Unreserve, PostBind, ends.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
 Reserve of the same pod. PostBind and the ends of cycles are best effort. Lives as long as the host;
@@ -92,7 +92,7 @@ class Outbox:
         self._carried = False
         """Whether a call has brought ends along since that timer was set."""
 
-    # --- who sends -------------------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------------
 
     def attach(self, sender: Sender) -> None:
         """An instance is there: everything that waits goes to it now."""
@@ -106,7 +106,7 @@ class Outbox:
             self._sender = None
 
     async def drained(self, deadline_s: float) -> bool:
-        """Send what is left now; False: the plugin does not take it, nobody is there, or time is over."""
+        """Send all messages now. False: the plugin refuses one, no instance is there, or time is over."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + deadline_s
         while self._sender is not None and self._is_filled:
@@ -180,7 +180,7 @@ class Outbox:
     # --- Reconcile -------------------------------------------------------------------------------------
 
     def bound_untold(self) -> list[Parcel]:
-        """Reservations whose pods were bound, of which the plugin does not know: to it they are alive."""
+        """Reservations of bound pods that the plugin still takes for alive: it has not heard of the end."""
         return [*self._bound.values()]
 
     def given_back(self) -> list[str]:
@@ -188,7 +188,7 @@ class Outbox:
         return list(self._unreserves)
 
     def supersede(self, cycle_ids: Sequence[str]) -> None:
-        """The plugin was told what is alive, and these are not: a few more tries are enough for them."""
+        """The plugin has the list of what is alive, without these: a few more tries are enough."""
         for cycle_id in cycle_ids:
             parcel = self._unreserves.get(cycle_id)
             if parcel is not None:
@@ -306,7 +306,7 @@ class Outbox:
                     waiter.exception()  # as below
 
     def _refused(self, batch: Sequence[Parcel]) -> list[Parcel]:
-        """Those to send again: all but what an instance knows to be over, and refused several times."""
+        """The messages to send again: all but those refused several times and known to be over."""
         again = []
         for parcel in batch:
             if parcel.superseded and parcel.tries >= _HOPEFUL_TRIES:
@@ -384,10 +384,10 @@ def _short(plugin: str, done_count: int, count: int) -> PluginError:
 
 
 def _disappoint(parcels: Sequence[Parcel], err: PluginError) -> None:
-    """Tell those who wait that it will take longer."""
+    """Tell the waiting tasks that it will take longer."""
     for parcel in parcels:
         parcel.tries += 1
         waiter, parcel.waiter = parcel.waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_exception(err)
-            waiter.exception()  # the one who waited may have gone already: not an oversight
+            waiter.exception()  # read here: the waiting task may be gone, and asyncio would report it

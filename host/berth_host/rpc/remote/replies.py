@@ -1,4 +1,4 @@
-"""The contract's replies -> what the plugin said: the column `decode` of `rpc.calls`.
+"""The contract's replies -> raw answers: the column `decode` of `rpc.calls`.
 
 A reply that cannot be read at all is a PluginProtocolError: node sets that are no subset, scores of the
 wrong length, strings that name no node.
@@ -54,7 +54,7 @@ class ReplyReader:
     back: NDArray[np.intp] | None = None
     count: int = 0
 
-    # --- what every reply has ------------------------------------------------------------------------
+    # --- parts of every reply ------------------------------------------------------------------------
 
     def status(self, ctx: pb.ReplyContext, unset: Code = Code.SUCCESS) -> Status:
         """The status of the reply; `unset`: the reading of no code."""
@@ -87,7 +87,7 @@ class ReplyReader:
     # --- the scheduling cycle --------------------------------------------------------------------------
 
     def pre_filter(self, scored: Scored[scheduling_pb2.PreFilterResponse]) -> PreFilterResult:
-        """Narrowing by bitmap or names, in either mode; what it answers of Filter and Score."""
+        """The eligible nodes, by bitmap or names, and the early answers of Filter and Score."""
         reply = scored.message
         eligible = self._eligible(reply.eligible) if reply.HasField("eligible") else None
         status = self.status(reply.ctx)

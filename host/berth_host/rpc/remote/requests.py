@@ -1,7 +1,7 @@
-"""What a plugin is asked with -> the contract's requests: the column `encode` of `rpc.calls`.
+"""The arguments of a call -> the contract's requests: the column `encode` of `rpc.calls`.
 
-`RequestWriter` knows what a request needs of its plugin and its link; `GrpcTransport` adds the envelope of
-the cycle and sends what is written.
+`RequestWriter` knows the plugin and its link; `GrpcTransport` adds the envelope of the cycle to the request
+and sends it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from berth_host.rpc.remote.outbox import Parcel
 
 @dataclass(slots=True, eq=False)
 class Written:
-    """A request without its envelope, and what its reply is read by (see `ReplyReader`)."""
+    """A request without its envelope, and the facts that its reply is read with (see `ReplyReader`)."""
 
     message: Any
     nodes: NodeTable | None = None
@@ -49,7 +49,7 @@ class RequestWriter:
     # --- the queue -------------------------------------------------------------------------------------
 
     def pre_enqueue(self, pods: Sequence[QueuedPod]) -> queue_pb2.PreEnqueueRequest:
-        """The pods, with what the queue knows of them."""
+        """The pods, with their attempts and times in the queue."""
         return queue_pb2.PreEnqueueRequest(
             plugin=self._plugin,
             pods=codec.encode_queued_pods(pods, self._whole_pod),
@@ -57,7 +57,7 @@ class RequestWriter:
         )
 
     def sort_keys(self, pods: Sequence[QueuedPod]) -> queue_pb2.SortKeysRequest:
-        """The pods, with what the queue knows of them."""
+        """The pods, with their attempts and times in the queue."""
         return queue_pb2.SortKeysRequest(
             plugin=self._plugin,
             pods=codec.encode_queued_pods(pods, self._whole_pod),
@@ -65,7 +65,7 @@ class RequestWriter:
         )
 
     def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> queue_pb2.QueueingHintsRequest:
-        """What happened, and the pods that it may concern."""
+        """The event, and the pods that it may concern."""
         return queue_pb2.QueueingHintsRequest(
             plugin=self._plugin,
             event=codec.encode_event(event),
@@ -136,7 +136,7 @@ class RequestWriter:
         return Written(scheduling_pb2.PreBindPreFlightRequest(node_name=node_name))
 
     def pre_bind(self, cycle: CycleContext, node_name: str, patched: Sequence[PatchResult]) -> Written:
-        """The chosen node, the round, and what became of the patches of the round before."""
+        """The chosen node, the round, and the outcomes of the patches of the round before."""
         rounds, _ = cycle.rounds.get(self._plugin, (1, 0.0))
         results = codec.encode_patched(patched)
         return Written(scheduling_pb2.PreBindRequest(node_name=node_name, round=rounds - 1, patched=results))
@@ -148,12 +148,12 @@ class RequestWriter:
     # --- through the outbox ------------------------------------------------------------------------------
 
     def unreserve(self, cycle: CycleContext, node_name: str, reason: str) -> Parcel:
-        """What was reserved, and why it is given back."""
+        """The reservation, and why it is given back."""
         token = cycle.state(self._plugin).token
         return Parcel(cycle.cycle_id, cycle.pod.ref, node_name, token or b"", reason)
 
     def post_bind(self, cycle: CycleContext, node_name: str) -> Parcel:
-        """What was reserved, and is bound."""
+        """The reservation of a pod that is bound."""
         return self.unreserve(cycle, node_name, "")
 
     # --- pieces ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from berth_host.rpc.remote.outbox import Parcel
 
 
 class LinkSender:
-    """Sends what the outbox holds. Raises PluginError, as the outbox expects."""
+    """Sends the messages of the outbox. Raises PluginError, as the outbox expects."""
 
     def __init__(self, link: InstanceLink, plugin: str) -> None:
         self._link = link

@@ -67,7 +67,9 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],
 )
-async def test_what_goes_wrong_is_said(port: Served, path: str, token: str, status: int, said: str) -> None:
+async def test_errors_are_named_in_the_answer(
+    port: Served, path: str, token: str, status: int, said: str
+) -> None:
     reply = await port.ask("GET", path, token=token)
     assert reply.status == status
     assert said in reply.body.replace('\\"', '"')

@@ -30,7 +30,9 @@ async def test_plugin_in_process_has_points_and_calls(tmp_path: Path) -> None:
         assert calls["Permit"] == 2
 
 
-async def test_attached_plugin_has_its_place_and_says_why_when_it_is_lost(tmp_path: Path) -> None:
+async def test_attached_plugin_is_listed_with_its_place_and_with_the_reason_of_its_loss(
+    tmp_path: Path,
+) -> None:
     async with holding_world("socket", tmp_path) as world:
         found = plugin(world.host, "Holding")
         assert (found["runs"], found["available"], found["required"]) == ("attached", True, True)

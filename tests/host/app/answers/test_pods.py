@@ -149,7 +149,7 @@ async def test_timeline_tells_what_woke_the_pod_and_where_it_went_then() -> None
 )
 async def test_why_not_there(name: str, asked_node: str, verdict: str, text: str, tmp_path: Path) -> None:
     async with holding_world("in_process", tmp_path) as world:
-        # It helps nobody, so nobody is tried again.
+        # It helps no pod, so no pod is tried again.
         world.server.create(node("fresh", cpu="4", taints=[TAINT]))
         while world.host.objects.node("fresh") is None:
             await world.until_waiting(1)
@@ -160,7 +160,7 @@ async def test_why_not_there(name: str, asked_node: str, verdict: str, text: str
         assert found.text.startswith(text)
 
 
-async def test_node_that_pre_filter_left_out_names_who_did() -> None:
+async def test_node_that_pre_filter_left_out_names_the_plugin() -> None:
     affinity = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -195,7 +195,7 @@ async def test_pod_that_waits_for_its_victims_is_nominated() -> None:
         assert low.state.value == "bound"
 
 
-async def test_deleted_pod_is_remembered_with_who_took_its_place() -> None:
+async def test_deleted_pod_is_remembered_with_the_pod_that_took_its_place() -> None:
     objects = [node("a", cpu="2"), pod("low", cpu="2", priority=0)]
     async with World(objects) as world:
         await world.settle()

@@ -1,4 +1,4 @@
-"""Told to end before there is anything to schedule with: it ends."""
+"""A process that is told to end before the scheduler runs ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running process cannot take over is named as the file spells it."""
+"""Settings that a running process cannot take over are named as the file spells them."""
 
 from __future__ import annotations
 

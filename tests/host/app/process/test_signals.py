@@ -1,4 +1,4 @@
-"""Signals become events; the second TERM does not ask."""
+"""Signals become events; the second TERM ends the process at once."""
 
 from __future__ import annotations
 

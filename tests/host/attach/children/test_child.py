@@ -1,4 +1,4 @@
-"""Launched children: the line, the private folder, and every way to an end. Real processes."""
+"""Launched children: the handshake line, the private folder, and every way to end. Real processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def launched(*lines: str) -> AsyncIterator[Child]:
         await child.stop(terminate_s=1.0)
 
 
-async def test_child_says_where_it_listens_and_who_it_is() -> None:
+async def test_child_says_its_address_and_its_instance_id() -> None:
     async with launched(SAY, WAIT) as child:
         assert child.address.startswith("unix://")
         assert child.instance_id == "i-1"
@@ -55,7 +55,7 @@ async def test_it_leads_a_process_group_of_its_own() -> None:
         assert os.getpgid(child.pid) != os.getpgid(0)
 
 
-async def test_it_learns_who_the_host_is() -> None:
+async def test_child_learns_the_process_id_of_its_host() -> None:
     async with launched("line['instance_id'] = os.environ['BERTH_HOST_PID']\n", SAY, WAIT) as child:
         assert child.instance_id == str(os.getpid())
 

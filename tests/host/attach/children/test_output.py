@@ -1,4 +1,4 @@
-"""A child's output: the last lines are kept, the log is bounded, a flood blocks nobody."""
+"""A child's output: the last lines are kept, the log is bounded, and a flood of lines blocks nothing."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_unknown_workload_lists_the_close_names(several: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
+def test_file_of_another_kind_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
     path = tmp_path / "cases.yaml"
     if text is not None:
         path.write_text(text)

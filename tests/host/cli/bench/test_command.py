@@ -118,7 +118,7 @@ def test_later_thresholds_have_columns_where_there_are_some() -> None:
     assert second.split()[-4:] == ["50", "2.00", "-", "-"]
 
 
-def test_table_has_a_row_per_workload_and_a_gpu_column_where_it_is_told() -> None:
+def test_table_has_a_row_per_workload_and_a_gpu_column_if_asked_for() -> None:
     text = results_text([result("A/a", threshold=50.0), result("B/b", notes=("gone",))])
     lines = text.splitlines()
     assert lines[0].split()[:4] == ["WORKLOAD", "NODES", "PODS", "BOUND"]

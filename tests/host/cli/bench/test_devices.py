@@ -1,4 +1,4 @@
-"""The ops about devices: what a driver publishes, and claims that are allocated for nobody."""
+"""The ops about devices: what a driver publishes, and claims that are allocated without a pod."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_driver_has_a_slice_for_each_node_that_fits() -> None:
     assert slices[0]["spec"]["pool"] == {"name": "gpu-a", "generation": 0, "resourceSliceCount": 1}
 
 
-async def test_time_to_publish_is_said_where_it_is_measured(bench: Bench) -> None:
+async def test_time_to_publish_is_reported_if_it_is_measured(bench: Bench) -> None:
     await bench.actions.run(driver(1, "gpu-a"))
     assert bench.actions.notes == []
     await bench.actions.run(StartCollecting(namespaces=("default",)))
@@ -82,7 +82,7 @@ async def test_time_to_publish_is_said_where_it_is_measured(bench: Bench) -> Non
     assert note.startswith("1 ResourceSlices were known to the scheduler after ")
 
 
-async def test_claims_are_allocated_for_nobody(bench: Bench) -> None:
+async def test_claims_are_allocated_without_a_pod(bench: Bench) -> None:
     await bench.actions.run(driver(2))
     bench.server.create(device_class())
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Features that only a benchmark knows: who needs them meanwhile, and that nothing is left of them."""
+"""Features that exist for a benchmark only: which objects have them, and that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_names_are_in_the_order_of_a_kubelet() -> None:
     assert feature_mocks.names(0) == ()
 
 
-def test_pods_with_resources_of_their_own_need_them_meanwhile() -> None:
+def test_pods_with_resources_of_their_own_need_the_mocked_features() -> None:
     before = NodeDeclaredFeatures.features
     with feature_mocks.known(feature_mocks.names(2)):
         assert NodeDeclaredFeatures.required_features(SIZED) == ("Feature1", "Feature2")

@@ -1,4 +1,4 @@
-"""`--remote`: where a plugin is found once it has left the process, and which cannot leave."""
+"""`--remote`: which plugins can run in another process, and how the host finds them there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_plugin_of_the_program_is_served_from_its_module() -> None:
     assert command_of(moved, "Mine") == serve("support.gatekeeper:Steady")
 
 
-def test_plugin_that_is_elsewhere_already_stays_there() -> None:
+def test_plugin_that_is_remote_already_stays_remote() -> None:
     elsewhere = BerthPlugin(name="Steady", endpoint="unix:///run/steady.sock")
     configuration = enabling("Steady", Steady, BerthConfiguration(plugins=(elsewhere,)))
     assert with_remote(configuration, ["Steady"], {}) == configuration

@@ -1,4 +1,4 @@
-"""Workloads on the embedded cluster, op by op, and what is measured of them."""
+"""Workloads on the embedded cluster, op by op, and what is measured."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ async def test_an_older_configuration_is_converted_unless_told_otherwise(
     config = tmp_path / "policy.yaml"
     config.write_text("kind: Policy\napiVersion: v1\npredicates: []\npriorities: []\n")
     result, _ = await ran(case(nodes(1), measured(41)), tmp_path, config=str(config))
-    assert result.figures.bound == 41  # nobody asks for resources
+    assert result.figures.bound == 41  # no pod asks for resources
     assert any("the policy becomes one profile" in note for note in result.notes)
     with pytest.raises(ConfigurationError, match='no kind "Policy" is registered'):
         await ran(case(nodes(1), measured(1)), tmp_path, config=str(config), convert_older=False)

@@ -147,7 +147,7 @@ async def test_lease_by_name_and_host_network(notes: Path, api: tuple[SmallApi, 
 
 
 @pytest.mark.slow
-async def test_what_is_missing_is_said_with_the_cure(
+async def test_missing_thing_is_named_with_the_cure(
     notes: Path, api: tuple[SmallApi, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, _ = api
@@ -178,7 +178,7 @@ async def test_what_is_missing_is_said_with_the_cure(
     assert "there is no kubeconfig /nowhere/config" in await problem()
 
 
-async def test_without_kubectl_the_cure_is_said(
+async def test_without_kubectl_the_cure_is_named(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "empty"

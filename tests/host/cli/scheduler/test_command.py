@@ -1,4 +1,4 @@
-"""`berth scheduler` as far as it comes without a cluster: what it writes, refuses and says."""
+"""`berth scheduler` without a cluster: what it writes, refuses and says."""
 
 from __future__ import annotations
 

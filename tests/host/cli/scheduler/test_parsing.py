@@ -227,7 +227,7 @@ def test_what_flags_say_is_validated_too(tmp_path: Path) -> None:
         assert str(caught.value) == text
 
 
-def test_what_the_file_says_is_said_of_the_file(tmp_path: Path) -> None:
+def test_findings_about_the_file_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(DOCUMENT.replace("leaseDuration: 40s", "leaseDuration: 4s"))
     for more in ([], ["--leader-elect-resource-name=other"]):

@@ -93,7 +93,7 @@ def test_too_many_requests_says_when_to_come_back(
         (b"\xff" * 1000, "\ufffd" * 300),
     ],
 )
-def test_answer_of_somebody_else_is_quoted_briefly(body: bytes, want: str) -> None:
+def test_answer_of_another_server_is_quoted_briefly(body: bytes, want: str) -> None:
     got = error_of(502, body, "pods", "default/web")
     assert type(got) is UnavailableError
     assert str(got) == want

@@ -1,4 +1,4 @@
-"""The calls of the port: the requests that they become, and what the answers become."""
+"""The calls of the port: which requests they make, and what they make of the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: what goes over the wire, what is tried again, and what each trouble is called."""
+"""Requests: what goes over the wire, what is retried, and which error each failure becomes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_odd_name_cannot_leave_its_place_in_the_path(
 
 
 @pytest.mark.slow
-async def test_429_is_sent_again_when_the_server_said(api: KubeApi, client: KubeClient) -> None:
+async def test_429_is_retried_after_the_time_that_the_server_names(api: KubeApi, client: KubeClient) -> None:
     await api.put("nodes", "n1")
     api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
     began_s = time.monotonic()
@@ -71,7 +71,7 @@ async def test_429_that_asks_for_longer_than_we_have_is_an_error(api: KubeApi, c
     assert len(api.requests) == 1
 
 
-async def test_500_without_a_word_is_not_sent_again(api: KubeApi, client: KubeClient) -> None:
+async def test_500_without_retry_after_is_not_retried(api: KubeApi, client: KubeClient) -> None:
     api.answers.append(Answer("POST", "/binding", 500, {"kind": "Status", "message": "etcd is away"}))
     with pytest.raises(UnavailableError, match="etcd is away"):
         await client.request("POST", "/api/v1/namespaces/default/pods/web/binding", body=b"{}")

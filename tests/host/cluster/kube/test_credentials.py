@@ -1,4 +1,4 @@
-"""Kubeconfigs of all kinds against a server with TLS, and one clear line for each that is wrong."""
+"""Kubeconfigs of all kinds against a server with TLS, and one clear line for each wrong one."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ async def test_authority_as_a_file_beside_the_kubeconfig_and_a_password(
     assert api.requests[-1].authorization == f"Basic {base64.b64encode(b'u:p').decode()}"
 
 
-async def test_server_that_nobody_vouches_for_is_taken_when_asked_to(api: KubeApi, tmp_path: Path) -> None:
+async def test_server_without_a_trusted_certificate_is_accepted_if_the_kubeconfig_says_so(
+    api: KubeApi, tmp_path: Path
+) -> None:
     cluster = {"server": api.url, "insecure-skip-tls-verify": True}
     async with opened(kubeconfig(tmp_path, cluster, {"token": "t"})) as client:
         await read(client)
@@ -313,7 +315,7 @@ async def test_exec_plugin_that_gives_nothing_is_named(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [None, "x", ["token"]])
-async def test_exec_plugin_whose_status_is_no_object_is_named(tmp_path: Path, status: Any) -> None:
+async def test_exec_plugin_with_a_malformed_status_is_named(tmp_path: Path, status: Any) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status))
     with pytest.raises(ClientConfigError, match="no status in its answer"):
         await KubeClient.open(Connection(kubeconfig=path))
@@ -418,7 +420,7 @@ async def test_no_configuration_at_all_says_what_to_set(monkeypatch: pytest.Monk
         await KubeClient.open(Connection())
 
 
-# --- acting as somebody else ------------------------------------------------------------------------
+# --- acting as another user -------------------------------------------------------------------------
 
 
 async def test_the_user_acts_as_the_one_that_is_named(
@@ -460,7 +462,7 @@ async def test_the_user_acts_as_the_one_that_is_named(
         ({"as": "x\r\nX-Other: y"}, "as has a line end in it"),
     ],
 )
-async def test_one_who_cannot_be_acted_as_is_refused(
+async def test_user_entry_that_cannot_be_impersonated_is_refused(
     tmp_path: Path, user: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ClientConfigError, match=re.escape(f"users[].user: {problem}")):

@@ -1,4 +1,4 @@
-"""Events: their shape, what makes a series, and what becomes of those that cannot be written."""
+"""Events: their shape, what makes a series, and what happens to those that cannot be written."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_unreachable_server_costs_a_bounded_number_of_tries(
 
 
 @pytest.mark.slow
-async def test_what_nobody_foresaw_costs_one_event_and_is_counted(
+async def test_unexpected_error_costs_one_event_and_is_counted(
     cluster: KubeCluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def send(*args: object, **more: object) -> bytes:

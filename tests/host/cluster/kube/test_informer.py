@@ -1,4 +1,4 @@
-"""One resource followed: what is selected, what is refused, what is broken, what is silent."""
+"""One resource is followed: what the selector takes, and refused, broken and silent watches."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_custom_resource_is_found_in_its_preferred_version(
     assert (event.new.kind, event.new.api_version) == ("Widget", "example.com/v1beta1")
 
 
-async def test_resource_that_is_not_served_holds_nobody_up(
+async def test_resource_that_is_not_served_delays_no_other_resource(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     api.not_served.add("widgets")
@@ -110,7 +110,7 @@ async def test_resource_that_is_not_served_holds_nobody_up(
 
 
 @pytest.mark.slow
-async def test_missing_right_is_named_with_its_cure_and_tried_again(
+async def test_missing_right_is_named_with_its_cure_and_retried(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     message = 'csinodes is forbidden: User "u" cannot list resource "csinodes"'

@@ -1,4 +1,4 @@
-"""Whatever is done to the connections, the view becomes the server's, and nothing is told twice."""
+"""Law: whatever happens to the connections, the view becomes the server's, and no change is told twice."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ async def test_a_leader_whose_lease_was_taken_stops_at_once(server: Server, cloc
     assert server.spec["holderIdentity"] == "somebody"
 
 
-async def test_a_leader_reads_again_when_somebody_touched_the_lease(
+async def test_a_leader_reads_the_lease_again_after_a_foreign_write(
     server: Server, clock: ManualClock
 ) -> None:
     first = Replica("host_1", server, clock)
@@ -378,7 +378,7 @@ async def test_what_cannot_be_released_does_not_hold_the_process(server: Server,
     releasing.result()
 
 
-async def test_whoever_ends_the_elector_as_a_try_times_out_is_heard(
+async def test_elector_that_is_cancelled_while_a_try_times_out_ends(
     server: Server, clock: ManualClock
 ) -> None:
     first = Replica("host_1", server, clock)

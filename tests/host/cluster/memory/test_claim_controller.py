@@ -64,7 +64,7 @@ class World:
         return self.server.list(CLAIMS)
 
     def use(self, found: KubeObject, *users: str) -> None:
-        """As PreBind does: the finalizer, then the allocation and who may use it."""
+        """As PreBind does: the finalizer, then the allocation and the pod that may use it."""
         self.server.patch(CLAIMS, found.ref, {"metadata": {"finalizers": [FINALIZER]}})
         reserved = [{"resource": "pods", "name": name, "uid": self.pod(name).ref.uid} for name in users]
         status = {"allocation": ALLOCATION, "reservedFor": reserved}
@@ -184,7 +184,7 @@ async def test_reservation_that_comes_after_the_pod_is_gone_is_taken_back(world:
     assert (consumers(found), found.get("status.allocation")) == ([], None)
 
 
-async def test_claim_that_nobody_has_used_keeps_its_allocation(world: World) -> None:
+async def test_claim_that_was_never_used_keeps_its_allocation(world: World) -> None:
     await world.given(claim("held", exactly()))
     (found,) = world.claims()
     world.use(found)

@@ -1,4 +1,4 @@
-"""The embedded cluster as a port: what is there first, then every change in order, few per turn."""
+"""The embedded cluster as a port: first what exists, then every change in order, a few per loop turn."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_patch_of_an_older_version_is_a_conflict(server: ApiServer) -> None:
         server.patch("pods", pod.ref, {"metadata": {"labels": {"a": "2"}}}, expected_resource_version=version)
 
 
-def test_patch_that_changes_nothing_keeps_the_version_and_tells_nobody(server: ApiServer) -> None:
+def test_patch_that_changes_nothing_keeps_the_version_and_sends_no_event(server: ApiServer) -> None:
     pod = server.create(pod_object("web", metadata={"labels": {"a": "1"}}))
     seen = changes(server)
     same = server.patch("pods", pod.ref, {"metadata": {"labels": {"a": "1"}}})
@@ -191,7 +191,7 @@ def test_pod_change_that_kubernetes_refuses_is_invalid(
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-def test_who_writes_the_status_answers_for_the_status_alone(server: ApiServer) -> None:
+def test_write_of_the_status_is_validated_for_the_status_alone(server: ApiServer) -> None:
     old = server.create(pod_object("web"))
     # As a server accepted it that did not know the check.
     unchecked = {**old.parsed, "spec": {**old.parsed["spec"], "tolerations": [{"value": "x"}]}}

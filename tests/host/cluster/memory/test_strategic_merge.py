@@ -198,7 +198,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The patch that a client sends who wants `new` and knows `old`."""
+    """The patch of a client that knows `old` and wants `new`."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         if value == old.get(key):

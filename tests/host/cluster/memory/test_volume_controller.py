@@ -1,4 +1,4 @@
-"""The embedded cluster's controllers of volumes: what they bind, make, and leave alone."""
+"""The embedded cluster's controllers of volumes: what they bind, create, and leave alone."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_ephemeral_volume_gets_a_claim_that_the_pod_owns(world: World) -> 
     assert world.volume_of("web-v") is not None
 
 
-async def test_volume_of_somebody_else_is_left_alone(world: World) -> None:
+async def test_volume_of_another_owner_is_left_alone(world: World) -> None:
     taken = volume("pv", bound_to="data")
     taken["spec"]["claimRef"]["uid"] = "another"
     await world.given(storage_class(), claim("data"), taken)

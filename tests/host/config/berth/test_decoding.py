@@ -1,4 +1,4 @@
-"""BerthConfiguration: what is read, and what a bad one gets."""
+"""BerthConfiguration: which fields are read, and which errors a bad one gets."""
 
 from __future__ import annotations
 

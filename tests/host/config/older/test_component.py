@@ -257,7 +257,7 @@ def test_a_plugin_that_joins_a_default_one_does_not_lower_its_weight(
     assert ("are one plugin: the highest weight counts" in said(loaded)) is (weight != 1)
 
 
-def test_what_disabling_a_plugin_and_dropped_arguments_are_said_to_mean() -> None:
+def test_disabled_plugins_and_dropped_arguments_are_explained() -> None:
     loaded = load(
         "v1beta1",
         "profiles:\n- plugins: {score: {disabled: [{name: SelectorSpread}],\n"
@@ -375,7 +375,7 @@ def test_autoscaler_provider_scored_most_allocated() -> None:
         ("{provider: Other}", 'no provider "Other"'),
     ],
 )
-def test_what_lies_elsewhere_is_an_error_with_a_cure(source: str, text: str) -> None:
+def test_policy_outside_the_file_is_an_error_with_a_cure(source: str, text: str) -> None:
     assert text in str(refused("v1alpha1", f"algorithmSource: {source}"))
 
 
@@ -402,7 +402,7 @@ def test_bare_lists_are_read_in_a_v1alpha1_file_too() -> None:
     assert names(load("v1alpha1", "plugins: {permit: [{name: Mine}]}"), "permit") == ["Mine"]
 
 
-def test_a_plugin_that_nobody_registered_is_named_with_the_cure_and_what_was_converted() -> None:
+def test_an_unregistered_plugin_is_named_with_the_cure_and_what_was_converted() -> None:
     error = refused("v1alpha1", "plugins: {reserve: {enabled: [{name: Foo}]}}")
     assert error.kind == "profile"
     assert '"Foo" does not exist' in str(error)

@@ -1,4 +1,4 @@
-"""Which documents are converted, that v1 passes unchanged, and that nothing ends in a traceback."""
+"""Older documents are converted, v1 passes unchanged, and no input ends in a traceback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ VERSIONS = ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3"]
         ({}, None),
     ],
 )
-def test_the_form_is_told_by_version_and_kind_or_by_the_fields(document: Any, form: Form | None) -> None:
+def test_the_form_is_recognised_by_version_and_kind_or_by_the_fields(
+    document: Any, form: Form | None
+) -> None:
     assert form_of(node_of(document, 1)) is form
 
 

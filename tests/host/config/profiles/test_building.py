@@ -56,7 +56,7 @@ def test_arguments_of_fit_are_checked_only_where_it_is_built() -> None:
     load(f"profiles:\n- {config}\n  plugins: {{multiPoint: {{disabled: [{{name: NodeResourcesFit}}]}}}}")
 
 
-def test_arguments_of_plugins_that_nobody_enabled_are_not_handed_out() -> None:
+def test_arguments_of_plugins_that_are_not_enabled_are_not_handed_out() -> None:
     profile = load("profiles:\n- pluginConfig: [{name: Nowhere, args: {a: 1}}]").profiles[0]
     assert "Nowhere" not in profile.plugin_args
     assert "Nowhere" in [config.name for config in profile.plugin_config]

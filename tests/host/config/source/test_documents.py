@@ -131,7 +131,7 @@ def test_a_rest_that_cannot_be_joined_is_an_error_and_not_dropped(rest: str) -> 
     assert caught.value.line > 3
 
 
-def test_a_rest_is_joined_to_nothing_but_what_the_caller_wants() -> None:
+def test_a_rest_is_not_joined_if_the_caller_declines_it() -> None:
     documents = read_documents(f"{HEAD}...\nb: 1\n", joins_rest=lambda root: False)
     assert documents.scheduler is not None
     assert "b" not in documents.scheduler.members

@@ -1,4 +1,4 @@
-"""Plain YAML words mean what yaml.v2 takes them for, not what PyYAML does."""
+"""Plain YAML words mean what they mean in yaml.v2, not what they mean in PyYAML."""
 
 from __future__ import annotations
 

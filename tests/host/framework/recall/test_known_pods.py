@@ -61,7 +61,7 @@ async def test_a_row_that_moved_is_forgotten_alone(judged: Situation) -> None:
     assert judged.known.states
 
 
-async def test_a_node_object_that_changes_ends_what_was_said_about_all_nodes(judged: Situation) -> None:
+async def test_a_changed_node_object_ends_answers_about_all_nodes(judged: Situation) -> None:
     judged.columns.set_node(1, Node(name="n1", labels={"disk": "ssd"}))
     judged.columns.touch(1, 1)
     assert await judged.asked_about() == [["n1"]]

@@ -1,4 +1,4 @@
-"""The best rows, put right where totals change, are those that a look at all totals finds."""
+"""The best rows, corrected where totals change, are the same as those of a search through all totals."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_a_node_that_is_full_with_promised_pods_is_not_judged_without_them
     columns.touch(1, 1)
     assert await judged(framework, columns, "", others=promised) == ["", "full", ""]
     assert plugin.asked == [1, 2, 1]
-    # Once nobody is promised anything, it is.
+    # Once no pod is nominated any more, it is.
     assert await judged(framework, columns, "") == ["", "", ""]
     assert plugin.asked == [1, 2, 1, 1]
     columns.set_usage(1, NodeUsage(pod_count=1))

@@ -1,4 +1,4 @@
-"""Scores of plugins whose answers equal pods share are checked like those of all others."""
+"""Recalled scores get the same checks as scores that were just answered."""
 
 from __future__ import annotations
 

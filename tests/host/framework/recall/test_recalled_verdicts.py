@@ -1,4 +1,4 @@
-"""Verdicts that equal pods share: which rows are asked about, and which of them are expected to pass."""
+"""Recalled verdicts: which rows the plugin is asked about, and which of them are expected to pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one plugin said of pods with one signature: how long it is kept, and what is not taken over."""
+"""A plugin's answers about pods with one signature: how long they are kept, and what is not taken over."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_so_many_columns_are_kept_and_no_more() -> None:
     assert kept == list(range(1, MAX_COLUMNS + 1))
 
 
-async def test_a_node_object_that_changes_ends_what_pre_filter_came_to() -> None:
+async def test_a_changed_node_object_ends_a_recalled_pre_filter() -> None:
     recalled = Recalled(ByPods({}, NO_HANDLE))
     said = recalled.memory.of("a", recalled.nodes)
     said.pre_score = Status.skip()

@@ -1,4 +1,4 @@
-"""Which pods are the same to whom: signatures by the spec are made once, the others in every cycle."""
+"""Which pods are the same to which plugin: signatures by the spec are made once, others in every cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin wrote to its state is taken over where its answer is, and nowhere else."""
+"""What a plugin wrote to its state is taken over with its answer, and never without it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_a_class_that_does_not_sign_finds_what_is_the_pods_own() -> None:
         assert (await said(framework, columns, name, **labels))[0] == ""
 
 
-async def test_who_was_not_asked_has_written_nothing() -> None:
+async def test_plugin_that_was_not_asked_has_written_no_state() -> None:
     framework = framework_of([RejectsSome({}, NO_HANDLE), LooksAgainLater({}, NO_HANDLE)])
     columns = columns_of(3)
     for name, labels, text, found in (
@@ -184,7 +184,7 @@ async def test_who_was_not_asked_has_written_nothing() -> None:
         assert (message, cycle.context.state("LooksAgainLater").get("seen")) == (text, found)
 
 
-async def test_who_was_asked_anew_has_written_for_the_next_one() -> None:
+async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None:
     framework = framework_of([Remembers({}, NO_HANDLE), LooksAgainLater({}, NO_HANDLE)])
     columns = columns_of(3)
     for turn in range(6):

@@ -1,4 +1,4 @@
-"""The loop stays awake while a call is open, where answers come soon enough to pay for it."""
+"""The loop stays awake while a call is open, if answers come soon enough to make that worth it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_a_call_on_a_stream_that_never_began_ends_when_it_is_closed(tmp_pa
     path = tmp_path / "mute.sock"
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
-    listening.listen()  # and nobody takes the connections
+    listening.listen()  # and no thread takes the connections
     channel = grpc.aio.insecure_channel(f"unix://{path}")
     try:
         streams = CallStreams(channel)

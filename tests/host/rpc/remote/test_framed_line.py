@@ -1,4 +1,4 @@
-"""A framed connection against a peer that answers well, badly, in pieces, or goes."""
+"""A framed connection whose peer answers well, badly or in pieces, or goes away."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_a_failure_has_its_code_and_text_and_leaves_the_connection(trial: 
         pytest.param(frame(Kind.FAILURE, b"x"), "a failure without a code", id="no code"),
     ],
 )
-async def test_what_is_no_answer_is_said_to_be_none_and_ends_the_connection(
+async def test_bytes_that_are_not_an_answer_are_named_and_end_the_connection(
     trial: Trial, said: bytes, text: str | None
 ) -> None:
     async with trial.peer(saying(said)):
@@ -270,7 +270,7 @@ async def test_an_answer_and_the_end_may_come_together(trial: Trial) -> None:
     assert trial.opened == 3
 
 
-async def test_an_answer_nobody_asked_for_is_not_taken_for_the_next_one(trial: Trial) -> None:
+async def test_an_unexpected_answer_is_not_taken_for_the_next_one(trial: Trial) -> None:
     async with trial.peer(saying(GOOD + frame(Kind.CALL, wrap(FILTER, b"stale")))):
         assert await trial.ask() == b"yes"
         assert await trial.ask() == b"yes"
@@ -318,7 +318,7 @@ async def test_a_line_that_is_closed_under_a_call_cuts_it_off(trial: Trial) -> N
         await until(lambda: trial.ended == 1)
 
 
-async def test_a_socket_where_nobody_listens_is_left_to_grpc_and_told_once(trial: Trial) -> None:
+async def test_a_socket_without_a_listener_falls_back_to_grpc_and_is_logged_once(trial: Trial) -> None:
     with capture_logs() as told:
         assert await trial.ask() is None
         assert await trial.ask() is None

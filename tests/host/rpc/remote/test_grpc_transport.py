@@ -86,7 +86,7 @@ async def test_pod_is_complete_in_every_call_in_names_mode(tmp_path: Path) -> No
         assert not plugin.requests("SyncState")
 
 
-async def test_pod_object_travels_to_those_who_ask_for_it(tmp_path: Path) -> None:
+async def test_pod_object_travels_to_plugins_that_declare_it(tmp_path: Path) -> None:
     wants = descriptor("Wants", "FILTER", needs=[WHOLE_POD])
     async with attached(tmp_path, descriptor("Plain", "FILTER"), wants) as (host, plugin):
         cycle = host.cycle(make_pod("web", uid="u"))
@@ -217,7 +217,7 @@ async def test_token_is_echoed_until_it_is_forgotten(tmp_path: Path) -> None:
         assert plugin.requests("Reserve")[0].ctx.plugin_token == b""
 
 
-async def test_published_keys_reach_those_who_declared_them_when_they_change(tmp_path: Path) -> None:
+async def test_published_keys_reach_the_plugins_that_read_them_when_they_change(tmp_path: Path) -> None:
     reader = descriptor("Reader", "FILTER", reads_shared=["Writer/light"])
     async with attached(tmp_path, descriptor("Writer", "FILTER"), reader) as (host, plugin):
 

@@ -1,4 +1,4 @@
-"""The link itself: replies that are none, and a synchronisation that takes its time."""
+"""The link itself: replies that cannot be read, and a synchronisation that takes long."""
 
 from __future__ import annotations
 

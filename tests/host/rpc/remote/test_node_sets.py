@@ -1,7 +1,7 @@
 """Node sets of every form, read by the host and by the SDK, against plain sets of Python.
 
 Bitmaps that are empty, short, long or end in zeros, complements, names, and nothing at all. Memory is filled
-with ones before each reading, so that whoever reads what was never written reads ones.
+with ones before each reading, so that code which reads memory that was never written reads ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plugin still has to be told: at least once, in batches, before a new Reserve, with backoff."""
+"""What a plugin must still be told: at least once, in batches, before a new Reserve, with backoff."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_what_is_missing_in_the_answer_is_sent_again(clock: ManualClock) -
     assert receiver.unreserved == [["a"], ["a"]]
 
 
-async def test_plugin_that_never_gives_back_is_not_waited_for_by_those_who_wait_for_calm(
+async def test_plugin_that_never_gives_back_does_not_delay_settling(
     clock: ManualClock,
 ) -> None:
     box, receiver = outbox(clock), Receiver()
@@ -179,7 +179,7 @@ async def test_new_reserve_learns_at_once_that_the_answer_gave_nothing_back(cloc
             await task
 
 
-async def test_slow_plugin_holds_nobody_beyond_the_deadline(clock: ManualClock) -> None:
+async def test_slow_plugin_delays_no_caller_beyond_the_deadline(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
     box.attach(receiver)
@@ -278,7 +278,7 @@ async def test_ends_of_a_failed_call_are_carried_by_the_next_one(clock: ManualCl
     assert box.take_ended() == taken
 
 
-async def test_ends_are_bounded_while_nobody_is_there(clock: ManualClock) -> None:
+async def test_ends_are_bounded_while_no_instance_is_attached(clock: ManualClock) -> None:
     box = outbox(clock)
     for i in range(10_050):
         box.end_cycle(str(i), CycleEnd.BOUND)
@@ -353,7 +353,7 @@ async def test_a_bound_pod_is_alive_to_its_plugin_until_it_was_told(clock: Manua
     assert box.bound_untold() == []
 
 
-async def test_a_bound_pod_whose_end_nobody_fetches_is_told_when_the_line_is_idle(
+async def test_the_end_of_a_bound_pods_cycle_is_sent_when_the_line_is_idle(
     clock: ManualClock,
 ) -> None:
     box, receiver = outbox(clock), Receiver()

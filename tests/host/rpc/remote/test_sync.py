@@ -100,7 +100,7 @@ async def test_call_costs_the_bytes_of_what_changed_and_one_round_trip(tmp_path:
         assert all(NODES < received < NODES + 50 for _, _, _, received in host.sent)
 
 
-async def test_pods_are_sent_to_those_who_read_them_alone(tmp_path: Path) -> None:
+async def test_pods_are_sent_only_to_instances_that_declared_them(tmp_path: Path) -> None:
     pod = make_pod("a", labels={f"label-{i}": "x" * 20 for i in range(20)})
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
@@ -201,7 +201,7 @@ async def test_pods_of_a_node_that_come_in_two_chunks_have_the_order_of_the_host
         assert same(server, host)
 
 
-async def test_an_answer_that_comes_late_does_not_take_back_what_is_held(tmp_path: Path) -> None:
+async def test_a_late_answer_does_not_take_back_the_held_version(tmp_path: Path) -> None:
     async with attached(tmp_path, Crowded, 2) as (host, _, link):
         early = link.held
         assert early is not None

@@ -136,7 +136,7 @@ def pods_on(draw: st.DrawFn, node: str, count: int) -> tuple[Pod, ...]:
     ports: set[int] = set()
     kept = []
     for pod in distinct.values():
-        # One port is one entry of a node: whoever leaves takes it along.
+        # One port is one entry of a node: the first pod that leaves takes it along.
         if not ports & {port.port for port in pod.host_ports}:
             ports |= {port.port for port in pod.host_ports}
             kept.append(pod)
@@ -319,7 +319,7 @@ def test_a_pod_that_is_gone_is_an_error() -> None:
         pytest.param({"matchExpressions": [{"key": "app", "operator": "Near"}]}, id="invalid"),
     ],
 )
-def test_a_budget_without_a_usable_selector_protects_nobody(selector: dict[str, Any] | None) -> None:
+def test_a_budget_without_a_usable_selector_protects_no_pod(selector: dict[str, Any] | None) -> None:
     raw = budget({}, 0)
     raw["spec"] = {} if selector is None else {"selector": selector}
     found = evaluate(make_pod("new", uid="u", cpu=1, priority=5), full(2, [1]), budgets=[raw])

@@ -326,7 +326,7 @@ def ask(world: World, pod: Pod) -> Evaluation:
 
 def test_an_equal_preemptor_is_tried_where_something_moved(tried: list[int]) -> None:
     world = full_world()
-    ask(world, preemptor(2, 4, number=9))  # who comes first leaves nothing behind
+    ask(world, preemptor(2, 4, number=9))  # the pod that comes first leaves nothing behind
     tried.clear()
     ask(world, preemptor(2, 4))
     ask(world, preemptor(2, 4, number=1))
@@ -370,7 +370,7 @@ def test_a_plugin_that_looks_at_other_nodes_leaves_nothing_to_share(tried: list[
     assert tried == [6, 6]
 
 
-def test_nominations_that_nobody_can_tell_apart_leave_nothing_to_share(tried: list[int]) -> None:
+def test_nominations_that_cannot_be_compared_share_no_outcome(tried: list[int]) -> None:
     world = full_world()
     promised: dict[str, Sequence[Pod]] = {"n1": [make_pod("promised", uid="u", cpu=1, priority=5)]}
 

@@ -62,7 +62,7 @@ def with_later_thresholds(workloads: Sequence[Workload], data: Path) -> list[Wor
             made.append(workload)
             continue
         if not folder.is_dir():
-            note = f"the thresholds of {LATER} are not in {folder}: `make scheduler-perf-data` says how"
+            note = f"the thresholds of {LATER} are not in {folder}: `make scheduler-perf-data` downloads them"
             made.append(replace(workload, notes=(*workload.notes, note)))
             continue
         area = source.parent.name

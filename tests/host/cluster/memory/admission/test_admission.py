@@ -32,7 +32,7 @@ def test_pod_gets_scheduler_priority_and_preemption_policy(server: ApiServer) ->
     assert (pod.get("spec.priority"), pod.get("spec.preemptionPolicy")) == (0, "PreemptLowerPriority")
 
 
-def test_requests_that_are_not_said_are_the_limits(server: ApiServer) -> None:
+def test_missing_requests_are_the_limits(server: ApiServer) -> None:
     resources = {"limits": {"cpu": "2", "example.com/gpu": 1}, "requests": {"cpu": "1"}}
     pod = server.create(
         pod_object(

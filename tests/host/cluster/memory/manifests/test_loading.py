@@ -224,7 +224,7 @@ def test_every_problem_has_file_document_line_path_and_cure(server: ApiServer, t
     )
 
 
-def test_what_is_wrong_with_the_pods_of_a_workload_is_said_once_and_of_its_template(
+def test_faults_of_a_workloads_pods_are_reported_once_and_at_its_template(
     server: ApiServer, tmp_path: Path
 ) -> None:
     # Only with the label that the Deployment's ReplicaSet adds is the key named twice.

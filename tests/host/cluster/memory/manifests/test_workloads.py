@@ -1,4 +1,4 @@
-"""What the controllers of workloads would make: names, owners, labels, counts, claims."""
+"""Pods as the controllers of workloads create them: names, owners, labels, counts, claims."""
 
 from __future__ import annotations
 

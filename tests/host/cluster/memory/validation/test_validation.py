@@ -1,4 +1,4 @@
-"""What the API server would refuse: selectors, taints, ports, amounts; what it lets through stays."""
+"""What the API server would refuse: selectors, taints, ports, amounts; valid objects pass unchanged."""
 
 from __future__ import annotations
 
