@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from berth_host.cli import configuration
 from support import chart
 from support.chart import Json, containers, of_kind, rendered, the
+from support.real_servers import program
 
 SIDECAR: Json = {
     "name": "GpuShare",
@@ -39,6 +41,13 @@ def test_the_configuration_is_one_that_berth_takes(values: Path, tmp_path: Path)
     path.write_text(scheduler_yaml(rendered(values)))
     loaded = configuration.load(str(path), {})
     assert loaded.scheduler.leader_election.leader_elect
+
+
+@each_file
+def test_helm_finds_no_fault(values: Path) -> None:
+    line = [str(program("helm")), "lint", "--strict", "--quiet", str(chart.CHART), "--values", str(values)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 @each_file
