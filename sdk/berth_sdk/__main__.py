@@ -12,7 +12,7 @@ from berth_sdk.wire.grpc_core import poll_by_the_caller
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; answers its exit code."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     poll_by_the_caller()
     # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
     if options.command == "serve":
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return reflect(options)
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """All commands and their options; the reference pages are made from it."""
     parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and look at servers.")
     parser.add_argument("--version", action="version", version=f"berth-sdk {version('berth-sdk')}")
     commands = parser.add_subparsers(dest="command", required=True)

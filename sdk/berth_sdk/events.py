@@ -39,7 +39,7 @@ class ActionType(IntFlag):
 
 
 # The words of EventInterest.actions and of the contract's ClusterEvent.action, per resource.
-_WORDS: Final[dict[str, dict[str, ActionType]]] = {
+WORDS: Final[dict[str, dict[str, ActionType]]] = {
     "Node": {
         "update.allocatable": ActionType.UPDATE_NODE_ALLOCATABLE,
         "update.labels": ActionType.UPDATE_NODE_LABEL,
@@ -56,7 +56,7 @@ _WORDS: Final[dict[str, dict[str, ActionType]]] = {
         "update.generatedResourceClaim": ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
     },
 }
-_COMMON: Final = {
+COMMON: Final = {
     "add": ActionType.ADD,
     "delete": ActionType.DELETE,
     "update": ActionType.UPDATE,
@@ -65,7 +65,7 @@ _COMMON: Final = {
 
 def action_of_word(resource: str, word: str) -> ActionType:
     """The bit of a word such as `update.labels`. Raises PluginDefinitionError for an unknown one."""
-    known = _COMMON | _WORDS.get(resource, {})
+    known = COMMON | WORDS.get(resource, {})
     if word not in known:
         raise PluginDefinitionError(f"{word!r} is not an action of {resource}; use one of {', '.join(known)}")
     return known[word]
@@ -73,7 +73,7 @@ def action_of_word(resource: str, word: str) -> ActionType:
 
 def word_of_action(resource: str, action: ActionType) -> str:
     """The word of an action as it happened; a change of several kinds, or of none, is `update`."""
-    for word, bit in (_COMMON | _WORDS.get(resource, {})).items():
+    for word, bit in (COMMON | WORDS.get(resource, {})).items():
         if action == bit:
             return word
     return "update"

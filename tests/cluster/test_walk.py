@@ -13,10 +13,10 @@ import pytest
 import yaml
 from docs.pages import DOCS, Block, Page
 from docs.workspace import Workspace
-from support.attached import until
 from support.kubelet import Kubelet
 from support.real_servers import NOBODY, ROOT, RealServers, program
 from support.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.waiting import until
 
 NODE = {
     "apiVersion": "v1",

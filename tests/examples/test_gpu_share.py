@@ -322,9 +322,9 @@ def test_an_unreserve_of_an_older_attempt_does_not_touch_a_newer_one() -> None:
     ledger.reserve("u", Placement((1,), 500, "new"))
     ledger.release("u", "old")
     ledger.release("other", "new")
-    assert ledger._reserved.keys() == {"u"}
+    assert ledger.reserved.keys() == {"u"}
     ledger.release("u", "new")
-    assert not ledger._reserved
+    assert not ledger.reserved
 
 
 def test_a_node_that_claims_less_than_no_gpu_has_none() -> None:

@@ -16,7 +16,6 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Status
-from support.attached import until
 from support.gpu_cluster import (
     SERVED,
     Manifest,
@@ -29,6 +28,7 @@ from support.gpu_cluster import (
 )
 from support.hosts import World, pod
 from support.plugin_processes import PluginProcess
+from support.waiting import until
 
 
 @pytest.fixture(autouse=True)

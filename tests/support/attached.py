@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +31,10 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
+from support.waiting import PATIENCE_S
 
 PROFILE = "default-scheduler"
 ALL_POINTS = frozenset(point.config_name for point in ExtensionPoint)
-PATIENCE_S = 60.0
-"""How long a test waits for what must come: time is not the point, and the machine may be busy."""
 
 
 class ClusterState:
@@ -145,7 +143,7 @@ class AttachedHost:
         )
         self.attachments = Attachments(places, seams)
         for place in self.attachments.places:
-            place._backoff = Backoff(HalfTheBound())
+            place.backoff = Backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
         settings = ClientSettings(points=patient(points or {}), required=required)
         self.clients = {
@@ -226,10 +224,3 @@ def at_socket(path: Path, *names: str, **options: bool) -> Place:
 def launched(command: Sequence[str], *names: str) -> Place:
     """Plugins expected of a child."""
     return Place(command=tuple(command), plugins=tuple(wanted(name) for name in names))
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    """Wait until something outside of this process has had its effect."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # another process will not set our event
-            await asyncio.sleep(0.01)

@@ -77,7 +77,7 @@ class WatchedAlgorithm(Algorithm):
     """The host's own, which also writes down what it found; between its steps it asks each plugin alone."""
 
     def __init__(self, watched: Algorithm, *, alone: bool) -> None:
-        super().__init__(watched.framework, watched._chooser, watched._percentage)
+        super().__init__(watched.framework, watched.chooser, watched.percentage)
         self._alone = alone
         self.seen = Seen()
 

@@ -95,6 +95,7 @@ class FaultyCluster:
         self._dead = asyncio.Event()
         self._dead.set()
         self._is_cut = False
+        self._stands_still = False
         self._scripts: dict[str, deque[Fault]] = {}
         self._always: dict[str, Fault] = {}
         self._gates: dict[str, Gate] = {}
@@ -128,8 +129,14 @@ class FaultyCluster:
         """The API server is away: calls fail, and nothing is handed over."""
         self._dead.clear()
 
+    def stand_still(self) -> None:
+        """Nothing is handed over; calls are answered."""
+        self._stands_still = True
+        self._dead.clear()
+
     def revive(self) -> None:
         """It is back, and the watch goes on where it was."""
+        self._stands_still = False
         self._dead.set()
         self._plan_turn()
 
@@ -288,7 +295,7 @@ class FaultyCluster:
     def _check_alive(self, resource: str, ref: ObjectRef) -> None:
         if self._is_cut:
             raise UnavailableError(resource, ref.key, "this host is not the leader any more")
-        if not self._dead.is_set():
+        if not self._dead.is_set() and not self._stands_still:
             raise UnavailableError(resource, ref.key, "connection refused")
 
     # --- the stream ----------------------------------------------------------------------------

@@ -83,14 +83,14 @@ class RecallMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def node_goes(self, number: int) -> None:
         for alone in self.both:
-            info = alone._cache.node_info(f"n{number}")
+            info = alone.cache.node_info(f"n{number}")
             if info is not None and info.node is not None:
-                alone._cache.remove_node(f"n{number}")
+                alone.cache.remove_node(f"n{number}")
 
     @rule()
     def snapshot_is_begun_anew(self) -> None:
         for alone in self.both:
-            alone._snapshot = Snapshot(alone.objects)
+            alone.snapshot = Snapshot(alone.objects)
         # Theirs are slots of the snapshot that they saw first.
         self.columns = [NominatedColumns() for _ in self.both]
         self.nominations = [Nominations(columns) for columns in self.columns]
@@ -102,7 +102,7 @@ class RecallMachine(RuleBasedStateMachine):
             return
         placed = self.placed[uid] = replace(pod, name=uid, uid=uid, node_name=f"n{number}")
         for alone in self.both:
-            (alone._cache.assume if assumed else alone._cache.add_pod)(placed)
+            (alone.cache.assume if assumed else alone.cache.add_pod)(placed)
 
     @rule(uid=st.sampled_from("abcdef"), labels=st.sampled_from((*LABELS, None)))
     def pod_changes_or_goes(self, uid: str, labels: Mapping[str, str] | None) -> None:
@@ -111,12 +111,12 @@ class RecallMachine(RuleBasedStateMachine):
             return
         changed = None if labels is None else replace(pod, labels=labels)
         for alone in self.both:
-            if alone._cache.is_assumed(uid):
-                alone._cache.add_pod(pod)
+            if alone.cache.is_assumed(uid):
+                alone.cache.add_pod(pod)
             if changed is None:
-                alone._cache.remove_pod(pod)
+                alone.cache.remove_pod(pod)
             else:
-                alone._cache.update_pod(pod, changed)
+                alone.cache.update_pod(pod, changed)
         if changed is not None:
             self.placed[uid] = changed
 
@@ -136,15 +136,15 @@ class RecallMachine(RuleBasedStateMachine):
     def logs_forget(self) -> None:
         """So much moved that they do not reach back."""
         for alone in self.both:
-            alone._snapshot.update(alone._cache)
-            alone._snapshot.columns.moved.forget()
-            alone._snapshot.columns.node_moved.forget()
+            alone.snapshot.update(alone.cache)
+            alone.snapshot.columns.moved.forget()
+            alone.snapshot.columns.node_moved.forget()
 
     @rule(pod=PODS, point=st.sampled_from(("filter", "score")))
     def plugin_fails(self, pod: Pod, point: str) -> None:
         """What it says then is no answer."""
         for alone in self.both:
-            alone._snapshot.update(alone._cache)  # so that both give out their slots alike
+            alone.snapshot.update(alone.cache)  # so that both give out their slots alike
         Fickle.fails = point
         asyncio.run(self._said(self.both[0], self.nominations[0], pod))
         Fickle.fails = ""

@@ -266,7 +266,7 @@ class Asked:
         self.runtimes = {cls: PluginRuntime(make_plugin(cls, {}, handle), handle=handle) for cls in CLASSES}
         if not sharing:
             for runtime in self.runtimes.values():
-                runtime._shared.verdicts = runtime._shared.scores = None
+                runtime.recalled.verdicts = runtime.recalled.scores = None
 
     def answers(self, cls: type, pod: Pod, nodes: NodeTable) -> dict[str, Any]:
         """By node name: the verdict, and the score where the node passed."""

@@ -209,10 +209,14 @@ class ScriptedPlugin:
             return self._once[rpc].pop(0)
         if rpc in self._scripts:
             return self._scripts[rpc]
-        default: Callable[[Any], Any] = getattr(self, f"_{rpc}", _nothing)
-        return default
+        return self.unscripted(rpc)
 
     # --- the shortest good answers -----------------------------------------------------------------
+
+    def unscripted(self, rpc: str) -> Callable[[Any], Any]:
+        """What answers a call (`Bind`) where no script does."""
+        answer: Callable[[Any], Any] = getattr(self, f"_{rpc}", _nothing)
+        return answer
 
     def _Handshake(self, _request: Any) -> identity_pb2.HandshakeResponse:  # noqa: N802
         reply = identity_pb2.HandshakeResponse(

@@ -64,7 +64,7 @@ class Ledger:
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._whole: NodeTable | None = None
         self._pods: PodTable | None = None
-        self._reserved: dict[str, Placement] = {}
+        self.reserved: dict[str, Placement] = {}
         self._sweep_at = SWEEP_AT
         self._moved: list[int] = []
         self._fits: dict[tuple[int, int], Fit] = {}
@@ -73,13 +73,13 @@ class Ledger:
 
     def reserve(self, uid: str, placement: Placement) -> None:
         """Remember the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
-        self._reserved[uid] = placement
+        self.reserved[uid] = placement
 
     def release(self, uid: str, cycle_id: str) -> None:
         """Drop this reservation, but not a later one of the same pod."""
-        found = self._reserved.get(uid)
+        found = self.reserved.get(uid)
         if found is not None and found.cycle_id == cycle_id:
-            self._reserved.pop(uid, None)
+            self.reserved.pop(uid, None)
 
     # --- following the snapshot --------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Ledger:
         if len(self._moved) > MAX_MOVED:
             self._moved.clear()
             self._fits.clear()
-        if len(self._reserved) >= self._sweep_at:
+        if len(self.reserved) >= self._sweep_at:
             self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
@@ -114,9 +114,9 @@ class Ledger:
             return None
         if self._pods is not None and self._pods.is_assumed(pod.uid):
             # Reserved only: an annotation that it has already may be that of an earlier attempt.
-            reserved = self._reserved.get(pod.uid)
+            reserved = self.reserved.get(pod.uid)
             return reserved or Placement(tuple(range(gpu_count)), request.milli)
-        self._reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
+        self.reserved.pop(pod.uid, None)  # bound, with its annotation: no need to remember
         indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
         return Placement(tuple(range(gpu_count)) if indices is None else indices, request.milli)
 
@@ -189,10 +189,10 @@ class Ledger:
     def _sweep(self, pods: PodTable) -> None:
         """Forget pods that are not reservations any more. Seldom, so that the cost of a call depends on the
         changes alone."""
-        for uid in list(self._reserved):
+        for uid in list(self.reserved):
             if not pods.is_assumed(uid):  # bound, or not on its node any more
-                self._reserved.pop(uid, None)
-        self._sweep_at = max(SWEEP_AT, 2 * len(self._reserved))
+                self.reserved.pop(uid, None)
+        self._sweep_at = max(SWEEP_AT, 2 * len(self.reserved))
 
     def _grow(self, slots: int) -> None:
         more = slots - len(self._generation)

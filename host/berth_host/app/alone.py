@@ -68,15 +68,15 @@ class FrameworkAlone:
             raise KeyError(f"the configuration has no profile {scheduler_name!r}")
         generations = Generations()
         self.objects = ObjectStores(generations)
-        self._cache = Cache(generations)
-        self._snapshot = Snapshot(self.objects)
-        backend: HandleBackend = NoHost(self.objects, lambda: self._snapshot.nodes)
+        self.cache = Cache(generations)
+        self.snapshot = Snapshot(self.objects)
+        backend: HandleBackend = NoHost(self.objects, lambda: self.snapshot.nodes)
         clients = make_clients(
             configuration,
             ClientSeams(
                 registry=registry,
                 objects=self.objects,
-                facts=SnapshotFacts(self._snapshot),
+                facts=SnapshotFacts(self.snapshot),
                 handle=lambda name: InProcessHandle(name, backend),
                 route=_refuse,
             ),
@@ -91,18 +91,18 @@ class FrameworkAlone:
     def add_node(self, node: Node) -> None:
         """A node, or a template of one that does not exist yet."""
         self.objects.put_node(node)
-        self._cache.add_node(node)
+        self.cache.add_node(node)
 
     def add_pod(self, pod: Pod) -> None:
         """A pod that runs on its `node_name`."""
         self.objects.put_pod(pod)
-        self._cache.add_pod(pod)
+        self.cache.add_pod(pod)
 
     def cycle(self, pod: Pod) -> Cycle:
         """A cycle over the snapshot as filled so far, for callers that run single points themselves."""
-        self._snapshot.update(self._cache)
-        context = CycleContext(uuid.uuid4().hex, pod, self.framework.profile, version=self._snapshot.version)
-        return Cycle(context, self._snapshot.nodes)
+        self.snapshot.update(self.cache)
+        context = CycleContext(uuid.uuid4().hex, pod, self.framework.profile, version=self.snapshot.version)
+        return Cycle(context, self.snapshot.nodes)
 
     async def fits(self, pod: Pod, nominated: Iterable[Pod] = ()) -> dict[str, Status]:
         """Per node SUCCESS, or why not, signed by the plugin that said so.

@@ -48,7 +48,7 @@ class Host(HostParts):
         super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.fate)
         self.feed = Feed(self.handle_event)
-        self._loop_task: asyncio.Future[None] | None = None
+        self.loop_task: asyncio.Future[None] | None = None
 
     async def connect(self, *, stands_by: bool = False) -> None:
         """Attach plugins and take the cluster over, without scheduling: enough for single attempts.
@@ -98,8 +98,8 @@ class Host(HostParts):
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         self.evictions.resume(self._nominated_pods())
-        self._loop_task = asyncio.ensure_future(self.scheduler.run())
-        self._loop_task.add_done_callback(self._loop_ended)
+        self.loop_task = asyncio.ensure_future(self.scheduler.run())
+        self.loop_task.add_done_callback(self._loop_ended)
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
 
     async def start(self) -> None:
@@ -115,20 +115,20 @@ class Host(HostParts):
         """
         ends_s = time.monotonic() + timeout_s
         self.scheduler.stop_popping()
-        if self._loop_task is not None:
+        if self.loop_task is not None:
             if self.scheduler.in_cycle is None:
-                self._loop_task.cancel()
-            await asyncio.wait({self._loop_task}, timeout=timeout_s)
+                self.loop_task.cancel()
+            await asyncio.wait({self.loop_task}, timeout=timeout_s)
         is_over = await self.binding.drain(ends_s - time.monotonic())
         is_over = await self.evictions.finish(ends_s - time.monotonic()) and is_over
         is_over = await self.status.flush(ends_s - time.monotonic()) and is_over
         log.info("host.drained", in_time=is_over, binding=len(self.binding))
-        return is_over and (self._loop_task is None or self._loop_task.done())
+        return is_over and (self.loop_task is None or self.loop_task.done())
 
     @property
     def is_leading(self) -> bool:
         """Whether `lead` was called."""
-        return self._loop_task is not None
+        return self.loop_task is not None
 
     async def stop(self) -> None:
         """End the cycle, undo binding cycles, let plugins go. Harmless when it was never started."""
@@ -147,10 +147,10 @@ class Host(HostParts):
         """As `stop`, and leave the cluster to the host that follows. `patience_s` None: STOP_S."""
         if patience_s is None:
             patience_s = STOP_S
-        if self._loop_task is not None:
+        if self.loop_task is not None:
             self.scheduler.stop()
-            self._loop_task.cancel()
-            await asyncio.wait({self._loop_task})
+            self.loop_task.cancel()
+            await asyncio.wait({self.loop_task})
         self.queue.stop()
         self.collector.stop()
         await self.binding.stop(patience_s)

@@ -24,7 +24,7 @@ from berth_host.log import get_logger
 log = get_logger()
 DRAIN_S: Final = 10.0
 """How long the old host's binding cycles may take to end, real time; see `Host.drain`."""
-_ADDS_PER_TURN: Final = 20
+ADDS_PER_TURN: Final = 20
 
 
 async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
@@ -73,7 +73,7 @@ async def _follow(old: Host, new: Host, missed: list[WatchEvent]) -> None:
     if needed and old.watching.is_followed:
         await old.watching.watch(needed)
     for count, event in enumerate(known):
-        if count % _ADDS_PER_TURN == 0:
+        if count % ADDS_PER_TURN == 0:
             await asyncio.sleep(0)
         new.handle_event(event)
 

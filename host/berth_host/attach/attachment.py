@@ -120,16 +120,16 @@ class Attachment:
         """Set while ACTIVE, STANDBY or REJECTED."""
         self._plugins = plugins
         self._seams = seams
-        self._backoff = Backoff()
+        self.backoff = Backoff()
         self._trouble = asyncio.Event()
         self._stopping = asyncio.Event()
         self._leads = asyncio.Event()
         """Set from the moment on from which calls may come: an instance has one host at a time."""
         self._grace_s = DRAIN_GRACE_S
-        self._child: Child | None = None
+        self.child: Child | None = None
         self._refused: tuple[str, str] | None = None
         self._told_reason = ""
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._transports: dict[str, dict[str, GrpcTransport]] = {}
         self._introduction: Introduction | None = None
         self._features: frozenset[str] = frozenset()
@@ -140,11 +140,11 @@ class Attachment:
         """Begin to attach, and keep at it. `stands_by`: no further than the handshake before `begin_term`."""
         if not stands_by:
             self._leads.set()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
 
     async def stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
         """Drain: wait for the calls under way, then disconnect. Without effect if it was never started."""
-        task = self._task
+        task = self.task
         if task is not None and not task.done():
             self._grace_s = grace_s
             self._stopping.set()
@@ -172,9 +172,9 @@ class Attachment:
                 _LOG.exception("attachment.failed", place=self.place.title)
                 reason = "the host failed to attach it; its log says why"
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
-                self._backoff.reset()
+                self.backoff.reset()
             self._enter(State.BACKOFF, reason)
-            await asyncio.sleep(self._backoff.next_s())
+            await asyncio.sleep(self.backoff.next_s())
 
     async def _live(self) -> None:
         """One attempt, from the dial to the loss, which is an exception; returns when told to stop."""
@@ -182,8 +182,8 @@ class Attachment:
         endpoint = self.place.endpoint
         expected_instance = ""
         if self.place.command:
-            self._child = await Child.launch(self.place.command, self.place.title)
-            endpoint, expected_instance = self._child.address, self._child.instance_id
+            self.child = await Child.launch(self.place.command, self.place.title)
+            endpoint, expected_instance = self.child.address, self.child.instance_id
         self._features = offered(self.place, endpoint)
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
@@ -217,8 +217,8 @@ class Attachment:
             self.link = None
         if channel is not None:
             await channel.close()
-        if self._child is not None:
-            child, self._child = self._child, None
+        if self.child is not None:
+            child, self.child = self.child, None
             await child.stop()
 
     # --- coming up ---------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ class Attachment:
 
     def _credential(self) -> str:
         """Read anew for every handshake, as the file may change. Raises DialError."""
-        if self._child is not None:
-            return self._child.credential
+        if self.child is not None:
+            return self.child.credential
         if not self.place.credential_file:
             return ""
         try:
@@ -450,7 +450,7 @@ class Attachment:
         """Probe it, keep its copy in step, until told to stop. Raises LostError when it is lost."""
         loop = asyncio.get_running_loop()
         watch = loop.create_task(watch_connection(channel, self._trouble))
-        ended = None if self._child is None else loop.create_task(self._child.ended())
+        ended = None if self.child is None else loop.create_task(self.child.ended())
         try:
             signals = Signals(self._trouble, self._stopping, ended)
             await Keeper(link, self._first_name, signals, self._ready_changed).run()

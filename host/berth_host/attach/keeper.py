@@ -113,7 +113,7 @@ class Keeper:
             if self._trouble.is_set() or time.monotonic() >= self._next_probe_s:
                 self._trouble.clear()
                 await self._check_up()
-            await self._keep_in_step()
+            await self.keep_in_step()
 
     async def _something(self, timeout_s: float) -> None:
         """Wait for trouble, the host's end, the end of the child, or the time."""
@@ -140,7 +140,7 @@ class Keeper:
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
         self._ready_changed(self._link, reply.ready, reply.message)
 
-    async def _keep_in_step(self) -> None:
+    async def keep_in_step(self) -> None:
         """Send changes that no call carries: when idle, and for plugins that are in PreBind."""
         link, feed = self._link, self._link.feed
         now_s = time.monotonic()

@@ -75,8 +75,8 @@ class Algorithm:
 
     def __init__(self, framework: Framework, chooser: Chooser, percentage: int = 0) -> None:
         self.framework = framework
-        self._chooser = chooser
-        self._percentage = percentage if 1 <= percentage <= 99 else 0
+        self.chooser = chooser
+        self.percentage = percentage if 1 <= percentage <= 99 else 0
 
     async def find_feasible(self, cycle: Cycle, nominated: NominatedPods, search: SearchStart) -> Feasible:
         """PreFilter, then Filter over the nodes that it left."""
@@ -126,9 +126,9 @@ class Algorithm:
     ) -> None:
         statuses = found.statuses
         passed = await self.framework.run_filter(cycle, statuses, rows, nominated)
-        if self._percentage:
+        if self.percentage:
             order = sampling.rotated(search.in_order(rows), search.next_start)
-            wanted = sampling.wanted_count(len(rows), self._percentage) if self.framework.has_scores else 1
+            wanted = sampling.wanted_count(len(rows), self.percentage) if self.framework.has_scores else 1
             found.rows, found.visited_count = sampling.cut(statuses, order, passed, wanted)
             search.advance(found.visited_count, len(cycle.nodes))
             rows = order
@@ -147,7 +147,7 @@ class Algorithm:
         if len(feasible.rows) == 1:
             return self._chosen(TiedNodes(nodes, feasible.rows), counts)
         # Sampling visits nodes in an order of its own; else the rows ascend as they are.
-        rows = np.sort(feasible.rows) if self._percentage else feasible.rows
+        rows = np.sort(feasible.rows) if self.percentage else feasible.rows
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
         if not self.framework.has_scores:
             return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
@@ -163,7 +163,7 @@ class Algorithm:
     def _chosen(
         self, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
     ) -> ScheduleResult:
-        return ScheduleResult(tied.name(self._chooser.pick(tied)), *counts, tied, scores)
+        return ScheduleResult(tied.name(self.chooser.pick(tied)), *counts, tied, scores)
 
 
 class SearchStart:

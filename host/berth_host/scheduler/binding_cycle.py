@@ -69,13 +69,13 @@ class BindingCycle:
         self._fate = fate
         self._is_draining = False
         self._running: dict[str, Attempt] = {}
-        self._tasks: set[asyncio.Future[None]] = set()
+        self.tasks: set[asyncio.Future[None]] = set()
         self.bound_count = 0
         self.undecided: list[Pod] = []
 
     def __len__(self) -> int:
         """Binding cycles under way."""
-        return len(self._tasks)
+        return len(self.tasks)
 
     @property
     def active_count(self) -> int:
@@ -95,7 +95,7 @@ class BindingCycle:
         attempt.cycle.context.binding = True
         task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._running[attempt.pod.uid] = attempt
-        self._tasks.add(task)
+        self.tasks.add(task)
         task.add_done_callback(partial(self._ended, attempt))
 
     def abort_pod(self, uid: str) -> bool:
@@ -131,7 +131,7 @@ class BindingCycle:
         # Until it is known: a host that follows this one before that has to go on asking.
         self.undecided.append(assumed)
         task = asyncio.get_running_loop().create_task(self._decide(assumed))
-        self._tasks.add(task)
+        self.tasks.add(task)
         task.add_done_callback(self._decided)
 
     async def _decide(self, assumed: Pod) -> None:
@@ -143,7 +143,7 @@ class BindingCycle:
         self._failures.put_back(assumed)
 
     def _decided(self, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)
+        self.tasks.discard(task)
         if not task.cancelled() and (err := task.exception()) is not None:
             self._fate.fail(err)
 
@@ -156,7 +156,7 @@ class BindingCycle:
         for attempt in list(self._running.values()):
             if attempt.framework.waiting_pods.is_waiting(attempt.pod.uid):
                 attempt.abort(HOST_STOPS)
-        return await all_ended(self._tasks, timeout_s)
+        return await all_ended(self.tasks, timeout_s)
 
     async def stop(self, timeout_s: float) -> None:
         """Cancel every binding cycle and wait until each has undone its work.
@@ -167,14 +167,14 @@ class BindingCycle:
         self._is_draining = True
         for attempt in list(self._running.values()):
             attempt.abort(HOST_STOPS)
-        if await all_ended(self._tasks, timeout_s):
+        if await all_ended(self.tasks, timeout_s):
             return
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await all_ended(self._tasks, timeout_s)
+        await all_ended(self.tasks, timeout_s)
 
     def _ended(self, attempt: Attempt, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)
+        self.tasks.discard(task)
         if self._running.get(attempt.pod.uid) is attempt:
             del self._running[attempt.pod.uid]
         if not task.cancelled() and (err := task.exception()) is not None:

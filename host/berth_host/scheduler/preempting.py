@@ -34,7 +34,7 @@ class Preempting:
         self._pods = pods
         self._waits_for: dict[str, set[str] | None] = {}
         """Victims that have not begun to leave; None: more must be done even after they leave."""
-        self._waited_for_by: dict[str, set[str]] = {}
+        self.waited_for_by: dict[str, set[str]] = {}
         self._changed: set[str] = set()
         self._told_of_end: Callable[[str], None] = lambda _: None
         pods.on_leaving(self._left)
@@ -51,10 +51,10 @@ class Preempting:
     def end(self, uid: str) -> None:
         """The evictions are over, one way or the other."""
         for victim in self._waits_for.pop(uid, None) or ():
-            others = self._waited_for_by[victim]
+            others = self.waited_for_by[victim]
             others.discard(uid)
             if not others:
-                del self._waited_for_by[victim]
+                del self.waited_for_by[victim]
         self._changed.add(uid)
         self._told_of_end(uid)
 
@@ -85,10 +85,10 @@ class Preempting:
         if left:
             self._waits_for[uid] = left
             for victim in left:
-                self._waited_for_by.setdefault(victim, set()).add(uid)
+                self.waited_for_by.setdefault(victim, set()).add(uid)
 
     def _left(self, victim: str) -> None:
-        for uid in self._waited_for_by.pop(victim, ()):
+        for uid in self.waited_for_by.pop(victim, ()):
             left = self._waits_for[uid]
             if left is not None:
                 left.discard(victim)

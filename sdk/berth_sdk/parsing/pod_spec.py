@@ -16,7 +16,7 @@ from berth_sdk.parsing.object_fields import integer, items, strings
 from berth_sdk.pod_requests import PodRequests, requests_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
-_MAX_SPECS: Final = 256
+MAX_SPECS: Final = 256
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 _OF_RESIZES: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
@@ -81,15 +81,15 @@ class PodSpec:
             key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
         except ValueError:
             return _read(spec, None)  # not of JSON alone
-        known = _known.get(key)
+        known = known_specs.get(key)
         if known is None:
-            known = _known[key] = _read(spec, None)
-            if len(_known) > _MAX_SPECS:
-                _known.popitem(last=False)
+            known = known_specs[key] = _read(spec, None)
+            if len(known_specs) > MAX_SPECS:
+                known_specs.popitem(last=False)
         return known
 
 
-_known: Final[OrderedDict[bytes, PodSpec]] = OrderedDict()
+known_specs: Final[OrderedDict[bytes, PodSpec]] = OrderedDict()
 
 
 def _read(spec: Mapping[str, Any], status: Mapping[str, Any] | None) -> PodSpec:

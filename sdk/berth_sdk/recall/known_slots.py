@@ -19,7 +19,7 @@ from berth_sdk.tables.read_only import extended
 Rows = NDArray[np.intp]
 MOST: Final = 512
 """The longest list of slots; with more of them the mask is searched."""
-_NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
+NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 
 
 class KnownSlots:
@@ -74,7 +74,7 @@ class KnownSlots:
                 self._unknown = set(nodes.slots[unknown].tolist())
             return unknown
         if not self._unknown:
-            return _NO_ROWS
+            return NO_ROWS
         if len(self._unknown) > FEW:
             slots = np.fromiter(self._unknown, dtype=np.intp, count=len(self._unknown))
             slots.sort()

@@ -81,7 +81,7 @@ class PluginRuntime:
         if self.descriptor.signs_queue:
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
         how = self.descriptor
-        self._shared = RecalledAnswers(
+        self.recalled = RecalledAnswers(
             how.name, how.depends_on, how.needs, handle, self.sign, rows=recalls_rows
         )
 
@@ -127,12 +127,12 @@ class PluginRuntime:
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[FilterResult]:
         """Verdicts over the candidates, with scores where the plugin itself adds them."""
-        shared = self._shared.verdicts
-        if shared is None:
+        recalled = self.recalled.verdicts
+        if recalled is None:
             return self._own_filter(state, pod, nodes)
-        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
             return run(self._filter(state, pod, nodes))
-        column = shared.column(state, pod, nodes)
+        column = recalled.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return FilterResult(column.verdicts(nodes))
@@ -158,12 +158,12 @@ class PluginRuntime:
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Raw scores, int64[n]."""
-        shared = self._shared.scores
-        if shared is None:
+        recalled = self.recalled.scores
+        if recalled is None:
             return self._own_score(state, pod, nodes)
-        if not isinstance(shared, RowColumns) or not nodes.is_snapshot:
+        if not isinstance(recalled, RowColumns) or not nodes.is_snapshot:
             return run(self._score(state, pod, nodes))
-        column = shared.column(state, pod, nodes)
+        column = recalled.column(state, pod, nodes)
         missing = column.missing(nodes)
         if not len(missing):
             return column.read(nodes)
@@ -233,7 +233,7 @@ class PluginRuntime:
 
     def object_versions(self) -> tuple[int, ...]:
         """The versions of the declared objects, beside nodes and pods: equal while none of them changed."""
-        return self._shared.versions()
+        return self.recalled.versions()
 
     # --- how it is done ----------------------------------------------------------------------
 
@@ -263,8 +263,8 @@ class PluginRuntime:
         return ReserveResult(result.status, result.pre_bind, PreFlightResult(SUCCESS))
 
     def _filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[FilterResult]:
-        shared = self._shared.verdicts
-        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        recalled = self.recalled.verdicts
+        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
         result = None if table is None else table.find(state, pod, nodes)
         if result is None:
             writes = state.writes
@@ -282,7 +282,7 @@ class PluginRuntime:
         result: FilterResult = yield self._own_filter(state, pod, asked)
         if result.early_scores is not None or result.skip_score:
             # Values that come with the verdicts are about this call only: such a plugin is asked in full.
-            self._shared.verdicts = None
+            self.recalled.verdicts = None
             return (yield from self._filter(state, pod, nodes))
         column.keep_verdicts(nodes, missing, result.verdicts)
         verdicts = column.verdicts(nodes)
@@ -345,8 +345,8 @@ class PluginRuntime:
         return Verdicts.of(statuses)
 
     def _score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Steps[NDArray[np.int64]]:
-        shared = self._shared.scores
-        table = shared if isinstance(shared, TableAnswers) and nodes.is_snapshot else None
+        recalled = self.recalled.scores
+        table = recalled if isinstance(recalled, TableAnswers) and nodes.is_snapshot else None
         scores = None if table is None else table.find(state, pod, nodes)
         if scores is None:
             writes = state.writes

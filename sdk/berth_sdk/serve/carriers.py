@@ -76,6 +76,12 @@ class Carriers:
         for carrier in idle:
             carrier.cancel()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        with self._lock:
+            return self._stopping
+
     def add(self, carrier: Carrier) -> None:
         """One begins, between two calls."""
         with self._lock:

@@ -67,6 +67,11 @@ class CycleBook:
         self._cycles: OrderedDict[str, _Cycle] = OrderedDict()
         self._tombstones: OrderedDict[tuple[str, str], tuple[float, bool]] = OrderedDict()
 
+    @property
+    def undone_count(self) -> int:
+        """Cycles of which it is kept for a while that their reservation was undone."""
+        return len(self._tombstones)
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._cycles)

@@ -24,7 +24,7 @@ from berth_sdk.wire.frames import FrameError
 MAX_CONNECTIONS: Final = 256
 _BACKLOG: Final = 64
 _WANT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_ROOM_AGAIN_S: Final = 0.2
+ROOM_AGAIN_S: Final = 0.2
 
 
 class FramedServer:
@@ -34,7 +34,7 @@ class FramedServer:
         """`calls`: by number (`wire.stream.NUMBERS`). `limit_bytes`: the longest request."""
         self._calls = calls
         self._limit_bytes = limit_bytes
-        self._open = Carriers()
+        self.open = Carriers()
         self._lock = threading.Lock()
         self._threads: dict[threading.Thread, FramedConnection] = {}
         self._listening: socket.socket | None = None
@@ -57,7 +57,7 @@ class FramedServer:
             return False
         self._listening, self._path, self._file = listening, path, _file(path)
         threading.Thread(
-            target=self._accept, args=(listening,), name="berth-framed-accept", daemon=True
+            target=self.accept, args=(listening,), name="berth-framed-accept", daemon=True
         ).start()
         return True
 
@@ -70,7 +70,7 @@ class FramedServer:
             self._listening.shutdown(socket.SHUT_RDWR)
         if self._file == _file(self._path):  # a successor may have its own there by now
             _unlink(self._path)
-        self._open.stop()
+        self.open.stop()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until the connections have ended; those still open after this time are cut off."""
@@ -82,14 +82,20 @@ class FramedServer:
             if thread.is_alive():
                 connection.cut_off()
 
-    def _accept(self, listening: socket.socket) -> None:
+    @property
+    def connection_count(self) -> int:
+        """Connections that a thread serves."""
+        return len(self._threads)
+
+    def accept(self, listening: socket.socket) -> None:
+        """Take connections until the server stops; the body of a thread."""
         with listening:
             while not self._stopping.is_set():
                 try:
                     sock, _ = listening.accept()
                 except OSError as err:
                     if err.errno in _WANT_OF_ROOM:
-                        self._stopping.wait(_ROOM_AGAIN_S)
+                        self._stopping.wait(ROOM_AGAIN_S)
                     elif not isinstance(err, ConnectionError):
                         return
                     continue
@@ -109,20 +115,20 @@ class FramedServer:
             connection.end()
 
     def _serve(self, connection: FramedConnection) -> None:
-        self._open.add(connection)
+        self.open.add(connection)
         try:
             while (payload := connection.next_call()) is not None:
-                if not self._open.take_up(connection):
+                if not self.open.take_up(connection):
                     connection.cancel()
                     return
                 connection.answer(self._calls, payload)
-                if not self._open.lay_down(connection):
+                if not self.open.lay_down(connection):
                     connection.cancel()
                     return
         except (OSError, FrameError) as err:
             LOG.warning("a framed connection ends: %s", err)
         finally:
-            self._open.discard(connection)
+            self.open.discard(connection)
             connection.end()
             with self._lock:
                 del self._threads[threading.current_thread()]

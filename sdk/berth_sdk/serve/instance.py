@@ -63,7 +63,7 @@ class Instance:
         self._lock = threading.Lock()
         self._credential = credential.encode()
         self._attachment_id = ""
-        self._introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
+        self.introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
         self._served: dict[tuple[str, str], ServedPlugin] = {}
         # A plugin's reservations outlive the attachment; Reconcile says which of them are alive.
         self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
@@ -86,8 +86,8 @@ class Instance:
             text = "the credential is not the one that this plugin expects"
             raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
         with self._lock:
-            if request.attachment_id not in self._introduced:
-                self._introduced.append(request.attachment_id)
+            if request.attachment_id not in self.introduced:
+                self.introduced.append(request.attachment_id)
         return identity_pb2.HandshakeResponse(
             supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
             features=[FEATURE, FRAMED] if self.framed else [FEATURE],
@@ -191,7 +191,7 @@ class Instance:
     # --- plumbing ------------------------------------------------------------------------------
 
     def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
-        if request.attachment_id not in self._introduced:
+        if request.attachment_id not in self.introduced:
             raise _fault(f"attachment {request.attachment_id!r} has not shaken hands with this instance")
 
     def _check(self, request: identity_pb2.ConfigureRequest) -> None:

@@ -76,11 +76,11 @@ class PluginServer:
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self._streams = Carriers()
+        self.streams = Carriers()
         streamed = stream_calls(SCHEDULING, scheduling)
-        self._framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
+        self.framed = FramedServer(streamed, _RECEIVE_LIMIT_BYTES)
         register(self._server, SCHEDULING, scheduling)
-        register(self._server, STREAM, StreamServicer(self.instance, streamed, self._streams))
+        register(self._server, STREAM, StreamServicer(self.instance, streamed, self.streams))
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))
@@ -103,7 +103,7 @@ class PluginServer:
             port = self._server.add_insecure_port(address)
             if address.startswith(_UNIX):
                 path = Path(address.removeprefix(_UNIX))
-                self.instance.framed = self._framed.listen(framed_path(path))
+                self.instance.framed = self.framed.listen(framed_path(path))
         except RuntimeError as err:
             raise ListenError(
                 f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
@@ -123,11 +123,11 @@ class PluginServer:
             if not self._stopped.is_set():
                 self._begin_stop()
                 stopped = self._server.stop(grace_s)
-                self._streams.stop()  # now that no new one can come
+                self.streams.stop()  # now that no new one can come
                 ends_s = time.monotonic() + grace_s
-                self._framed.stop()
+                self.framed.stop()
                 stopped.wait()
-                self._framed.wait(max(ends_s - time.monotonic(), 0.0))
+                self.framed.wait(max(ends_s - time.monotonic(), 0.0))
                 self.instance.stop()
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped.set()

@@ -51,8 +51,8 @@ class StateCopy:
     """
 
     def __init__(self, needs: Iterable[Need] = ()) -> None:
-        self._shape = _Shape(needs)
-        self._held = _Held(self._shape)
+        self.shape = _Shape(needs)
+        self._held = _Held(self.shape)
         self.version: StateVersion | None = None
 
     @property
@@ -62,7 +62,7 @@ class StateCopy:
 
     def objects(self, resource: str) -> ObjectView:
         """The objects of a declared resource, always of the copy's version. Raises KeyError."""
-        if resource not in self._shape.resources:
+        if resource not in self.shape.resources:
             raise KeyError(resource)
         return ObjectView(self, resource)
 
@@ -88,7 +88,7 @@ class StateCopy:
         if self.version == target:
             return Taken.HELD
         if not delta.HasField("base"):
-            return self._switch(_Held(self._shape), [delta], target)
+            return self._switch(_Held(self.shape), [delta], target)
         base = delta.base
         if self.version != (base.epoch, base.generation):
             return Taken.NEED_STATE
@@ -103,7 +103,7 @@ class StateCopy:
     def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Taken:
         target = wire.decode_version(chunks[-1].target)
         if full:
-            return self._switch(_Held(self._shape), chunks, target)
+            return self._switch(_Held(self.shape), chunks, target)
         if self.version == target:
             return Taken.HELD
         if self.version is None or self.version != wire.decode_version(chunks[0].base):

@@ -27,7 +27,7 @@ class StreamServicer:
 
     def StreamCalls(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer one request after the other, until the host ends it or the server stops."""
-        stream = _Stream(context)
+        stream = Stream(context)
         self._streams.add(stream)
         try:
             for raw in requests:
@@ -40,7 +40,7 @@ class StreamServicer:
             self._streams.discard(stream)
 
 
-class _Stream(Carrier):
+class Stream(Carrier):
     """A stream as the context of the call that it carries now."""
 
     def __init__(self, context: grpc.ServicerContext) -> None:

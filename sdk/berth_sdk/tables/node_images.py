@@ -69,6 +69,11 @@ class NodeImages:
         self._recorded = 0
         self.update = 0
 
+    @property
+    def kept_count(self) -> int:
+        """Counts that are kept, of all images: those of today, and older ones that a row may still show."""
+        return sum(len(image.updates) for image in self._images.values())
+
     def begin_update(self) -> None:
         """A new snapshot update starts: rows copied from now on see today's counts."""
         self.update += 1

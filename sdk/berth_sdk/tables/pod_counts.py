@@ -156,7 +156,7 @@ class PodCounts:
         self, columns: NodeColumns, *, max_columns: int = MAX_COLUMNS, remembered: int = REMEMBERED
     ) -> None:
         self._nodes = columns
-        self._max = max_columns
+        self.max_columns = max_columns
         self._tallies: OrderedDict[Tally, _Column] = OrderedDict()
         # The pods of each slot as `_log` has them: PodTable's own lists, which are never changed.
         self._seen: list[Sequence[Pod]] = []
@@ -175,7 +175,7 @@ class PodCounts:
         column = self._tallies.get(tally)
         if column is None:
             column = self._tallies[tally] = _Column(self._counted(tally), self._log.position)
-            if len(self._tallies) > self._max:
+            if len(self._tallies) > self.max_columns:
                 self._tallies.popitem(last=False)
         else:
             self._tallies.move_to_end(tally)

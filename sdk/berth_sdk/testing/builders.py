@@ -109,6 +109,11 @@ def make_table(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeTable:
     >>> table.requested("cpu").tolist(), table.pod_count.tolist()
     ([1000], [1])
     """
+    return NodeTable(make_columns(nodes, pods))
+
+
+def make_columns(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeColumns:
+    """The same, to be changed afterwards: what `NodeTable(columns)` shows then."""
     columns = NodeColumns()
     columns.begin_update()
     columns.pods = PodTable()
@@ -128,7 +133,7 @@ def make_table(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeTable:
         slot = columns.index_of[name]
         columns.set_usage(slot, usage)
         columns.pods.set_node_pods(slot, by_node[name], (), 1)
-    return NodeTable(columns)
+    return columns
 
 
 def pod_object(name: str, **fields: Unpack[PodFields]) -> Json:

@@ -26,7 +26,7 @@ def kubectl_commands() -> str:
 
 def sdk_commands() -> str:
     """Every command of `berth-sdk`, with every option."""
-    parser = sdk_main._parser()
+    parser = sdk_main.build_parser()
     parts = list(_argparse_command(parser, parser.description or ""))
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -135,8 +135,8 @@ def needs() -> str:
 
 def event_words() -> str:
     """The words of `EventInterest.actions`."""
-    rows = [("any", codes(events._COMMON))]
-    rows += [(code(resource), codes(words)) for resource, words in events._WORDS.items()]
+    rows = [("any", codes(events.COMMON))]
+    rows += [(code(resource), codes(words)) for resource, words in events.WORDS.items()]
     return table(("Resource", "Actions"), rows)
 
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.attached import PATIENCE_S
 from support.cancels_bindings import ASKS, HELD, SELF
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
+from support.waiting import PATIENCE_S
 
 CLASS = "support.cancels_bindings:CancelsBindings"
 

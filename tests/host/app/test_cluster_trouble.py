@@ -26,6 +26,7 @@ from berth_sdk.results import (
 from berth_sdk.status import Status
 from support.faulty_cluster import Fault, Faults
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 AT_ONCE = Faults(turns=0, reorder=False)
 WEB = ObjectRef(namespace="default", name="web")
@@ -328,7 +329,7 @@ async def test_invariant_that_breaks_in_the_feed_ends_the_host() -> None:
         moved = dict(seen.parsed) | {"spec": {**seen.parsed["spec"], "nodeName": "n1"}}
         moved["metadata"] = {**seen.parsed["metadata"], "resourceVersion": "999999"}
         world.host.feed.handle(WatchEvent("Pod", seen, KubeObject.of(moved)))
-        error = await asyncio.wait_for(world.host.wait_failed(), 5)
+        error = await asyncio.wait_for(world.host.wait_failed(), PATIENCE_S)
         assert isinstance(error, InvariantError)
         with pytest.raises(InvariantError, match="is on 'n0' in the cache"):
             world.host.check()
@@ -354,7 +355,7 @@ async def test_invariant_that_breaks_while_scheduling_ends_the_host(
             monkeypatch.setattr(asyncio.get_running_loop(), "default_exception_handler", lambda _: None)
             asyncio.get_running_loop().call_soon(breaks)
         world.server.create(pod("web", cpu="100" if where == "status" else "1"))
-        error = await asyncio.wait_for(world.host.wait_failed(), 5)
+        error = await asyncio.wait_for(world.host.wait_failed(), PATIENCE_S)
         assert str(error) == "two and two are five"
 
 

@@ -10,9 +10,9 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
-from support.attached import until
 from support.device_objects import DRIVER, claim, device, device_class, exactly, pod_with, resource_slice
 from support.hosts import World, node
+from support.waiting import until
 
 CLAIMS = "resource.k8s.io/resourceclaims"
 FINALIZER = "resource.kubernetes.io/delete-protection"

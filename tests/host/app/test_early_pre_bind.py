@@ -17,11 +17,11 @@ from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import PatchResult, PermitResult, PreBindResult, ReserveResult
 from berth_sdk.status import SUCCESS, Status
-from support.attached import until
 from support.early_plugin import marked
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor
+from support.waiting import until
 
 SAYS = (
     "is-done",

@@ -18,9 +18,9 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, queue_pb2, scheduling_pb2
 from berth_sdk.results import PermitResult
-from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, lacking
+from support.waiting import PATIENCE_S, until
 
 Result = handle_pb2.DecideWaitingPodsResponse
 

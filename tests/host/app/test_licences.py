@@ -21,10 +21,10 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Status
-from support.attached import until
 from support.hosts import World, node, pod
 from support.literal_licences import LABEL, LiteralLicences
 from support.scripted_plugin import refuse
+from support.waiting import until
 
 COUNT = 2
 REFUSED = f"all {COUNT} licences are taken"
@@ -143,7 +143,7 @@ async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same
         await plugin.stop()
         await until(lambda: not world.host.attachments.attached_places.plugins["Licences"].is_attached)
         after = plugin if same_process else LiteralLicences(COUNT)
-        after.on("PostBind", after._PostBind)
+        after.on("PostBind", after.unscripted("PostBind"))
         back = asyncio.ensure_future(again(world))
         async with after.serving(path):
             await back
@@ -159,11 +159,11 @@ async def test_plugin_that_is_away_while_its_pods_are_bound(tmp_path: Path, same
 
 async def killed(world: World) -> None:
     """-9: nothing is sent any more, and nothing is tidied up."""
-    world.cluster._is_cut = True
+    world.cluster.is_cut = True
     (place,) = world.host.attachments.attached_places.places
-    assert place._task is not None
-    place._task.cancel()
-    await asyncio.wait({place._task})
+    assert place.task is not None
+    place.task.cancel()
+    await asyncio.wait({place.task})
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ async def test_host_that_is_killed_between_reserve_and_post_bind(tmp_path: Path,
         if not same_process:
             await plugin.stop()
             after = LiteralLicences(COUNT)
-        after.on("PostBind", after._PostBind)
+        after.on("PostBind", after.unscripted("PostBind"))
         async with AsyncExit(after, path, same_process), world_with(path, of=first) as second:
             await until(lambda: len(after.taken) == COUNT)
             assert "bound" in holders(second)

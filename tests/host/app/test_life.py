@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import ClassVar
 
 import pytest
@@ -18,6 +17,7 @@ from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from support.faulty_cluster import Fault, Faults
 from support.hosts import World, enabling, node, pod
+from support.waiting import PATIENCE_S
 
 AT_ONCE = Faults(turns=0, reorder=False)
 WEB = ObjectRef(namespace="default", name="web")
@@ -115,9 +115,7 @@ async def test_drain_is_bounded_and_says_that_it_was() -> None:
     gate = world.faulty.gate("bind")
     async with world:
         await gate.arrived.wait()
-        began_s = time.monotonic()
-        assert not await world.host.drain(0.1)
-        assert time.monotonic() - began_s < 5
+        assert not await asyncio.wait_for(world.host.drain(0.1), PATIENCE_S)
 
 
 async def test_pod_that_comes_to_permit_while_the_host_drains_does_not_wait() -> None:
@@ -158,7 +156,7 @@ async def test_stop_leaves_a_binding_that_stays_unknown_as_it_is(monkeypatch: py
         await world.host.start()
         while not world.faulty.done:
             await asyncio.sleep(0)
-        await asyncio.wait_for(world.host.stop(), 5)
+        await asyncio.wait_for(world.host.stop(), PATIENCE_S)
     assert Holds.unreserved == []
     assert len(world.host.binding) == 0
     assert world.node_of("web") == "n0"
@@ -179,7 +177,7 @@ async def test_stop_is_bounded_while_evictions_and_status_writes_hang(
     world.faulty.gate("patch")
     await until_idle(world)
     assert world.host.status.pending_count
-    await asyncio.wait_for(world.host.stop(), 5)
+    await asyncio.wait_for(world.host.stop(), PATIENCE_S)
     assert len(world.host.evictions) == 0
 
 
@@ -210,7 +208,7 @@ async def test_row_12_host_that_lost_the_lead_posts_nothing_afterwards() -> None
     abandoning = asyncio.ensure_future(world.host.abandon())
     await asyncio.sleep(0)
     version, events = world.server.store.next_version(), world.server.events.total_count
-    await asyncio.wait_for(abandoning, 5)
+    await asyncio.wait_for(abandoning, PATIENCE_S)
     for _ in range(200):
         await asyncio.sleep(0)
     assert world.server.store.next_version() == version + 1
@@ -235,7 +233,7 @@ async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one
         await asyncio.sleep(0)
     # -9: nothing is sent any more, and nothing is tidied up.
     first.faulty.cut()
-    first.cluster._is_cut = False
+    first.cluster.is_cut = False
     await first.faulty.stop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
@@ -259,10 +257,10 @@ async def test_cancelled_loop_ends_the_host() -> None:
     """It would go on to look well, and schedule nothing."""
     async with World([node("n0")]) as world:
         await world.settle()
-        loop = world.host._loop_task
+        loop = world.host.loop_task
         assert loop is not None
         loop.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             error = await world.host.wait_failed()
         assert "was cancelled, and not by the host" in str(error)
 
@@ -278,7 +276,7 @@ async def test_invariant_that_breaks_while_copies_are_refreshed_ends_the_host(
             raise InvariantError("the snapshot is broken")
 
         monkeypatch.setattr(world.host.snapshot, "update", update)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             error = await world.host.wait_failed()
         assert str(error) == "the snapshot is broken"
         monkeypatch.undo()

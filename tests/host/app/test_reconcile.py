@@ -18,9 +18,9 @@ from berth_host.attach import backoff
 from berth_host.errors.plugins import PluginError
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
-from support.attached import until
 from support.hosts import World, node, pod
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor, refuse
+from support.waiting import until
 
 POINTS = ("reserve", "permit", "preBind")
 TOKEN = b"gpu 3"

@@ -137,8 +137,7 @@ async def test_pod_that_was_bound_just_now_is_not_scheduled_again() -> None:
         reloading = asyncio.ensure_future(reload(world.host, with_plugins()))
         while world.host.scheduler.is_stopping is False:
             await asyncio.sleep(0)
-        world.faulty._dead.clear()  # the stream stands still
-        world.faulty._check_alive = lambda *_: None  # type: ignore[method-assign]  # calls are answered
+        world.faulty.stand_still()
         gate.open.set()
         world.host = await reloading
         assert world.host.cache.assumed_count == 1
@@ -265,7 +264,7 @@ async def test_host_that_stands_by_is_replaced_by_one_that_stands_by() -> None:
 
 
 async def test_what_changes_while_the_new_host_is_fed_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload_module, "_ADDS_PER_TURN", 1)
+    monkeypatch.setattr(reload_module, "ADDS_PER_TURN", 1)
     objects = [node(f"n{i}", cpu="1") for i in range(20)] + [pod(f"p{i}", cpu="1") for i in range(10)]
     async with running(*objects) as world:
         await world.settle()

@@ -14,9 +14,9 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
-from support.attached import PATIENCE_S, until
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_process
+from support.waiting import PATIENCE_S, until
 
 
 def remote(name: str, endpoint: str, *, points: str = "filter: {deadline: 10s}", more: str = "") -> str:
@@ -94,7 +94,7 @@ async def test_pod_deleted_while_a_remote_filter_is_awaited_ends_its_cycle(tmp_p
             assert world.everything_is_accounted_for()
             assert world.host.cache.pod_count == 0
             # It was this call that was cancelled, and not the loop that made it.
-            loop_task = world.host._loop_task
+            loop_task = world.host.loop_task
             assert isinstance(loop_task, asyncio.Task)
             assert not loop_task.cancelling()
             world.server.create(pod("next"))

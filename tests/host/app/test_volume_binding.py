@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from support.attached import until
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume
+from support.waiting import until
 
 Json = dict[str, Any]
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -219,7 +219,7 @@ async def test_new_host_takes_up_what_the_first_one_had_written(endpoint: str) -
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         chosen = await storage.until_selected("data")
         # The first host is gone from one moment to the next: it undoes nothing and sees nothing any more.
-        for task in list(storage.world.host.binding._tasks):
+        for task in list(storage.world.host.binding.tasks):
             task.cancel()
         await storage.world.cluster.stop()
         second = World((), configuration=configuration(endpoint, 600))

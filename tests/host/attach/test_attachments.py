@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, launched, until, wanted
+from support.attached import AttachedHost, at_socket, attached_host, launched, wanted
 from support.plugin_processes import can_connect, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor, for_ever, refuse
+from support.waiting import PATIENCE_S, until
 
 ECHO = "support.echo_plugin:Echo"
 
@@ -107,7 +110,7 @@ async def test_a_child_is_launched_attached_and_ended_with_the_host(tmp_path: Pa
         (place,) = host.attachments.places
         assert state_of(host) is State.ACTIVE
         assert (await host.client.filter(host.cycle(), host.nodes)).passed.any()
-        child = place._child
+        child = place.child
         assert child is not None
     assert "exited with code 0" in await child.ended()
     assert state_of(host) is State.CLOSED
@@ -154,7 +157,7 @@ async def test_plugin_that_the_instance_does_not_serve_is_absent_with_that_reaso
 
 async def test_foreign_contract_is_refused_with_both_versions(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
-    reply = plugin._Handshake(None)
+    reply = plugin.unscripted("Handshake")(None)
     reply.supported[0].major = 2
     plugin.on("Handshake", lambda _: reply)
     path = tmp_path / "p.sock"
@@ -319,9 +322,9 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
 async def test_killed_child_is_started_again(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
-        first, child = place.instance_id, place._child
+        first, child = place.instance_id, place.child
         assert child is not None
-        child._process.kill()
+        os.kill(child.pid, signal.SIGKILL)
         await until(lambda: host.attachments.recoveries == 2)
         assert place.instance_id != first
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
@@ -332,8 +335,8 @@ async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(keeper, "CHILD_END_S", PATIENCE_S)
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
-        assert place._child is not None
-        place._child._process.kill()
+        assert place.child is not None
+        os.kill(place.child.pid, signal.SIGKILL)
         # The wait of the back-off may be over before a look; the reason stays until the next one is there.
         await until(lambda: "its process was ended by signal 9" in reason_of(host))
 
@@ -378,7 +381,7 @@ async def test_stop_drains_and_waits_for_what_is_open(tmp_path: Path) -> None:
 
     async def slow(_request: Any) -> Any:
         await released.wait()
-        return plugin._Bind(None)
+        return plugin.unscripted("Bind")(None)
 
     plugin.on("Bind", slow)
     async with plugin.serving(path):

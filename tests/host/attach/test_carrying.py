@@ -41,7 +41,7 @@ async def test_a_served_class_is_asked_as_the_configuration_says(
         async with attached_host(replace(at_socket(path, "Echo"), transport=transport)) as host:
             assert told(host) == (transport.value, ())
             assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
-            assert len(server._framed._threads) == (transport is Transport.FRAMED)
+            assert server.framed.connection_count == (transport is Transport.FRAMED)
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ async def test_calls_go_on_where_the_framed_socket_goes_away(tmp_path: Path) -> 
         server.listen(f"unix:{path}")
         async with attached_host(at_socket(path, "Echo")) as host:
             assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
-            server._framed.stop()
+            server.framed.stop()
             for _ in range(3):
                 assert len(await host.client.filter(host.cycle(), host.nodes)) == 3
             assert host.client.stats.of("Filter").failures == {}

@@ -13,10 +13,11 @@ from berth_host.attach import backoff
 from berth_host.attach.attachment import State
 from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
-from support.attached import AttachedHost, attached_host, launched, until, wanted
+from support.attached import AttachedHost, attached_host, launched, wanted
 from support.echo_plugin import Echo
 from support.plugin_processes import serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import until
 
 SECRET = "open sesame"
 
@@ -94,7 +95,7 @@ async def test_a_child_expects_what_its_host_gave_it(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command("support.echo_plugin:Echo"), "Echo")) as host:
         assert condition(host) == (State.ACTIVE, "")
         (attachment,) = host.attachments.places
-        child: Any = attachment._child
+        child: Any = attachment.child
         assert len(child.credential) == 64
         stranger = Place(endpoint=child.address, plugins=(wanted("Echo"),))
         async with attached_host(stranger, patience_s=0.0) as other:

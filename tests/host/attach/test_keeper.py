@@ -43,7 +43,7 @@ class Watch:
         self.now_s += after_s
         self.link.calls_made += calls
         before = self.link.syncs
-        await self.keeper._keep_in_step()
+        await self.keeper.keep_in_step()
         return self.link.syncs - before
 
 

@@ -15,9 +15,10 @@ from berth_host.attach.attachment import State
 from berth_host.errors.plugins import PluginError
 from berth_host.rpc.calls import FILTER
 from berth_sdk.testing.builders import make_pod
-from support.attached import AttachedHost, at_socket, until
+from support.attached import AttachedHost, at_socket
 from support.plugin_processes import plugin_process
 from support.scripted_plugin import ScriptedPlugin, descriptor, refuse
+from support.waiting import until
 
 ECHO = "support.echo_plugin:Echo"
 TERM = ["Handshake", "Configure", "SyncState", "Probe", "Reconcile"]
@@ -112,7 +113,7 @@ async def test_leader_keeps_its_instance_while_another_host_stands_by_and_loses_
                 assert leader.attachments.recoveries == 1
                 await other.attachments.begin_term()
                 (place,) = leader.attachments.places
-                place._backoff.next_s = lambda: 60.0  # type: ignore[method-assign]  # it is gone, and must not come back
+                place.backoff.next_s = lambda: 60.0  # type: ignore[method-assign]  # it is gone, and must not come back
                 assert await asked(other)
                 with pytest.raises(
                     PluginError, match=r"not attached to this host any more|lost its instance"

@@ -10,6 +10,7 @@ import pytest
 from berth_host.config.loading import default_configuration
 from berth_host.endpoints import patience
 from support.serving import FakeProcess, KnownUsers, Served, served
+from support.waiting import PATIENCE_S
 
 
 async def opened(port: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -20,7 +21,7 @@ async def opened(port: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await reader.read() == b""
     except ConnectionError:
         return True
@@ -28,7 +29,7 @@ async def is_ended(reader: asyncio.StreamReader) -> bool:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
 async def test_a_connection_without_a_request_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.3)
+    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.8)  # with a handshake
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)
         writer.write(sent)
@@ -45,7 +46,7 @@ async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             with suppress(ConnectionError):
                 assert b"HTTP/1.1" not in await reader.read()
         writer.close()
@@ -53,9 +54,9 @@ async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
 
 @pytest.mark.slow
 async def test_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.3)
+    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 2.0)  # with a handshake
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
-        assert (await port.ask("GET", "/debug/pprof/profile?seconds=0.8", token="clusterAdmin")).status == 200
+        assert (await port.ask("GET", "/debug/pprof/profile?seconds=2.5", token="clusterAdmin")).status == 200
 
 
 @pytest.mark.slow
@@ -63,6 +64,6 @@ async def test_put_without_the_right_is_refused_without_a_wait() -> None:
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)
         writer.write(b"PUT /debug/flags/v HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await reader.readline() == b"HTTP/1.1 403 Forbidden\r\n"
         writer.close()

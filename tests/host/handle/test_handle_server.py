@@ -45,7 +45,8 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from berth_sdk.wire import records as wire
-from support.attached import PATIENCE_S, ClusterState, until
+from support.attached import ClusterState
+from support.waiting import PATIENCE_S, until
 
 WAITING = WaitingPod(
     pod=make_pod("held", uid="uid-held", labels={"a": "b"}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from berth_host.queue.heap import KeyedHeap
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,10 +43,15 @@ def test_removed_item_never_comes_out() -> None:
 
 
 def test_dead_entries_do_not_pile_up() -> None:
-    heap = filled(("a", 0))
+    class Pod:
+        """Something that can be seen to be gone."""
+
+    heap: KeyedHeap[Pod] = KeyedHeap()
+    kept: weakref.WeakSet[Pod] = weakref.WeakSet()
     for order in range(1000):
-        heap.push("a", order, "a")
-    assert len(heap._heap) < 200
+        kept.add(value := Pod())
+        heap.push("a", order, value)
+    assert len(kept) < 200
 
 
 ORDERS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(0, 5), max_size=20)

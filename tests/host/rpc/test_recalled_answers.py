@@ -90,7 +90,7 @@ def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def candidates_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """An answer about some rows is handed out for others."""
-    patch.setattr(known_slots.KnownSlots, "missing", lambda self, nodes: known_slots._NO_ROWS)
+    patch.setattr(known_slots.KnownSlots, "missing", lambda self, nodes: known_slots.NO_ROWS)
 
 
 def labels_are_missing_in_the_signature(patch: pytest.MonkeyPatch) -> None:

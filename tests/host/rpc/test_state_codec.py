@@ -82,7 +82,7 @@ class Setup:
         return self.encoder.delta(self.changes(full))
 
 
-def test_usual_delta_of_a_cycle_takes_about_140_bytes() -> None:
+def test_usual_delta_of_a_cycle_takes_at_most_160_bytes() -> None:
     setup = Setup(Need.nodes())
     for i in range(5000):
         setup.cache.add_node(node(f"node-{i}"))
@@ -94,7 +94,7 @@ def test_usual_delta_of_a_cycle_takes_about_140_bytes() -> None:
     assert [state.index for state in delta.upserts] == [4712]
     assert delta.upserts[0].usage.requested["cpu"] == 15500
     assert not delta.upserts[0].HasField("summary")
-    assert 100 <= delta.ByteSize() <= 160
+    assert delta.ByteSize() <= 160  # about 140; how long the random epoch is written counts as well
 
 
 def test_name_stands_only_where_the_index_is_new() -> None:

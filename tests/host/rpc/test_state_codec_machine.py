@@ -240,7 +240,7 @@ def _pods(table: NodeTable) -> object:
 
 
 def _contents(copy: StateCopy) -> object:
-    shape = copy._shape
+    shape = copy.shape
     claims = [item.raw for item in copy.objects(CLAIMS).list()] if shape.resources else []
     return node_contents(copy.nodes), _pods(copy.nodes) if shape.pods else None, claims
 

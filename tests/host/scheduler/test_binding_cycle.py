@@ -21,9 +21,9 @@ from berth_sdk.results import (
     PreBindResult,
 )
 from berth_sdk.status import Status
-from support.attached import PATIENCE_S
 from support.hosts import World, node, pod
 from support.ledger import Ledger
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)

@@ -95,4 +95,4 @@ def test_nothing_is_kept_of_victims_that_have_left() -> None:
         preempting.deleted(f"uid-{number}", (victim,))
         pods.remove_pod(victim)
     assert len(preempting) == 0
-    assert not preempting._waited_for_by
+    assert not preempting.waited_for_by

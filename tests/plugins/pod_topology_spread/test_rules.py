@@ -18,6 +18,7 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing import make_table
+from berth_sdk.testing.builders import make_columns
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import plain_rules
@@ -143,8 +144,7 @@ def test_answers_follow_a_cluster_that_changes(case: Case, later: list[Case], po
     """One plugin, one table of nodes that changes in place; several kinds of pods."""
     first = case[1]
     runtime = plug_of(first).runtime()
-    table = table_of(first)
-    columns = table._columns
+    columns = make_columns(map(Node.from_object, first.nodes), map(Pod.from_object, first.pods))
     assert columns.pods is not None
     for generation, (_, shown) in enumerate([case, *later], start=2):
         cluster = Cluster(shown.nodes, shown.pods, first.services, first.owners, first.defaults)

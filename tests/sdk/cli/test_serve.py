@@ -20,7 +20,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from support.sdk_server import RawHost, refused
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 FOLDER = Path(__file__).parent
 POD = Pod(name="web", uid="u1")
 SERVE = [sys.executable, "-m", "berth_sdk", "serve"]

@@ -68,11 +68,11 @@ def test_what_is_not_plain_json_is_read_all_the_same() -> None:
 
 
 def test_no_more_specs_are_kept_than_are_likely_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_spec, "_MAX_SPECS", 3)
-    monkeypatch.setattr(pod_spec, "_known", type(pod_spec._known)())
+    monkeypatch.setattr(pod_spec, "MAX_SPECS", 3)
+    monkeypatch.setattr(pod_spec, "known_specs", type(pod_spec.known_specs)())
     for priority in range(10):
         assert pod("a", {**SPEC, "priority": priority}).priority == priority
-    assert len(pod_spec._known) == 3
+    assert len(pod_spec.known_specs) == 3
 
 
 def test_an_object_that_is_changed_afterwards_changes_no_other_pod() -> None:

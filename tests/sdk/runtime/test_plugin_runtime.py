@@ -40,14 +40,18 @@ POD = Pod(name="web", uid="u1")
 SPOT = Status.unschedulable("node is a spot node")
 
 
-def table(*pools: str, generation: int = 1) -> NodeTable:
+def columns_of(*pools: str, generation: int = 1) -> NodeColumns:
     """Nodes n0, n1, ... with a label `pool`, all at `generation`."""
     columns = NodeColumns()
     for i, pool in enumerate(pools):
         slot = columns.add(Node(name=f"n{i}", labels={"pool": pool}))
         columns.set_usage(slot, NodeUsage(requested={"cpu": 100 * i}, pod_count=i))
         columns.generation[slot] = generation
-    return NodeTable(columns)
+    return columns
+
+
+def table(*pools: str, generation: int = 1) -> NodeTable:
+    return NodeTable(columns_of(*pools, generation=generation))
 
 
 NODES = table("spot", "steady", "spot")
@@ -164,8 +168,8 @@ def counting(**attributes: Any) -> tuple[PluginRuntime, list[str]]:
 
 def test_a_plugin_by_row_is_asked_once_per_state_of_a_node() -> None:
     plugin, asked = counting()
-    nodes = table("spot", "steady")
-    columns = nodes._columns
+    columns = columns_of("spot", "steady")
+    nodes = NodeTable(columns)
     plugin.filter(state(), POD, nodes)
     plugin.filter(state(), Pod(name="sibling", uid="u2"), nodes)
     assert asked == ["n0", "n1"]
@@ -222,8 +226,8 @@ def test_the_memory_of_a_pure_plugin_is_bounded() -> None:
     nodes = table("spot")
     for i in range(3 * MAX_SIGNATURES):
         plugin.filter(state(), Pod(name="p", priority=i), nodes)
-    assert isinstance(plugin._shared.verdicts, RowColumns)
-    assert len(plugin._shared.verdicts) == MAX_SIGNATURES
+    assert isinstance(plugin.recalled.verdicts, RowColumns)
+    assert len(plugin.recalled.verdicts) == MAX_SIGNATURES
 
 
 def test_another_table_is_asked_anew() -> None:
@@ -251,7 +255,7 @@ def test_remembered_answers_equal_fresh_ones(steps: list[tuple[int, str, int, in
 
     pure = runtime(filter=judge, score=rate, depends_on=DependsOn.ROW)
     plain = runtime(filter=judge, score=rate)
-    columns = table("spot", "steady", "spot", "steady", "spot", "steady")._columns
+    columns = columns_of("spot", "steady", "spot", "steady", "spot", "steady")
     for generation, (slot, pool, priority, mask) in enumerate(steps, start=2):
         columns.set_node(slot, Node(name=f"n{slot}", labels={"pool": pool}))
         columns.generation[slot] = generation

@@ -22,7 +22,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.plugin.v1.stream_pb2_grpc import StreamServiceStub
 from berth_sdk.serve.carriers import Carriers
-from berth_sdk.serve.stream_servicer import _Stream
+from berth_sdk.serve.stream_servicer import Stream
 from support.framed_client import WAIT_S, FramedClient
 from support.sdk_server import ALL, RawHost, Serving
 
@@ -192,7 +192,7 @@ def test_the_end_of_the_server_lets_the_call_of_a_line_end(serving: Serving, cal
     assert Demo.entered.acquire(timeout=WAIT_S)
     with ThreadPoolExecutor(1) as threads:
         stopped: Future[bool] = threads.submit(serving.server.stop, WAIT_S)
-        while not (serving.server._streams._stopping and serving.server._framed._open._stopping):
+        while not (serving.server.streams.is_stopping and serving.server.framed.open.is_stopping):
             time.sleep(0.002)
         Demo.out.set()
         assert calls.answer().HasField("filter")
@@ -259,7 +259,7 @@ class Cancelled:
 def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
     streams, context = Carriers(), Cancelled()
     streams.stop()
-    stream = _Stream(cast(grpc.ServicerContext, context))
+    stream = Stream(cast(grpc.ServicerContext, context))
     streams.add(stream)
     assert context.cancelled
     assert not streams.take_up(stream)

@@ -218,7 +218,7 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
             gc.collect()
             objects = len(gc.get_objects())
         host.filter("Keeper", pod, f"c{i}", ended=[pb.CycleEnd(cycle_id=f"c{i - 1}")])
-        sizes.add((len(instance.cycles), len(instance.cycles._tombstones), len(instance._introduced)))
+        sizes.add((len(instance.cycles), instance.cycles.undone_count, len(instance.introduced)))
     gc.collect()
     assert max(sizes) == (1, 0, 1)
     assert len(gc.get_objects()) - objects < 500

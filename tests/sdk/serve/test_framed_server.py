@@ -62,7 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def threads_of(server: PluginServer) -> int:
-    return len(server._framed._threads)
+    return server.framed.connection_count
 
 
 # --- where it listens --------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_more_connections_than_there_are_threads_for_are_refused(
 
 def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FramedServer({PERMIT: lambda _raw, _context: b"ok"}, 100)
-    monkeypatch.setattr(framed_server, "_ROOM_AGAIN_S", 0.01)
+    monkeypatch.setattr(framed_server, "ROOM_AGAIN_S", 0.01)
     refusals = iter([OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3)
 
     class Listening:
@@ -257,8 +257,8 @@ def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.Mon
                 raise refusal
             return self._sock.accept()
 
-    accept = server._accept
-    monkeypatch.setattr(server, "_accept", lambda sock: accept(Listening(sock)))  # type: ignore[arg-type]
+    accept = server.accept
+    monkeypatch.setattr(server, "accept", lambda sock: accept(Listening(sock)))  # type: ignore[arg-type]
     path = tmp_path / "p.sock"
     assert server.listen(framed_path(path))
     client = FramedClient(f"unix://{path}")
@@ -289,5 +289,5 @@ def test_stopping_cuts_off_a_call_that_hangs(tmp_path: Path, caplog: pytest.LogC
     server.wait(0.01)
     assert client.hear() is None
     go.set()
-    wait_for(lambda: not server._threads)
+    wait_for(lambda: not server.connection_count)
     client.close()

@@ -45,8 +45,8 @@ class Background:
     def __init__(self, function: Callable[[], object]) -> None:
         self._error: BaseException | None = None
         self._function = function
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -55,8 +55,8 @@ class Background:
             self._error = err
 
     def join(self) -> None:
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
         if self._error is not None:
             raise self._error
 
@@ -117,7 +117,7 @@ def test_outside_of_a_call_nothing_is_paused() -> None:
         Background(unrelated).join()
         assert done.is_set()
         late = Background(lambda: _note(lane, [], "late"))
-        assert late._thread.is_alive()
+        assert late.thread.is_alive()
     late.join()
 
 

@@ -14,6 +14,7 @@ from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.selectors import EVERYTHING, LabelSelector
 from berth_sdk.tables import NodeColumns, NodeTable, PodCounts, PodsWith, PodTable, Tally, changed_by
 from berth_sdk.testing import make_node, make_pod, make_table
+from berth_sdk.testing.builders import make_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -148,7 +149,7 @@ class Columns(RuleBasedStateMachine):
             for counts in (self.counts, self.columns.pod_counts):
                 assert counts.column(tally).tolist() == want
                 self._check_domains(counts, tally, want)
-        assert len(self.counts) <= self.counts._max
+        assert len(self.counts) <= self.counts.max_columns
 
     def _check_domains(self, counts: PodCounts, tally: Tally, want: list[int]) -> None:
         codes, values = self.columns.label(ZONE)
@@ -169,7 +170,7 @@ Columns.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestColumns = pytest.mark.slow(Columns.TestCase)
 
 
-def small_table() -> NodeTable:
+def small_columns() -> NodeColumns:
     nodes = [make_node("n1", labels={ZONE: "x"}), make_node("n2", labels={ZONE: "y"}), make_node("n3")]
     pods = [
         make_pod("p1", node="n1", labels={"app": "web"}),
@@ -177,7 +178,11 @@ def small_table() -> NodeTable:
         make_pod("p3", node="n2", labels={"app": "web"}),
         make_pod("p4", node="n3", labels={"app": "web"}),
     ]
-    return make_table(nodes, pods)
+    return make_columns(nodes, pods)
+
+
+def small_table() -> NodeTable:
+    return NodeTable(small_columns())
 
 
 def test_counts_by_row_and_by_domain() -> None:
@@ -213,7 +218,8 @@ def test_another_table_has_counts_of_its_own() -> None:
 
 
 def test_pod_that_stays_is_not_looked_at_again() -> None:
-    nodes = small_table()
+    columns = small_columns()
+    nodes = NodeTable(columns)
     seen: list[str] = []
 
     def read(pod: Pod) -> str | None:
@@ -223,7 +229,6 @@ def test_pod_that_stays_is_not_looked_at_again() -> None:
     tally = PodsWith("test/seen", read, letters_of)
     nodes.pod_counts.column(tally)
     seen.clear()
-    columns = nodes._columns
     assert columns.pods is not None
     slot = columns.index_of["n1"]
     here = columns.pods.on_node(slot)

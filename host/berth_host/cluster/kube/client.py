@@ -7,7 +7,6 @@ Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -27,6 +26,7 @@ from berth_host.cluster.kube.credentials import Credentials
 from berth_host.cluster.kube.limiter import TokenBucket
 from berth_host.errors.cluster import ClusterError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
+from berth_host.model.clock import Clock, RealClock, sleep
 
 MAX_RETRIES: Final = 10
 """How often a request is sent again when the server says when to."""
@@ -46,17 +46,23 @@ _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_c
 
 
 class KubeClient:
-    """A client is used on one event loop and closed once. `metrics`: where requests are counted."""
+    """A client is used on one event loop and closed once. `metrics`: where requests are counted; `clock`:
+    what a request waits on for its turn, and until it is sent again."""
 
     def __init__(
-        self, connection: Connection, credentials: Credentials, metrics: RestClientMetrics | None = None
+        self,
+        connection: Connection,
+        credentials: Credentials,
+        metrics: RestClientMetrics | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
         self.metrics = metrics if metrics is not None else RestClientMetrics()
         self.connection = connection
         self.host = credentials.host
         self._authority = urlsplit(credentials.host).netloc.rpartition("@")[2]
-        self._limiter = TokenBucket(connection.qps, connection.burst)
+        self._clock = clock if clock is not None else RealClock()
+        self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
         self._user_agent = connection.user_agent
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_are_for = ""
@@ -76,9 +82,11 @@ class KubeClient:
         self.metrics.transport_used(made=True)
 
     @classmethod
-    async def open(cls, connection: Connection, metrics: RestClientMetrics | None = None) -> KubeClient:
+    async def open(
+        cls, connection: Connection, metrics: RestClientMetrics | None = None, clock: Clock | None = None
+    ) -> KubeClient:
         """Read the credentials; nothing is sent. Raises ClientConfigError."""
-        return cls(connection, await Credentials.open(connection), metrics)
+        return cls(connection, await Credentials.open(connection), metrics, clock)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -144,7 +152,7 @@ class KubeClient:
     ) -> bytes:
         """`request` for a caller that needs only success: the answer's bytes."""
         url = self._url(path, query)
-        ends_s = time.monotonic() + timeout_s
+        ends_s = self._clock.monotonic_s() + timeout_s
         retry_count, is_renewed = 0, False
         while True:
             if limited:
@@ -159,15 +167,15 @@ class KubeClient:
                 return answer
             if status == 401 and not is_renewed:
                 is_renewed = True
-                if await self._credentials.refresh(force=True):
+                if await self.credentials.refresh(force=True):
                     continue
             wait_s = retry_after_s(retry_after)
             is_asked_to_wait = status == 429 or (status >= 500 and wait_s > 0)
             wait_s = max(wait_s, 1.0)
-            if is_asked_to_wait and retry_count < MAX_RETRIES and time.monotonic() + wait_s < ends_s:
+            if is_asked_to_wait and retry_count < MAX_RETRIES and self._clock.monotonic_s() + wait_s < ends_s:
                 retry_count += 1
                 self.metrics.retried(self._authority, method, status)
-                await asyncio.sleep(wait_s)
+                await sleep(self._clock, wait_s)
                 continue
             raise error_of(status, answer, resource, key, retry_after=retry_after)
 
@@ -182,7 +190,7 @@ class KubeClient:
         key: str,
     ) -> tuple[int, bytes, str]:
         """Send once: status, body, Retry-After."""
-        credentials = self._credentials
+        credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
         started_s = time.perf_counter()
@@ -222,7 +230,7 @@ class KubeClient:
 
         Raises the ClusterError for an answer that is none, and on leaving nothing more.
         """
-        credentials = self._credentials
+        credentials = self.credentials
         if time.monotonic() >= credentials.due_s:
             await credentials.refresh()
         started_s = time.perf_counter()
@@ -263,9 +271,9 @@ class KubeClient:
 
     def _headers_of(self, content_type: str) -> CIMultiDict[str]:
         """Made once per content type, and again when the token has changed."""
-        if self._headers_are_for != self._credentials.authorization:
+        if self._headers_are_for != self.credentials.authorization:
             self._headers.clear()
-            self._headers_are_for = self._credentials.authorization
+            self._headers_are_for = self.credentials.authorization
         found = self._headers.get(content_type)
         if found is None:
             found = CIMultiDict({"Accept": "application/json", "User-Agent": self._user_agent})
@@ -273,7 +281,7 @@ class KubeClient:
                 found["Content-Type"] = content_type
             if self._headers_are_for:
                 found["Authorization"] = self._headers_are_for
-            for name, value in self._credentials.impersonation:
+            for name, value in self.credentials.impersonation:
                 found.add(name, value)
             self._headers[content_type] = found
         return found
@@ -286,9 +294,9 @@ class KubeClient:
         if isinstance(err, aiohttp.ClientConnectorCertificateError):
             reason = str(getattr(err.certificate_error, "verify_message", "") or err.certificate_error)
             text = f"the certificate of {host} is not trusted: {reason.rstrip('.')}; {self._cure(err)}"
-        elif self._credentials.proxy and isinstance(err, _OF_PROXY):
+        elif self.credentials.proxy and isinstance(err, _OF_PROXY):
             # Without the password that may stand in it.
-            proxy = urlsplit(self._credentials.proxy).netloc.rpartition("@")[2]
+            proxy = urlsplit(self.credentials.proxy).netloc.rpartition("@")[2]
             text = f"no way to {host} through the proxy {proxy}: {err}; check proxy-url, or HTTPS_PROXY"
         elif isinstance(err, aiohttp.ClientConnectorSSLError):
             text = f"no TLS with {host}: {err.os_error}; is it an https address?"
@@ -305,7 +313,7 @@ class KubeClient:
         """The cure for a refused certificate: wrong name, or unknown signer."""
         if getattr(err.certificate_error, "verify_code", 0) not in _NAME_MISMATCHES:
             return "set certificate-authority in the kubeconfig to the cluster's CA"
-        if self._credentials.server_hostname:
+        if self.credentials.server_hostname:
             return (
                 "set tls-server-name in the kubeconfig to a name that the certificate is for, or leave it out"
             )

@@ -64,7 +64,7 @@ class Credentials:
         self._certificate: tuple[bytes, bytes] | None = None
         self.host: str = str(configuration.host).rstrip("/")
         self.server_hostname: str | None = configuration.tls_server_name or None
-        self.proxy: str | None = configuration.proxy or _proxy_of_environment(self.host)
+        self.proxy: str | None = configuration.proxy or proxy_of_environment(self.host)
         self.impersonation = entry.impersonation if entry is not None else ()
         self.authorization: str = configuration.api_key.get("BearerToken") or ""
         if entry is not None:
@@ -283,7 +283,7 @@ def _life_s(expires: object) -> float:
     return max(moment.timestamp() - time.time() - EXPIRY_MARGIN_S, 1.0)
 
 
-def _proxy_of_environment(host: str) -> str | None:
+def proxy_of_environment(host: str) -> str | None:
     """HTTPS_PROXY and its kin, looked up once: the HTTP library would ask for every request, in a thread."""
     parts = urlsplit(host)
     if urllib.request.proxy_bypass(parts.hostname or ""):

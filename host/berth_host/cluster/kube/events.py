@@ -55,9 +55,9 @@ class EventWriter:
         self._client = client
         self._clock = clock
         self._before_sending = before_sending
-        self._limiter = TokenBucket(client.connection.qps, client.connection.burst)
+        self._limiter = TokenBucket(client.connection.qps, client.connection.burst, clock)
         self._series = EventSeries(host_name or own_host_name())
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
         self._waiting: deque[KeptEvent] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._writing_count = 0
@@ -76,7 +76,7 @@ class EventWriter:
         if self._is_stopped:
             self.dropped["stopped"] += 1
             return
-        if len(self._waiting) >= self._max_waiting:
+        if len(self._waiting) >= self.max_waiting:
             self._drop("full", None)
             return
         kept = self._series.add(event, self._clock.now_s())

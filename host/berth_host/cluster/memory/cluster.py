@@ -31,7 +31,7 @@ class MemoryCluster:
     def __init__(self, clock: Clock, server: ApiServer | None = None) -> None:
         self.server = server if server is not None else ApiServer(clock)
         self._deliveries: list[_Delivery] = []
-        self._is_cut = False
+        self.is_cut = False
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
         """Hand over the existing objects, return, and go on handing over changes."""
@@ -58,7 +58,7 @@ class MemoryCluster:
 
     def cut(self) -> None:
         """Take no call any more: each raises UnavailableError, and events are dropped."""
-        self._is_cut = True
+        self.is_cut = True
 
     async def stop(self) -> None:
         """Stop handing over changes."""
@@ -134,11 +134,11 @@ class MemoryCluster:
 
     def create_event(self, event: EventRecord) -> None:
         """Keep an event."""
-        if not self._is_cut:
+        if not self.is_cut:
             self.server.events.add(event)
 
     def _check_connected(self, resource: str, ref: ObjectRef) -> None:
-        if self._is_cut:
+        if self.is_cut:
             raise UnavailableError(resource, ref.key, "the host has been cut off from the cluster")
 
 

@@ -66,6 +66,11 @@ class VolumeController:
             self._pending.extend((resource, item.ref) for item in self._server.list(resource))
         self._turn()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to look at until something changes."""
+        return not self._pending and not self._turn_is_due
+
     def stop(self) -> None:
         """Stop: bind nothing more."""
         if self._unsubscribe is not None:

@@ -102,7 +102,7 @@ class RecalledScores:
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
-        self._not_summed: list[tuple[Rows, Sequence[_Column]]] = []
+        self.not_summed: list[tuple[Rows, Sequence[_Column]]] = []
         """Slots that were asked about since the total was put together, and which columns."""
         self._rows: Rows | None = None
         self._total: Scores = np.zeros(0, dtype=np.int64)
@@ -171,10 +171,10 @@ class RecalledScores:
             self._known.forget(slots.tolist())
         if not (by_node and sound):
             self._node_known[slots] = sound
-        self._not_summed.append((slots, columns))
-        if len(self._not_summed) > FEW:  # all is summed up anew; the last question may be long ago
+        self.not_summed.append((slots, columns))
+        if len(self.not_summed) > FEW:  # all is summed up anew; the last question may be long ago
             self._rows = None
-            self._not_summed.clear()
+            self.not_summed.clear()
         return None
 
     def read(self) -> tuple[list[PluginScores], Scores, Rows]:
@@ -190,7 +190,7 @@ class RecalledScores:
 
     def _add_up(self, nodes: NodeTable) -> None:
         """Update the total with the scores learnt since the last call."""
-        learnt, self._not_summed = self._not_summed, []
+        learnt, self.not_summed = self.not_summed, []
         rows = nodes.slots
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows

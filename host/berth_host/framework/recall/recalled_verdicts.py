@@ -29,7 +29,8 @@ from berth_host.rpc.client import PluginClient
 _MAX_STATUSES: Final = 4096
 _MOST_MISSING: Final = 64
 """Nodes that nobody has asked about, beyond which a question about all comes first."""
-_QUICK_S: Final = 0.01
+QUICK_S: Final = 0.01
+"""A question that took longer is not asked while others wait."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +46,7 @@ class RecalledVerdicts:
     """Verdicts by slot. `_known`: slots whose code holds; `_node_passed`: slots whose Node passed, as it
     is."""
 
-    def __init__(self, quick_s: float = _QUICK_S) -> None:
-        """`quick_s`: a question that took longer is not asked while others wait."""
-        self._quick_s = quick_s
+    def __init__(self) -> None:
         self._clients: tuple[PluginClient, ...] = ()
         self._about_pods: tuple[PluginClient, ...] = ()
         self._behind_nodes: frozenset[str] = frozenset()
@@ -109,7 +108,7 @@ class RecalledVerdicts:
         last time that others would miss their deadlines meanwhile.
         """
         self._prepare(clients, nodes._columns.capacity)
-        if self._took_s > self._quick_s:
+        if self._took_s > QUICK_S:
             return None
         missing = self._known.missing(nodes)
         if len(missing) > _MOST_MISSING:

@@ -52,6 +52,11 @@ class FramedLine:
         self._unsent = memoryview(b"")
         self._is_missed = False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, in use or not."""
+        return self._sock is not None
+
     async def ask(self, number: int, raw: bytes, deadline_s: float) -> bytes | None:
         """One call; None: nobody was there to execute it. Raises what a call of its own would: AioRpcError,
         DecodeError, CancelledError.

@@ -114,7 +114,7 @@ class Evaluator:
         self._chooser = chooser
         self._budgets = Budgets(budgets)
         self._pods = pods
-        self._shared = RecalledOutcomes()
+        self.recalled = RecalledOutcomes()
 
     async def evaluate(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits | None = None
@@ -144,7 +144,7 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
-        search = _Search(framework, cycle, found, self._budgets.read(), self._shared)
+        search = _Search(framework, cycle, found, self._budgets.read(), self.recalled)
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4

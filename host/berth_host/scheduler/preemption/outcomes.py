@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.scheduler.preemption.selection import CRITERIA, Candidates
 
-_SPARE_PODS: Final = 4096
+SPARE_PODS: Final = 4096
 _MAX_STATUSES: Final = 4096
 
 
 class Outcomes:
     """By slot. `known` (bool): the other columns hold the current result; `_codes` (int32): 0 where victims
-    make room, else why not; the criteria of `selection`; the victims from `_starts` on in `_pods`, as many as
+    make room, else why not; the criteria of `selection`; the victims from `_starts` on in `pods`, as many as
     there are.
     """
 
@@ -34,7 +34,7 @@ class Outcomes:
         self._criteria: dict[str, NDArray[Any]] = {
             name: np.zeros(capacity, dtype=kind) for name, kind in CRITERIA.items()
         }
-        self._pods: list[Pod] = []
+        self.pods: list[Pod] = []
         self._seen = StatusCodes()
         self._passing: list[NDArray[np.intp]] = []
 
@@ -54,15 +54,15 @@ class Outcomes:
         self._passing.clear()
         if len(self._seen) > _MAX_STATUSES:
             self.clear()
-        if len(self._pods) > _SPARE_PODS:
+        if len(self.pods) > SPARE_PODS:
             live = self.known & (self._codes == 0)
-            if len(self._pods) > _SPARE_PODS + 2 * int(self._criteria["counts"][live].sum()):
+            if len(self.pods) > SPARE_PODS + 2 * int(self._criteria["counts"][live].sum()):
                 self._compact(np.flatnonzero(live))
 
     def clear(self) -> None:
         """Forget all outcomes."""
         self.known[:] = False
-        self._pods = []
+        self.pods = []
         self._seen = StatusCodes()
 
     def put(
@@ -86,8 +86,8 @@ class Outcomes:
         self._codes[at] = 0
         for name, column in self._criteria.items():
             column[at] = getattr(found, name)
-        self._starts[at] = found.starts + len(self._pods)
-        self._pods.extend(found.pods)
+        self._starts[at] = found.starts + len(self.pods)
+        self.pods.extend(found.pods)
 
     def keep_for_now(self, slots: NDArray[np.intp]) -> None:
         """Mark the results for `slots` as holding for this preemptor alone."""
@@ -108,7 +108,7 @@ class Outcomes:
         works = self._codes.take(slots) == 0
         at = slots[works]
         criteria = {name: column.take(at) for name, column in self._criteria.items()}
-        return Candidates(places[works], self._pods, self._starts.take(at), **criteria)
+        return Candidates(places[works], self.pods, self._starts.take(at), **criteria)
 
     def tell(self, slots: NDArray[np.intp], rows: NDArray[np.intp], statuses: NodeStatuses) -> None:
         """Write to `statuses` why nodes, `rows` of its table, do not work. All of them must be known."""
@@ -127,5 +127,5 @@ class Outcomes:
         counts = self._criteria["counts"][live]
         ends = np.cumsum(counts)
         at = np.repeat(self._starts[live] - (ends - counts), counts) + np.arange(int(counts.sum()))
-        self._pods = [self._pods[i] for i in at.tolist()]
+        self.pods = [self.pods[i] for i in at.tolist()]
         self._starts[live] = ends - counts

@@ -28,7 +28,7 @@ class RecalledOutcomes:
     """Outcomes kept for equal pods, while what is known about them holds."""
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
+        self.kept: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
 
     def of(self, framework: Framework, cycle: Cycle, budgets: Sequence[Budget]) -> Outcomes:
         """The outcomes that hold for the cycle's pod: of equal ones before, or none yet."""
@@ -40,9 +40,9 @@ class RecalledOutcomes:
             return Outcomes(capacity)
         if not recalled.merged.issuperset([client.name for client in clients]):
             return Outcomes(capacity)
-        kept = self._kept.get(known)
+        kept = self.kept.get(known)
         if kept is None:
-            kept = self._kept[known] = _Kept(cycle, clients, budgets)
+            kept = self.kept[known] = _Kept(cycle, clients, budgets)
         kept.catch_up(cycle, clients, budgets, marks)
         return kept.outcomes
 

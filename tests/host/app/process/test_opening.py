@@ -8,6 +8,7 @@ from pathlib import Path
 
 from berth_host.app.process.process import ProcessSettings, SchedulerProcess
 from berth_host.config.loading import default_configuration
+from support.waiting import PATIENCE_S
 
 
 async def test_a_process_that_waits_for_its_credentials_ends_when_told_to(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ async def test_a_process_that_waits_for_its_credentials_ends_when_told_to(tmp_pa
             configuration=configuration, load=lambda: configuration, default_kubeconfig=str(kubeconfig)
         )
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         running = asyncio.ensure_future(process.run())
         while not started.exists():
             await asyncio.sleep(0.01)

@@ -264,7 +264,7 @@ def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=with_modules_of(tmp_path),
     )
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
@@ -288,6 +288,12 @@ def ctrl_c_counts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def with_modules_of(folder: Path) -> dict[str, str]:
+    """The environment of a command that imports from `folder` as well."""
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def children_of(pid: int) -> list[int]:
@@ -350,7 +356,7 @@ def test_ctrl_c_ends_everything_without_a_traceback(
         [sys.executable, "-m", "berth_host", "bench", "scheduler-perf", str(file), "--config", str(config)],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=with_modules_of(tmp_path),
         start_new_session=True,  # a terminal's Ctrl-C reaches the whole group
     )
     try:

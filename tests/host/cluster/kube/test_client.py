@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from berth_host.cluster.kube.client import KubeClient, path_of
@@ -15,9 +15,20 @@ from berth_host.errors.cluster import (
     TooManyRequestsError,
     UnavailableError,
 )
+from berth_host.model.clock import ManualClock
 from support.kube_api import Answer, KubeApi
+from support.waiting import until
 
 RETRY = {"kind": "Status", "code": 429, "message": "too many requests, please try again later"}
+
+
+@asynccontextmanager
+async def with_a_clock(connection: Connection) -> AsyncIterator[tuple[KubeClient, ManualClock]]:
+    """A client that waits on a clock that the test moves."""
+    clock = ManualClock()
+    client = await KubeClient.open(connection, clock=clock)
+    yield client, clock
+    await client.close()
 
 
 async def test_answer_is_the_parsed_object(api: KubeApi, client: KubeClient) -> None:
@@ -53,13 +64,16 @@ async def test_odd_name_cannot_leave_its_place_in_the_path(
     assert api.requests[0].query == {}
 
 
-@pytest.mark.slow
-async def test_429_is_retried_after_the_time_that_the_server_names(api: KubeApi, client: KubeClient) -> None:
+async def test_429_is_retried_after_the_time_that_the_server_names(api: KubeApi) -> None:
     await api.put("nodes", "n1")
-    api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
-    began_s = time.monotonic()
-    assert (await client.request("GET", "/api/v1/nodes/n1"))["kind"] == "Node"
-    assert time.monotonic() - began_s >= 0.99
+    api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "7"}))
+    async with with_a_clock(Connection(master=api.url, qps=-1)) as (client, clock):
+        asked = asyncio.ensure_future(client.request("GET", "/api/v1/nodes/n1"))
+        await until(lambda: clock.next_timer_s() is not None)
+        assert clock.next_timer_s() == 7.0
+        assert len(api.requests) == 1
+        clock.advance(7.0)
+        assert (await asked)["kind"] == "Node"
     assert len(api.requests) == 2
 
 
@@ -108,8 +122,7 @@ async def test_answer_that_is_no_json_is_unavailable(api: KubeApi, client: KubeC
         await client.request("GET", "/api/v1/nodes/n1")
 
 
-@pytest.mark.slow
-async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi, client: KubeClient) -> None:
+async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi) -> None:
     asked = 0
 
     def stop_at_the_second() -> None:
@@ -119,23 +132,28 @@ async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi, client
             raise UnavailableError("", "", "cut")
 
     api.answers.append(Answer("GET", "/n1", 429, RETRY, {"Retry-After": "1"}))
-    with pytest.raises(UnavailableError, match="cut"):
-        await client.request("GET", "/api/v1/nodes/n1", before_sending=stop_at_the_second)
+    async with with_a_clock(Connection(master=api.url, qps=-1)) as (client, clock):
+        asking = client.request("GET", "/api/v1/nodes/n1", before_sending=stop_at_the_second)
+        asked_again = asyncio.ensure_future(asking)
+        await until(lambda: clock.next_timer_s() is not None)
+        clock.advance(1.0)
+        with pytest.raises(UnavailableError, match="cut"):
+            await asked_again
     assert len(api.requests) == 1
 
 
 async def test_rate_holds_back_what_is_more_than_the_burst(api: KubeApi) -> None:
     await api.put("nodes", "n1")
-    client = await KubeClient.open(Connection(master=api.url, qps=50, burst=5))
-    began_s = time.monotonic()
-    await asyncio.gather(*(client.request("GET", "/api/v1/nodes/n1") for _ in range(15)))
-    took_s = time.monotonic() - began_s
-    began_s = time.monotonic()
-    await asyncio.gather(*(client.request("GET", "/api/v1/nodes/n1", limited=False) for _ in range(15)))
-    unlimited_s = time.monotonic() - began_s
-    await client.close()
-    assert took_s >= 0.19
-    assert unlimited_s < took_s
+    async with with_a_clock(Connection(master=api.url, qps=50, burst=5)) as (client, clock):
+        calls = [asyncio.ensure_future(client.request("GET", "/api/v1/nodes/n1")) for _ in range(8)]
+        await asyncio.gather(*calls[:5])
+        await client.request("GET", "/api/v1/nodes/n1", limited=False)
+        assert len(api.requests) == 6
+        for turn, call in enumerate(calls[5:], start=1):
+            assert clock.next_timer_s() == pytest.approx(turn / 50)
+            clock.advance_to(turn / 50 + 1e-6)
+            await call
+    assert len(api.requests) == 9
 
 
 @pytest.fixture

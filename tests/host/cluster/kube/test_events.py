@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from berth_host.cluster.port import EventRecord
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import ObjectRef
 from support.kube_api import Answer, KubeApi
+from support.waiting import until
 
 POD = ObjectRef(name="web", namespace="default", uid="u1", resource_version="7")
 
@@ -30,12 +30,6 @@ def failed(note: str = "no room", pod: ObjectRef = POD, **more: Any) -> EventRec
         reporter="default-scheduler",
         **more,
     )
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def written(cluster: KubeCluster) -> None:
@@ -240,7 +234,7 @@ async def test_unexpected_error_costs_one_event_and_is_counted(
 async def test_more_than_can_wait_is_dropped_and_counted(
     api: KubeApi, cluster: KubeCluster, clock: ManualClock
 ) -> None:
-    cluster.events._max_waiting = 10
+    cluster.events.max_waiting = 10
     for i in range(25):
         cluster.create_event(failed(pod=ObjectRef(name=f"p{i}", namespace="default")))
     await written(cluster)

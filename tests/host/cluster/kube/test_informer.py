@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from berth_host.cluster.kube.client import KubeClient
@@ -13,15 +13,10 @@ from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import LAST_APPLIED
 from support.kube_api import Answer, KubeApi
+from support.waiting import until
 from support.watched_view import WatchedView
 
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=1.0, page_size=3)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.model.clock import RealClock
 from support.cutting_proxy import cutting_proxy
 from support.kube_api import KubeApi, kube_api
+from support.waiting import PATIENCE_S
 from support.watched_view import WatchedView
 
 SEEDS = range(8)
 RESOURCES = {"pods": "Pod", "nodes": "Node", "example.com/widgets": "example.com/widgets"}
 TIMES = WatchTimes(min_watch_s=1, max_watch_s=2, idle_s=1.0, page_size=3)
 STEP_COUNT = 120
-CATCH_UP_S = 20.0
 
 
 @asynccontextmanager
@@ -76,9 +76,9 @@ async def test_view_equals_the_server_after_any_run(seed: int, forgets: bool) ->
                 proxy.cut_all()
         proxy.is_calm = True
         proxy.cut_all()
-        await asyncio.wait_for(starting, CATCH_UP_S)
+        await asyncio.wait_for(starting, PATIENCE_S)
         wanted = {kind: objects_of(api, resource) for resource, kind in RESOURCES.items()}
-        async with asyncio.timeout(CATCH_UP_S):
+        async with asyncio.timeout(PATIENCE_S):
             while {kind: dict(seen.objects[kind]) for kind in wanted} != wanted or cluster.problems:
                 await asyncio.sleep(0.02)
         assert seen.faults == []
@@ -100,7 +100,7 @@ async def test_no_version_is_missed_while_the_server_keeps_its_history() -> None
         proxy.is_calm = True
         proxy.cut_all()
         wanted = [int(change.object["metadata"]["resourceVersion"]) for change in api.history["nodes"]]
-        async with asyncio.timeout(CATCH_UP_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(seen.events) < len(wanted):
                 await asyncio.sleep(0.02)
         got = [int(event.new.ref.resource_version) for event in seen.events if event.new is not None]

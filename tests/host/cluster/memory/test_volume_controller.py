@@ -33,7 +33,7 @@ class World:
 
     async def quiet(self) -> None:
         """Until the controller has nothing more to do."""
-        while self.controller._pending or self.controller._turn_is_due:
+        while not self.controller.is_idle:
             await asyncio.sleep(0)
 
     def claim(self, name: str) -> KubeObject:

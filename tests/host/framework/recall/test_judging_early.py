@@ -27,10 +27,11 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
 from numpy.typing import NDArray
 from support.asking import NO_HANDLE
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host
+from support.attached import AttachedHost, at_socket, attached_host
 from support.by_pods import ByPods, Empty
 from support.frameworks import framework_of
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S
 
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 
@@ -38,7 +39,7 @@ POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "score")}
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine every judge may seem slow."""
-    monkeypatch.setattr(recalled_verdicts, "_QUICK_S", PATIENCE_S)
+    monkeypatch.setattr(recalled_verdicts, "QUICK_S", PATIENCE_S)
 
 
 class Refuses(ByPods):
@@ -289,7 +290,7 @@ async def test_judge_that_takes_its_time_is_asked_before(
     async with with_a_filter_elsewhere(tmp_path, Empty) as (framework, host, served):
         served.on("Filter", filtered)
         assert await judged(framework, host) == ([0, 1, 2], {})
-        monkeypatch.setattr(recalled_verdicts, "_QUICK_S", 0.0)
+        monkeypatch.setattr(recalled_verdicts, "QUICK_S", 0.0)
         host.state.put(make_pod("bound", uid="bound"), "n1")
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
     everything = ["n0", "n1", "n2"]

@@ -155,6 +155,6 @@ async def test_what_is_asked_early_and_never_summed_up_is_not_kept() -> None:
         columns.set_usage(slot, NodeUsage(pod_count=count))
         shared.forget({slot}, set())
         await shared.ask_early(plugins, cycle_of(Pod(name="p", uid="p"), table), table)
-        assert len(shared._not_summed) < 10
+        assert len(shared.not_summed) < 10
     assert await shared.ask(plugins, cycle_of(Pod(name="p", uid="p"), table), table) is None
     assert shared.read()[1].tolist() == [99]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import pytest
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.nominated import NOBODY
+from berth_host.framework.recall import recalled_verdicts
 from berth_host.framework.recall.recalled_verdicts import RecalledVerdicts
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
@@ -22,6 +24,12 @@ from numpy.typing import NDArray
 from support.asking import NO_HANDLE
 from support.by_pods import ByPods, Empty
 from support.frameworks import cycle_of, framework_of, local_client
+
+
+@pytest.fixture(autouse=True)
+def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine every question may seem slow."""
+    monkeypatch.setattr(recalled_verdicts, "QUICK_S", 3600.0)
 
 
 class EvenOnly(Plugin):
@@ -64,8 +72,6 @@ async def test_nodes_that_make_the_table_longer_are_judged_and_scored() -> None:
 
 
 NODES = 12
-
-
 ROWS = st.lists(st.tuples(st.integers(0, NODES - 1), st.booleans()), max_size=6)
 
 
@@ -77,7 +83,7 @@ async def test_rows_that_are_expected_to_pass_are_those_known_to_and_those_that_
     slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
     table = NodeTable(columns)
     clients = (local_client(Empty({}, NO_HANDLE)),)
-    shared = RecalledVerdicts(quick_s=3600.0)  # the machine may be busy
+    shared = RecalledVerdicts()
     passing: set[int] = set()
     moved = set(range(NODES))
     for number, (changes, asks) in enumerate(rounds):

@@ -15,9 +15,10 @@ from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.call_stream import CallStream, CallStreams
 from berth_host.rpc.remote.grpc_errors import rpc_error
 from berth_sdk.wire.stream import FEATURE, NUMBERS, wrap
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
+from support.attached import AttachedHost, at_socket, attached_host
 from support.line import Line
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S, until
 
 POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
 

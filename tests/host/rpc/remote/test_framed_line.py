@@ -18,7 +18,7 @@ from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from structlog.testing import capture_logs
-from support.attached import PATIENCE_S, until
+from support.waiting import PATIENCE_S, until
 
 FILTER = NUMBERS["Filter"]
 LIMIT = 1000
@@ -237,7 +237,7 @@ async def test_a_peer_that_went_between_two_calls_is_dialled_anew(trial: Trial) 
     async with trial.peer(talk):
         for turn in range(1, 4):
             assert await trial.ask() == b"yes"
-            await until(lambda: trial.line._sock is None)
+            await until(lambda: not trial.line.is_connected)
             assert trial.opened == turn
 
 
@@ -296,7 +296,7 @@ async def test_a_deadline_ends_the_connection(trial: Trial, size: int) -> None:
 
     async with trial.peer(talk):
         assert (await trial.failure(b"x" * size, 0.05))[0] is StatusCode.DEADLINE_EXCEEDED
-    assert trial.line._sock is None
+    assert not trial.line.is_connected
 
 
 async def test_a_cancelled_call_ends_the_connection(trial: Trial) -> None:

@@ -21,8 +21,9 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.status import Code
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.stream import FEATURE as STREAMED
-from support.attached import PATIENCE_S, AttachedHost, at_socket, attached_host, until
+from support.attached import AttachedHost, at_socket, attached_host
 from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, refuse
+from support.waiting import PATIENCE_S, until
 
 POINTS = ("PRE_FILTER", "FILTER", "RESERVE", "PERMIT", "PRE_BIND")
 LINES = (STREAMED, FRAMED)
@@ -152,8 +153,8 @@ async def test_a_call_beside_an_open_one_goes_by_itself(tmp_path: Path) -> None:
 async def test_a_deadline_ends_the_line_and_the_next_call_opens_another(tmp_path: Path) -> None:
     plugin = Carried(descriptor("Demo", "FILTER"))
     plugin.once("Filter", for_ever)
-    async with attached(tmp_path, plugin, points={"filter": PointPolicy(0.1, Policy.FAIL)}) as host:
-        late = (await host.client.filter(host.cycle(), host.nodes)).to_list()
+    async with attached(tmp_path, plugin, points={"filter": PointPolicy(policy=Policy.FAIL)}) as host:
+        late = (await host.client.filter(host.cycle(budget_s=0.1), host.nodes)).to_list()
         assert {status.code for status in late} == {Code.ERROR}
         assert "within 100 ms" in late[0].reasons[0]
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed

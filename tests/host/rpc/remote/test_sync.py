@@ -19,6 +19,7 @@ from berth_sdk.extension_points import Plugin, PodSensitivity, ScoreNormalizatio
 from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
+from berth_sdk.serve.local_copy import LocalCopy
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, StateVersion
@@ -214,7 +215,7 @@ async def test_a_late_answer_does_not_take_back_the_held_version(tmp_path: Path)
 async def test_a_copy_that_lost_everything_gets_everything(tmp_path: Path) -> None:
     async with attached(tmp_path, Crowded, 50) as (host, server, link):
         begun = link.held
-        server.instance.copy._copy.version = None
+        server.instance.copy = LocalCopy(Crowded.needs)
         host.state.put(make_pod("a"), "n0")
         feed = link.feed = Watched(link.feed)
         await link.sync(("Crowded", "SyncState"), ends_in(30))

@@ -82,7 +82,7 @@ class World:
         self.alone = FrameworkAlone(
             load_configuration(text, source="test", registered=ClassRegistry().points())
         )
-        self.cache = self.alone._cache
+        self.cache = self.alone.cache
         self.budgets = ObjectStore()
         self.chooser = OneOffset()
         self.nominator = Nominator(Everybody())
@@ -385,12 +385,12 @@ def test_nominations_that_cannot_be_compared_share_no_outcome(tried: list[int]) 
 
 def test_victims_of_many_preemptions_are_let_go() -> None:
     world = full_world()
-    with mock.patch("berth_host.scheduler.preemption.outcomes._SPARE_PODS", 4):
+    with mock.patch("berth_host.scheduler.preemption.outcomes.SPARE_PODS", 4):
         for _ in range(30):
             world.remove_pod(min(world.pods, key=lambda key: int(key[1:])))
             for name in NODES:
                 if sum(pod.node_name == name for pod in world.pods.values()) < 2:
                     world.add_pod(name, cpu=1, priority=1)
             world.check(preemptor(2, 4))
-    (kept,) = world.kept._shared._kept.values()
-    assert len(kept.outcomes._pods) <= 4 + 2 * 12 + 12
+    (kept,) = world.kept.recalled.kept.values()
+    assert len(kept.outcomes.pods) <= 4 + 2 * 12 + 12

@@ -1,0 +1,19 @@
+"""How tests wait for what they cannot move themselves: long enough that only a hang is too slow.
+
+Used wherever a thread, another process or the network is part of a test; everything else has a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+PATIENCE_S = 60.0
+"""How long a test waits for what must come: time is not the point, and the machine may be busy."""
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    """Wait until something outside of this process has had its effect."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # another process will not set our event
+            await asyncio.sleep(0.01)
