@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.acted_pod import ActedPod, wait_for, why_not_isolated
+from support.acted_pod import ActedPod, why_not_isolated
 from support.chart import VALUES, Json, of_kind, rendered, the
 from support.deployed import drop, put
 from support.real_servers import RealServers, free_port
+from support.waiting import wait_until
 
 NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}
 """Nodes and their blinking lights: the last has most of them, and is under maintenance."""
@@ -116,20 +117,20 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
         add_node(empty_servers, name, lights)
     for which in ("startupProbe", "livenessProbe", "readinessProbe"):
         passes = partial(passed, pod, scheduler, which)
-        assert wait_for(passes), f"{which}: {pod.log_of('scheduler')[-2000:]}"
+        wait_until(passes, lambda: pod.log_of("scheduler")[-2000:])
     assert all(alive for name, alive in pod.alive().items() if name != "folders")
     active = ["Active"] * 3
-    assert wait_for(lambda: [one["state"] for one in pod.plugins().values()] == active), pod.plugins()
+    wait_until(lambda: [one["state"] for one in pod.plugins().values()] == active, lambda: str(pod.plugins()))
 
     # Maintenance keeps it off the node with most lights, BlinkingLightScorer sends it to the one after.
     add_pod(empty_servers, "single")
     # The first of a gang waits until the second lets it go, by the socket on which plugins ask the host.
     gang = {"gang.example.com/name": "g", "gang.example.com/size": "2"}
     add_pod(empty_servers, "first", **gang)
-    assert wait_for(lambda: nodes_of(empty_servers)["single"]), pod.log_of("scheduler")[-2000:]
+    wait_until(lambda: nodes_of(empty_servers)["single"], lambda: pod.log_of("scheduler")[-2000:])
     assert nodes_of(empty_servers) == {"single": "general-b-1", "first": ""}
     add_pod(empty_servers, "second", **gang)
-    assert wait_for(lambda: all(nodes_of(empty_servers).values())), pod.log_of("scheduler")[-2000:]
+    wait_until(lambda: all(nodes_of(empty_servers).values()), lambda: pod.log_of("scheduler")[-2000:])
     assert set(nodes_of(empty_servers).values()) == {"general-b-1"}
 
     codes = pod.stop()
@@ -169,4 +170,6 @@ def test_without_the_folders_container_the_host_dials_no_plugin(
     configmap = {"data": {"scheduler.yaml": text.replace("/run/berth/plugins/gang", "/run/berth/gang")}}
     with ActedPod(empty_servers, deployment, {"berth": configmap}, folder, isolated=True) as pod:
         refusal = "everybody may replace /run/berth/gang.sock"
-        assert wait_for(lambda: refusal in pod.plugins().get("Gang", {}).get("reason", "")), pod.plugins()
+        wait_until(
+            lambda: refusal in pod.plugins().get("Gang", {}).get("reason", ""), lambda: str(pod.plugins())
+        )

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support import chart
 from support.chart import Json, of_kind, rendered, the
-from support.deployed import until
 from support.real_servers import ROOT, RealServers, program
+from support.waiting import wait_until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MONITORS: Json = {
@@ -142,7 +142,7 @@ def monitors(empty_servers: RealServers) -> Iterator[RealServers]:
         except urllib.error.HTTPError:
             return False
 
-    until(is_served, "ServiceMonitors are served")
+    wait_until(is_served, "ServiceMonitors are served")
     yield empty_servers
     empty_servers.request("DELETE", f"{CRDS}/{MONITORS['metadata']['name']}")
 

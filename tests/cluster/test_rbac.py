@@ -17,10 +17,11 @@ from typing import Any, Final
 import pytest
 from support.chart import MANIFESTS, Json, documents
 from support.deeds import READER, VALUES, Deeds
-from support.deployed import USER, Deployed, drop, put, until
+from support.deployed import USER, Deployed, drop, put
 from support.emptying import empty
 from support.real_servers import RealServers
 from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights_of
+from support.waiting import wait_until
 
 ALL = documents((MANIFESTS / "beside.yaml").read_text())
 """The chart's objects, as they are known without helm: for the names of the tests."""
@@ -65,11 +66,11 @@ class World:
         put(self.berth.servers, {**whole, "rules": rules})
         try:
             lost = next(rights_of(rule))
-            until(lambda: not self._is_granted(lost), "RBAC forgets the rule")
+            wait_until(lambda: not self._is_granted(lost), "RBAC forgets the rule")
             yield
         finally:
             put(self.berth.servers, whole)
-            until(lambda: self._is_granted(lost), "RBAC knows the rule again")
+            wait_until(lambda: self._is_granted(lost), "RBAC knows the rule again")
 
     def _is_granted(self, right: Right) -> bool:
         resource, _, subresource = right.resource.partition("/")
@@ -141,7 +142,7 @@ def asked(world: World) -> list[Asked]:
     deeds.bind_a_volume("changed", held=True)
     deeds.choose_a_node_for_a_claim("changed", held=True)
     for what, is_done in waiting.items():
-        until(is_done, what)
+        wait_until(is_done, what)
     wanted = {right for right in RIGHTS if right not in NOT_A_REQUEST}
     ends_s = time.monotonic() + 20
     while wanted - _used(world.log) and time.monotonic() < ends_s:
@@ -241,7 +242,7 @@ def test_without_a_rule_what_it_is_for_fails(world: World, asked: list[Asked], k
                 for one in world.log.read()
             )
 
-        until(is_refused, f"{mutant.refused} is refused")
+        wait_until(is_refused, f"{mutant.refused} is refused")
         assert not is_done()
         world.deeds.remove_pods()
 
@@ -257,7 +258,7 @@ def test_without_a_rule_the_start_is_refused(world: World, asked: list[Asked], k
         if makes_the_lease:
             world.end()
         process = world.berth.start(f"without-{name_of(rule).replace('/', '-')}")
-        until(lambda: process.ended_with is not None, "it ends")
+        wait_until(lambda: process.ended_with is not None, "it ends")
     if makes_the_lease:
         world.deeds.leader = world.berth.lead("anew")
     assert process.ended_with == 1
@@ -278,11 +279,11 @@ def test_without_the_rule_for_its_event_a_leader_is_not_announced(world: World, 
     with world.without("Role", rule):
         world.end()
         world.deeds.leader = world.berth.lead("unannounced")
-        until(lambda: "lease.event_dropped" in world.deeds.leader.said, "the event is dropped")
+        wait_until(lambda: "lease.event_dropped" in world.deeds.leader.said, "the event is dropped")
     assert announced() == before
     world.end()
     world.deeds.leader = world.berth.lead("announced")
-    until(lambda: announced() == before + 1, "the next one is announced")
+    wait_until(lambda: announced() == before + 1, "the next one is announced")
 
 
 def test_without_its_binding_client_certificates_are_not_known(world: World, asked: list[Asked]) -> None:
@@ -292,7 +293,7 @@ def test_without_its_binding_client_certificates_are_not_known(world: World, ask
     drop(world.berth.servers, binding)
     try:
         process = world.berth.start("uncertain")
-        until(lambda: said in process.said or process.ended_with is not None, "it says so")
+        wait_until(lambda: said in process.said or process.ended_with is not None, "it says so")
     finally:
         put(world.berth.servers, binding)
     assert 'configmaps \\"extension-apiserver-authentication\\" is forbidden' in process.said

@@ -14,10 +14,9 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -284,13 +283,3 @@ def _answer(url: str, token: str = "") -> tuple[int, str]:
         return err.code, ""
     except OSError:
         return 0, ""
-
-
-def wait_for(condition: Callable[[], object], within_s: float = _ENDS_WITHIN_S) -> bool:
-    """Whether it came true in time."""
-    ends_s = time.monotonic() + within_s
-    while time.monotonic() < ends_s:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False

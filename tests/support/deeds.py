@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from support import device_objects as devices
 from support.chart import Json
-from support.deployed import Deployed, token_of, until
+from support.deployed import Deployed, token_of
 from support.meddles import BIND, FAIL, HOLD, LABEL, STALE
+from support.waiting import wait_until
 
 READER: Final = {
     "apiVersion": "v1",
@@ -103,9 +104,9 @@ class Deeds:
     def say_again(self, tag: str) -> Callable[[], bool]:
         """The same event twice is a series: of a pod that is tried again because another one went."""
         pod = self._pod(f"again-{tag}", cpu="1k")
-        until(lambda: self._events(pod), "the event is there")
+        wait_until(lambda: self._events(pod), "the event is there")
         other = self._pod(f"other-{tag}")
-        until(lambda: self._node_of(other), f"{other} is bound")
+        wait_until(lambda: self._node_of(other), f"{other} is bound")
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         self._servers.request("DELETE", f"/api/v1/namespaces/default/pods/{other}", body)
         return lambda: any(event.get("series") for event in self._events(pod))
@@ -122,7 +123,7 @@ class Deeds:
         """A pod of low priority goes; the one that a budget protects stays."""
         victim = self._pod(f"victim-{tag}", cpu="400m", nodeSelector={"small": "true"})
         kept = self._pod(f"kept-{tag}", cpu="400m", labels={"kept": tag}, nodeSelector={"small": "true"})
-        until(lambda: self._node_of(victim) and self._node_of(kept), "the small node is full")
+        wait_until(lambda: self._node_of(victim) and self._node_of(kept), "the small node is full")
         budget = _object("PodDisruptionBudget", f"kept-{tag}", api="policy/v1")
         budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"kept": tag}}}
         self._make("policy/v1/namespaces/default/poddisruptionbudgets", budget)
@@ -201,14 +202,14 @@ class Deeds:
             items = (self._berth.get(path) or {})["items"]
             return {one["metadata"]["name"] for one in items if one["metadata"]["name"].startswith(pod)}
 
-        until(claims, "the claim is made")
+        wait_until(claims, "the claim is made")
         first = claims()
         return lambda: not first & claims()
 
     def believe_a_plugin(self, tag: str) -> Callable[[], bool]:
         """A pod that a plugin has bound is read back."""
         pod = self._pod(f"own-{tag}", labels={LABEL: BIND})
-        until((self._folder / f"{pod}.held").exists, f"{pod} is in Bind")
+        wait_until((self._folder / f"{pod}.held").exists, f"{pod} is in Bind")
         binding = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": "n1"}}
         path = f"/api/v1/namespaces/default/pods/{pod}/binding"
         self._servers.request("POST", path, {"apiVersion": "v1", "kind": "Binding", **binding})
@@ -270,7 +271,7 @@ class Deeds:
 
     def _meddle(self, pod: str, path: str) -> None:
         """Change the object while the pod is held, and let the scheduler see that before it goes on."""
-        until((self._folder / f"{pod}.held").exists, f"{pod} is in PreBind")
+        wait_until((self._folder / f"{pod}.held").exists, f"{pod} is in PreBind")
         patch = {"metadata": {"labels": {"changed": "meanwhile"}}}
         self._servers.request("PATCH", path, patch, content_type="application/merge-patch+json")
         time.sleep(0.5)  # the change travels by a watch, of which nothing outside tells

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +23,11 @@ import yaml
 from support.chart import Json, of_kind, rendered, the
 from support.real_servers import ADMIN, RealServers, free_port
 from support.scheduler_process import TESTS
+from support.waiting import PATIENCE_S, wait_until
 
 NAMESPACE: Final = "kube-system"
 ACCOUNT: Final = "berth"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-PATIENCE_S: Final = 60.0
-_LOOKS_S: Final = 0.03
 _PATHS: Final = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/{ns}/serviceaccounts",
@@ -39,15 +37,6 @@ _PATHS: Final = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/{ns}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/{ns}/rolebindings",
 }
-
-
-def until(condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
-    """Wait for a condition of another process; the test fails when it does not come."""
-    ends_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > ends_s:
-            pytest.fail(f"not within {within_s:.0f} s: {what}")
-        time.sleep(_LOOKS_S)
 
 
 def path_of(manifest: Json) -> str:
@@ -156,7 +145,9 @@ class Deployed:
     def lead(self, name: str = "scheduler") -> Running:
         """Start a process and wait until it schedules."""
         running = self.start(name)
-        until(lambda: '"host.started"' in running.said or running.ended_with is not None, "it leads")
+        wait_until(
+            lambda: '"host.started"' in running.said or running.ended_with is not None, lambda: running.said
+        )
         if running.ended_with is not None:
             pytest.fail(f"it ended with {running.ended_with}:\n{running.said[-3000:]}")
         return running

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from support.acted_pod import ActedPod, wait_for
+from support.acted_pod import ActedPod
 from support.chart import Json
 from support.real_servers import RealServers, free_port
+from support.waiting import wait_until
 
 _LOOKS_S: Final = 0.3
 _CHECKSUM: Final = "config.berth.io/checksum"
@@ -55,12 +56,16 @@ class Kubelet:
             self._problem = err
 
     def settle(self) -> None:
-        """Wait until the pods are those that the Deployments ask for, and ready. Raises RuntimeError."""
-        if not wait_for(lambda: self._problem is not None or self._is_settled()):
-            logs = [pod.log_of("scheduler")[-2000:] for pod in self._pods.values()]
-            raise RuntimeError("the pods are not ready:\n" + "\n".join(logs))
+        """Wait until the pods are those that the Deployments ask for, and ready.
+
+        Raises RuntimeError where a pod could not be started, and TimeoutError.
+        """
+        wait_until(lambda: self._problem is not None or self._is_settled(), self._said)
         if self._problem is not None:
             raise RuntimeError("a pod could not be started") from self._problem
+
+    def _said(self) -> str:
+        return "\n".join(pod.log_of("scheduler")[-2000:] for pod in self._pods.values())
 
     def _is_settled(self) -> bool:
         with self._changing:
