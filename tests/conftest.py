@@ -27,6 +27,18 @@ def pytest_pycollect_makemodule(module_path: Path) -> None:
         settings.load_profile("without deadline")
 
 
+# A coloured traceback with local variables takes half a second to draw.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.TimeStamper("%Y-%m-%d %H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
+
 @pytest.fixture(autouse=True)
 def loggers_that_can_be_listened_to() -> Iterator[None]:
     """A command that configures logging in one test must not decide what a later test can capture."""

@@ -95,6 +95,7 @@ async def test_an_instance_is_used_only_once_it_is_ready(tmp_path: Path) -> None
         assert len(plugin.requests("Probe")) == 4
 
 
+@pytest.mark.slow
 async def test_a_real_server_is_attached_and_answers(tmp_path: Path) -> None:
     async with (
         plugin_process(tmp_path / "p.sock", ECHO),
