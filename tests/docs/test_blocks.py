@@ -20,6 +20,16 @@ RUN_ELSEWHERE = {
         "make test\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
     ],
+    # These need a container engine, and nodes of a cluster.
+    "docs/how-to/deploy.md": [
+        "docker build -t registry.example.com/berth:0.1.0 .\ndocker push registry.example.com/berth:0.1.0\n",
+        "kubectl -n berth-system rollout status deployment/berth\n",
+        "mkdir -p /etc/kubernetes/berth\n"
+        "cp deploy/static-pod/scheduler.yaml /etc/kubernetes/berth/\n"
+        "cp /etc/kubernetes/manifests/kube-scheduler.yaml /root/kube-scheduler.before.yaml\n"
+        "cp deploy/static-pod/kube-scheduler.yaml /etc/kubernetes/manifests/\n"
+        "kubectl -n kube-system get lease kube-scheduler\n",
+    ],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
         "make scheduler-perf-data\n"
@@ -52,7 +62,7 @@ RUN_ELSEWHERE = {
 }
 """Blocks that are not run here, by page: what runs this very test, or runs too long."""
 
-NEED_A_CLUSTER = {"docs/how-to/run-on-a-cluster.md"}
+NEED_A_CLUSTER = {"docs/how-to/deploy.md", "docs/how-to/run-on-a-cluster.md"}
 """Pages that `tests/cluster/test_walk.py` runs, on a real API server."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

@@ -29,7 +29,7 @@ from support.certificates import Authority
 
 ROOT: Final = Path(__file__).parents[2]
 VERSION: Final = "v1.36.2"
-PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm")
 CURE: Final = "run `make envtest` (it needs Go), or set KUBEBUILDER_ASSETS to a folder that has them"
 STARTS_WITHIN_S: Final = 90.0
 ADMIN: Final = "admin"

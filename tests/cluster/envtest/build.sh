@@ -6,7 +6,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
-programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager'
+programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager helm'
 [ "${1:-}" != e2e ] || programs="$programs kwok e2e.test"
 store=${KUBEBUILDER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/berth/envtest/$version}
 
@@ -15,6 +15,7 @@ package() {
 	etcd) echo go.etcd.io/etcd/server/v3 ;;
 	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
 	e2e.test) echo berth.io/envtest/e2e ;;
+	helm) echo helm.sh/helm/v3/cmd/helm ;;
 	*) echo "k8s.io/kubernetes/cmd/$1" ;;
 	esac
 }
@@ -22,7 +23,7 @@ package() {
 # These ask for other versions of the libraries than the servers are made of, or for more of them.
 module() {
 	case $1 in
-	kwok) echo "$here/kwok" ;;
+	helm | kwok) echo "$here/$1" ;;
 	e2e.test) echo "$here/../e2e" ;;
 	*) echo "$here" ;;
 	esac
@@ -64,6 +65,11 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
 	flags="$flags -X $package.gitTreeState=clean"
 done
+# And helm says to charts, unless it is told otherwise, that they are for this version.
+helm=$(sed -n 's/^[[:space:]]*helm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' "$here/helm/go.mod")
+flags="$flags -X helm.sh/helm/v3/internal/version.version=$helm"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=${minor%%.*}"
 mkdir -p "$store"
 for program in $missing; do
 	echo "envtest: building $program (a few minutes for the first, then less) ..."
