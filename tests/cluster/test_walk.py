@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from berth_host.cli.bench.versus.real_servers import NOBODY, RealServers, program
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from docs.pages import DOCS, Page
 from docs.workspace import Workspace
-from support.real_servers import NOBODY, RealServers, program
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.waiting import until
 
 NODE = {

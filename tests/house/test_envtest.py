@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import PROGRAMS, VERSION
 from support.examples import ROOT
-from support.real_servers import PROGRAMS, VERSION
 
 BUILD = "tests/cluster/envtest"
 TOOLS = ("sh", "sed", "dirname", "mkdir", "ln", "mv")
