@@ -58,7 +58,7 @@ def versus(
 ) -> None:
     """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or those named.
 
-    Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go for workloads with an HTTP extender.
+    Needs etcd, kube-apiserver and kube-scheduler (`make envtest`), and Go where an HTTP extender takes part.
     """
     # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
     from berth_host.cli.bench.versus import extender, real_servers, workloads

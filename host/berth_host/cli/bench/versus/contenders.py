@@ -1,7 +1,7 @@
 """A contender: a scheduler with its configuration, and perhaps a plugin or an extender beside it.
 
-Which there are stands in CONTENDERS; `workloads` says which of them meet, `yard` starts them. None has a limit
-of its own on requests, and percentageOfNodesToScore is written out for each.
+`workloads` says which of them meet, `yard` starts them. None has a limit of its own on requests, and
+percentageOfNodesToScore is written out for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HTTP extender beside kube-scheduler: one small Go program, built on demand and started for a turn.
 
-Its source is `tests/cluster/envtest/extender`, so it takes a clone of berth, and Go. Called by the command and
-by `yard`.
+Its source is `tests/cluster/envtest/extender`, so it takes a clone of berth, and Go. Called by the command
+and by `yard`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from berth_host.cli.bench.versus.real_servers import CLONE, free_port
 
 MODULE: Final = CLONE / "tests/cluster/envtest"
 PROGRAM: Final = CLONE / ".cache/versus/extender"
+_SHOWN: Final = 1000
+"""Characters of a log."""
 _STARTS_WITHIN_S: Final = 30.0
 
 
@@ -37,7 +39,7 @@ class Extender:
 def missing(module: Path = MODULE) -> str:
     """What building it lacks, and the cure; empty where all is there."""
     if not (module / "extender/main.go").exists():
-        return f"no extender in {module}: run this from a clone of berth, or choose workloads without an extender"
+        return f"no extender in {module}: run this in a clone of berth, or choose workloads without one"
     if shutil.which("go") is None:
         return (
             "Go is needed to build the extender, and is not on PATH: install it (https://go.dev/doc/install),"
@@ -80,7 +82,8 @@ async def running(
             str(PROGRAM), *flags, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        await _listens(process, port, path)
+        if not await _listens(process, port):
+            raise ExtenderError(f"the extender ended with {process.returncode}:\n{_end_of(path)}")
         yield Extender(url=f"http://127.0.0.1:{port}", pid=process.pid)
     finally:
         if process.returncode is None:
@@ -88,7 +91,8 @@ async def running(
         await process.wait()
 
 
-async def _listens(process: asyncio.subprocess.Process, port: int, log: Path) -> None:
+async def _listens(process: asyncio.subprocess.Process, port: int) -> bool:
+    """Wait until it does; False: it ended. Raises ExtenderError where it does neither."""
     try:
         async with asyncio.timeout(_STARTS_WITHIN_S):
             while process.returncode is None:
@@ -98,8 +102,11 @@ async def _listens(process: asyncio.subprocess.Process, port: int, log: Path) ->
                     await asyncio.sleep(0.05)
                 else:
                     writer.close()
-                    return
+                    return True
     except TimeoutError:
         raise ExtenderError(f"the extender does not listen after {_STARTS_WITHIN_S:.0f} s") from None
-    text = log.read_text(errors="replace").strip()
-    raise ExtenderError(f"the extender ended with {process.returncode}:\n{text[-1000:]}")
+    return False
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace").strip()[-_SHOWN:]

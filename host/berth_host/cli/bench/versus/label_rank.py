@@ -1,4 +1,4 @@
-"""The plugin that `berth bench versus` runs in a process of its own: Filter and Score by two labels of a node.
+"""The plugin that `berth bench versus` runs in a process of its own: Filter and Score by two labels.
 
 The extender (`tests/cluster/envtest/extender`) does the same work, and decides the same. Served by
 `berth-sdk serve berth_host.cli.bench.versus.label_rank:LabelRank`.

@@ -29,7 +29,9 @@ CLONE: Final = Path(__file__).parents[5]
 """Where the repository is, if berth runs from a clone."""
 VERSION: Final = "v1.36.2"
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
-CURE: Final = "run `make envtest` in a clone of berth (it needs Go), or set KUBEBUILDER_ASSETS to a folder that has them"
+CURE: Final = (
+    "run `make envtest` in a clone of berth (it needs Go), or set KUBEBUILDER_ASSETS to their folder"
+)
 _OWN: Final = ("etcd", "kube-apiserver")
 STARTS_WITHIN_S: Final = 90.0
 ADMIN: Final = "admin"
