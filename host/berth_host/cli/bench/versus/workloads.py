@@ -17,8 +17,8 @@ from berth_host.cli.bench.versus.objects import Json, node, pod
 
 APPS: Final = 60
 PODS: Final = 3000
-_CPU: Final = "100m"
 _HOST: Final = "kubernetes.io/hostname"
+_MILLI_CPU: Final = 100
 _RANKS: Final = 11
 _CLOSED_OF: Final = 10
 """Of so many nodes one is closed."""
@@ -29,13 +29,14 @@ _SKEW: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versus:
-    """One workload. `spec`: of the pod of that number, further fields; `labels`: its labels."""
+    """One workload. Of the pod of that number, `spec`: further fields; `milli_cpu`: its request; `labels`."""
 
     name: str
     nodes: int
     pods: int = PODS
     contenders: tuple[Contender, ...] = (contenders.BERTH, contenders.KUBE_SCHEDULER)
     spec: Callable[[int], dict[str, Any]] = lambda _: {}
+    milli_cpu: Callable[[int], int] = lambda _: _MILLI_CPU
     labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
 
     def resized(self, nodes: int | None, pods: int | None) -> Versus:
@@ -45,7 +46,7 @@ class Versus:
     def manifests(self, prefix: str, count: int) -> Iterator[Json]:
         """So many pods, called PREFIX-0 and so on."""
         for number in range(count):
-            content = pod(f"{prefix}-{number}", _CPU, **self.spec(number))
+            content = pod(f"{prefix}-{number}", f"{self.milli_cpu(number)}m", **self.spec(number))
             content["metadata"]["labels"] = self.labels(number)
             yield content
 
@@ -66,6 +67,10 @@ def _app(number: int) -> str:
 
 def _of_apps(number: int) -> dict[str, str]:
     return {"app": _app(number)}
+
+
+def _of_sixty_kinds(number: int) -> int:
+    return _MILLI_CPU + number % APPS - APPS // 2
 
 
 def _of_its_own(number: int) -> dict[str, str]:
@@ -97,6 +102,7 @@ def _in_two_zones(_: int) -> dict[str, Any]:
 WORKLOADS: Final = (
     Versus(name="Plain/1000Nodes", nodes=1000),
     Versus(name="Plain/5000Nodes", nodes=5000),
+    Versus(name="SixtyKinds/5000Nodes", nodes=5000, labels=_of_apps, milli_cpu=_of_sixty_kinds),
     Versus(name="OwnLabels/5000Nodes", nodes=5000, labels=_of_its_own),
     Versus(name="ZoneSpread/5000Nodes", nodes=5000, labels=_of_apps, spec=_spread),
     Versus(name="AntiAffinity/5000Nodes", nodes=5000, labels=_of_apps, spec=_apart),

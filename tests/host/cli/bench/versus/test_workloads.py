@@ -44,9 +44,20 @@ def test_pods_are_alike_or_have_a_label_of_their_own_or_are_of_sixty_apps() -> N
         return len({tuple(sorted(pod["metadata"]["labels"].items())) for pod in pods})
 
     assert label_sets("Plain/5000Nodes") == 1
+    assert label_sets("SixtyKinds/5000Nodes") == APPS
     assert label_sets("OwnLabels/5000Nodes") == 2 * APPS
     assert label_sets("ZoneSpread/5000Nodes") == APPS
     assert label_sets("AntiAffinity/5000Nodes") == APPS
+
+
+def test_pods_of_sixty_kinds_ask_for_sixty_amounts_about_the_usual_one() -> None:
+    def amounts(name: str) -> list[int]:
+        pods = named(name).manifests("p", 2 * APPS)
+        requests = (pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods)
+        return sorted({int(amount.removesuffix("m")) for amount in requests})
+
+    assert amounts("Plain/5000Nodes") == [100]
+    assert amounts("SixtyKinds/5000Nodes") == list(range(70, 130))
 
 
 @pytest.mark.parametrize("name", ["ZoneSpread/5000Nodes", "AntiAffinity/5000Nodes"])
