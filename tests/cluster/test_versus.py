@@ -44,6 +44,7 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
         turn = await yard.turn(contender, workload)
         assert turn.pods_per_s > 1
         assert turn.memory_mb > 10
+        assert turn.servers_cpu_ms_per_pod > 0.1
         assert (turn.beside_cpu_ms_per_pod, turn.beside_memory_mb) == (0.0, 0.0)
 
 

@@ -17,6 +17,7 @@ _HEADER = (
     "MEMORY MB",
     "BESIDE CPU MS/POD",
     "BESIDE MB",
+    "SERVERS CPU MS/POD",
     "STARTUP S",
 )
 _LATENCIES = ("WORKLOAD", "NODES", "SCHEDULER", "P50 MS", "P99 MS", "WORST MS", "CPU MS/POD")
@@ -60,6 +61,7 @@ def _row(one: Comparison, standing: Standing) -> tuple[str, ...]:
         f"{median.memory_mb:.0f}",
         f"{median.beside_cpu_ms_per_pod:.2f}" if beside else "-",
         f"{median.beside_memory_mb:.0f}" if beside else "-",
+        f"{median.servers_cpu_ms_per_pod:.2f}",
         f"{median.startup_s:.1f}",
     )
 

@@ -185,6 +185,11 @@ class RealServers:
         """For tests that stop it for a while."""
         return self._processes["kube-apiserver"].pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Of those that run."""
+        return [process.pid for process in self._processes.values()]
+
     # --- use -----------------------------------------------------------------------------------
 
     @property

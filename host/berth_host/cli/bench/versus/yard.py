@@ -93,9 +93,11 @@ class Yard:
                 beside = running.beside()
                 first_s, first_cpu_s = time.monotonic(), running.process.cpu_s()
                 beside_first_s = processes.cpu_s(beside) if beside else 0.0
+                servers_first_s = self._servers_cpu_s()
                 for _ in range(workload.pods - 1):
                     await _next(bound, running)
                 took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
+                servers_s = self._servers_cpu_s() - servers_first_s
                 beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
                 memory_mb = running.process.memory_mb()
                 beside_mb = processes.memory_mb(beside) if beside else 0.0
@@ -108,6 +110,7 @@ class Yard:
             memory_mb=memory_mb,
             beside_cpu_ms_per_pod=1000 * beside_s / counted,
             beside_memory_mb=beside_mb,
+            servers_cpu_ms_per_pod=1000 * servers_s / counted,
             startup_s=first_s - began_s,
             load=os.getloadavg()[0],
         )
@@ -138,6 +141,9 @@ class Yard:
             cpu_ms_per_pod=1000 * cpu_s / count,
             load=os.getloadavg()[0],
         )
+
+    def _servers_cpu_s(self) -> float:
+        return sum(processes.cpu_s(pid) for pid in self._servers.pids)
 
     def _prefix(self) -> str:
         self._serial += 1

@@ -14,6 +14,7 @@ TURN = Turn(
     memory_mb=100.0,
     beside_cpu_ms_per_pod=0.0,
     beside_memory_mb=0.0,
+    servers_cpu_ms_per_pod=4.0,
     startup_s=1.0,
     load=1.0,
 )
@@ -87,9 +88,9 @@ def test_text_has_medians_and_ratios() -> None:
     beside = replace(TURN, beside_cpu_ms_per_pod=0.5, beside_memory_mb=64.0)
     text = comparisons_text([comparison(OURS, THEIRS, Standing(contender="berth, plugin", turns=(beside,)))])
     first, second, plugin, empty, header, ratio, *_ = text.splitlines()[1:]
-    assert " ".join(first.split()) == "Plain/1000Nodes 1000 3000 berth 330 3.00 100 - - 1.0"
+    assert " ".join(first.split()) == "Plain/1000Nodes 1000 3000 berth 330 3.00 100 - - 4.00 1.0"
     assert second.split()[3:5] == ["kube-scheduler", "210"]
-    assert plugin.split()[-3:] == ["0.50", "64", "1.0"]
+    assert plugin.split()[-3:] == ["0.50", "64", "4.00", "1.0"]
     assert empty == ""
     assert header.split() == ["WORKLOAD", "RATIO", "OF", "MEDIANS", "PODS/S", "CPU"]
     assert ratio.split() == ["Plain/1000Nodes", "berth", "/", "kube-scheduler", "1.57", "0.75"]
