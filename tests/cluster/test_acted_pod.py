@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers, free_port
 from support.acted_pod import ActedPod, why_not_isolated
 from support.chart import VALUES, Json, of_kind, rendered, the
 from support.deployed import drop, put
-from support.real_servers import RealServers, free_port
 from support.waiting import wait_until
 
 NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}

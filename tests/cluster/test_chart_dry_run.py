@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers, program
 from support import chart
 from support.chart import Json, of_kind, rendered, the
-from support.real_servers import ROOT, RealServers, program
+from support.examples import ROOT
 from support.waiting import wait_until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

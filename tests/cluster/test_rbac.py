@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers
 from support.chart import MANIFESTS, Json, documents
 from support.deeds import READER, VALUES, Deeds
 from support.deployed import USER, Deployed, drop, put
 from support.emptying import empty
-from support.real_servers import RealServers
 from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights_of
 from support.waiting import wait_until
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import (
+    ADMIN,
+    NOBODY,
+    PROGRAMS,
+    SCHEDULER,
+    VERSION,
+    RealServers,
+    program,
+)
+from support.certificates import Authority
 from support.emptying import empty
-from support.real_servers import ADMIN, NOBODY, PROGRAMS, SCHEDULER, VERSION, RealServers, program
 
 NODE = {
     "apiVersion": "v1",
@@ -54,23 +62,21 @@ def kubectl(access: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("user", "options"),
-    [
-        (ADMIN, {}),
-        (ADMIN, {"insecure": True}),
-        (SCHEDULER, {}),
-        (SCHEDULER, {"certificate": True}),
-    ],
+    ("user", "insecure", "certificate"),
+    [(ADMIN, False, False), (ADMIN, True, False), (SCHEDULER, False, False), (SCHEDULER, False, True)],
 )
-def test_kubeconfig_is_of_its_user(servers: RealServers, user: str, options: dict[str, Any]) -> None:
-    access = servers.kubeconfig(user, **options)
+def test_kubeconfig_is_of_its_user(
+    servers: RealServers, authority: Authority, user: str, insecure: bool, certificate: bool
+) -> None:
+    pair = authority.issue(user) if certificate else None
+    access = servers.kubeconfig(user, insecure=insecure, certificate=pair)
     seen = json.loads(kubectl(access, "auth", "whoami", "--output=json"))
     assert seen["status"]["userInfo"]["username"] == user
     kubectl(access, "get", "nodes")
 
 
-def test_roles_count(servers: RealServers) -> None:
-    for certificate in (False, True):
+def test_roles_count(servers: RealServers, authority: Authority) -> None:
+    for certificate in (None, authority.issue(NOBODY)):
         with pytest.raises(subprocess.CalledProcessError) as caught:
             kubectl(servers.kubeconfig(NOBODY, certificate=certificate), "get", "nodes")
         assert 'User "nobody" cannot list resource "nodes"' in caught.value.stderr

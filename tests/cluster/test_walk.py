@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from berth_host.cli.bench.versus.real_servers import NOBODY, RealServers, program
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from docs.pages import DOCS, Block, Page
 from docs.workspace import Workspace
+from support.examples import ROOT
 from support.kubelet import Kubelet
-from support.real_servers import NOBODY, ROOT, RealServers, program
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.waiting import until
 
 NODE = {

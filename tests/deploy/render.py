@@ -17,7 +17,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.chart import MANIFESTS, rendered_text, values_files
-from support.real_servers import ROOT
+from support.examples import ROOT
 
 _OF_HELM: Final = ("helm.sh/chart:", "app.kubernetes.io/managed-by:")
 

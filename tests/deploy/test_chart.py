@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from berth_host.cli import configuration
+from berth_host.cli.bench.versus.real_servers import program
 from support import chart
 from support.chart import Json, containers, of_kind, rendered, the
-from support.real_servers import program
 
 SIDECAR: Json = {
     "name": "GpuShare",

@@ -41,6 +41,11 @@ RUN_ELSEWHERE = {
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
+        # tests/cluster/test_versus.py
+        "make envtest\n"
+        "berth bench versus\n"
+        "berth bench versus Plain/1000Nodes RemotePlugin/5000Nodes --runs 5 -o json\n"
+        "berth bench versus Plain/1000Nodes --latency-pods 200\n",
     ],
     "docs/how-to/run-kubernetes-specs.md": [
         "make e2e\n",

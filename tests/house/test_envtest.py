@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import PROGRAMS, VERSION
 from support.e2e_cluster import PROGRAMS as MORE
 from support.examples import ROOT
-from support.real_servers import PROGRAMS, VERSION
 
 BUILD = "tests/cluster/envtest"
 SPECS = "tests/cluster/e2e"

@@ -22,9 +22,10 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
+from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers
 from support.chart import Json
 from support.deployed import token_of
-from support.real_servers import ADMIN, ROOT, RealServers
+from support.examples import ROOT
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 WORK_FOLDER: Final = "/berth"

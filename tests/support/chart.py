@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from support.real_servers import ROOT, program
+from berth_host.cli.bench.versus.real_servers import program
+from support.examples import ROOT
 
 Json = dict[str, Any]
 CHART: Final = ROOT / "deploy/helm/berth"

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers, free_port
 from support.chart import Json, of_kind, rendered, the
-from support.real_servers import ADMIN, RealServers, free_port
-from support.scheduler_process import TESTS
+from support.examples import ROOT
 from support.waiting import PATIENCE_S, wait_until
 
 NAMESPACE: Final = "kube-system"
@@ -128,7 +128,7 @@ class Deployed:
         """Start a process; nothing is waited for."""
         port, said = free_port(), self._folder / f"{name}.log"
         kubeconfig = self.servers.kubeconfig(token=token_of(self.servers))
-        path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))))
         line = [sys.executable, "-m", "berth_host", "scheduler", f"--config={self._config}"]
         line += [f"--secure-port={port}", "--bind-address=127.0.0.1", "--logging-format=json", "-v=2"]
         with said.open("wb") as log:

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from support.real_servers import ROOT, RealServers, ServerError, free_port, program, programs_folder
+from berth_host.cli.bench.versus.real_servers import (
+    RealServers,
+    ServerError,
+    free_port,
+    program,
+    programs_folder,
+)
+from support.examples import ROOT
 
 Json = dict[str, Any]
 PROGRAMS: Final = ("kwok", "e2e.test")
