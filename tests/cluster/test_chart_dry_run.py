@@ -179,7 +179,7 @@ def pod_of(manifests: list[Json]) -> Json:
 
 @each_choice
 def test_the_api_server_takes_it(monitors: RealServers, files: list[Path], values: Json) -> None:
-    manifests = rendered(*files, values=values)
+    manifests = rendered(*files, values=values, hooks=True)
     done = dry_run(monitors, [*manifests, pod_of(manifests)])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(server dry run)") == len(manifests) + 1

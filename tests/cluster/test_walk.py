@@ -22,7 +22,7 @@ from support.waiting import until
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "n1"},
+    "metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
     "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
 }
 
@@ -73,8 +73,10 @@ def test_a_new_user_deploys_the_chart(
         finally:
             workspace.close()
     # The upgrade's pod had a plugin, which the one before and the one after had not.
-    sidecars = [(path / "blinking-light-scorer.log").exists() for path in kubelet.started]
-    assert sidecars == [False, True, False]
+    schedulers = [path for path in kubelet.started if (path / "scheduler.log").exists()]
+    assert [(path / "blinking-light-scorer.log").exists() for path in schedulers] == [False, True, False]
+    (tested,) = [path for path in kubelet.started if path not in schedulers]
+    assert "profile berth" in (tested / "test.log").read_text()
 
 
 async def test_the_rights_of_the_page_are_enough(

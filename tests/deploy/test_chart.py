@@ -12,6 +12,20 @@ import pytest
 import yaml
 from berth_host.cli import configuration
 from berth_host.cli.bench.versus.real_servers import program
+from berth_host.config.berth.types_v1alpha1 import (
+    PluginV1Alpha1,
+    PointsV1Alpha1,
+    ScopeV1Alpha1,
+    TlsV1Alpha1,
+)
+from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.decoding.types_v1 import (
+    ClientConnectionV1,
+    KubeSchedulerConfigurationV1,
+    LeaderElectionV1,
+    PluginsV1,
+    ProfileV1,
+)
 from support import chart
 from support.chart import Json, containers, of_kind, rendered, the
 
@@ -103,9 +117,19 @@ def test_what_a_container_may_have_goes_into_the_sidecar() -> None:
         assert sidecar[key] == more[key]
 
 
-def test_the_name_of_a_sidecar_is_made_of_the_plugins() -> None:
-    plugin = {"name": "GpuShare", "container": {"image": "gpu:1"}}
-    assert pod_of(rendered(values={"plugins": [plugin]}))["initContainers"][1]["name"] == "gpu-share"
+@pytest.mark.parametrize(
+    ("plugin", "container"),
+    [
+        ("GpuShare", "gpu-share"),
+        ("gpu_share.v2", "gpu-share-v2"),
+        pytest.param(f"{'ab' * 15}C{'d' * 32}", f"{'ab' * 15}-c{'d' * 31}", id="too long with its dash"),
+        ("7", "7"),
+    ],
+)
+def test_the_name_of_a_sidecar_is_made_of_the_plugins(plugin: str, container: str) -> None:
+    made = {"name": plugin, "container": {"image": "gpu:1"}}
+    name = pod_of(rendered(values={"plugins": [made]}))["initContainers"][1]["name"]
+    assert name == container
 
 
 def test_plugins_of_another_place_get_no_container() -> None:
@@ -138,6 +162,34 @@ def test_no_container_is_root_or_writes_to_its_image(values: Path) -> None:
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_a_name_with_dots_or_a_long_one_is_one_that_a_service_may_have() -> None:
+    assert the(rendered(name="team-a.berth"), "Service")["metadata"]["name"] == "team-a-berth"
+    long = the(rendered(name="r" * 53, values={"nameOverride": "n" * 20}), "Service")["metadata"]["name"]
+    assert long == f"{'r' * 53}-{'n' * 9}"
+
+
+def test_names_that_are_numbers_stay_names() -> None:
+    manifests = rendered(name="1", namespace="2", values={"nameOverride": "3"})
+    service = the(manifests, "Service")
+    assert service["metadata"]["name"] == "1-3"
+    assert service["metadata"]["namespace"] == "2"
+    assert service["spec"]["selector"]["app.kubernetes.io/instance"] == "1"
+    assert service["spec"]["selector"]["app.kubernetes.io/name"] == "3"
+
+
+def test_the_test_of_a_release_is_a_pod_that_its_scheduler_places() -> None:
+    profiles = [{"schedulerName": "mine"}, {"schedulerName": "other"}]
+    values = {"config": {"profiles": profiles}}
+    manifests = rendered(values=values, hooks=True)
+    pod = the(manifests, "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["schedulerName"] == "mine"
+    assert pod["spec"]["volumes"][0]["configMap"]["name"] == the(manifests, "ConfigMap")["metadata"]["name"]
+    selector = the(manifests, "Service")["spec"]["selector"]
+    assert not selector.items() <= pod["metadata"]["labels"].items()
+    assert of_kind(rendered(values=values), "Pod") == []
 
 
 def test_releases_side_by_side_share_no_name() -> None:
@@ -230,6 +282,38 @@ def test_the_network_policy_says_who_and_where_to() -> None:
     ("values", "said"),
     [
         pytest.param({"replicas": 3}, "replicas", id="unknown value"),
+        pytest.param(
+            {"config": {"podMaxBackoff": 3}}, "podMaxBackoff", id="unknown field of the configuration"
+        ),
+        pytest.param({"config": {"leaderElection": {"leaderElect": "no"}}}, "leaderElect", id="no boolean"),
+        pytest.param({"plugins": [{**SIDECAR, "name": "Gpu/Share"}]}, "name", id="name of a plugin"),
+        pytest.param({"plugins": [{**SIDECAR, "points": {"fliter": {}}}]}, "fliter", id="unknown point"),
+        pytest.param({"plugins": [SIDECAR, SIDECAR]}, "two plugins are called GpuShare", id="one name twice"),
+        pytest.param(
+            {"plugins": [{"name": name, "container": {"image": "x"}} for name in ("GpuShare", "gpu_share")]},
+            "gpu_share would be called gpu-share",
+            id="two plugins, one socket",
+        ),
+        pytest.param(
+            {"plugins": [{"name": "Scheduler", "container": {"image": "x"}}]},
+            "would be called scheduler",
+            id="the scheduler's container",
+        ),
+        pytest.param({"image": {"repository": "r/berth:v1"}}, "repository", id="tag in the repository"),
+        pytest.param({"extraArgs": ["--config=/x"]}, "extraArgs", id="a flag of the chart"),
+        pytest.param({"env": [{"name": "TMPDIR", "value": "/x"}]}, "env", id="a variable of the chart"),
+        pytest.param(
+            {"extraVolumes": [{"name": "token", "emptyDir": {}}]}, "extraVolumes", id="a volume of the chart"
+        ),
+        pytest.param({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels", id="a label of the chart"),
+        pytest.param({"podAnnotations": {"a": True}}, "podAnnotations", id="no string"),
+        pytest.param({"podDisruptionBudget": {"maxUnavailable": "x"}}, "maxUnavailable", id="no percentage"),
+        pytest.param({"resources": {"limit": {"cpu": 1}}}, "limit", id="unknown field of resources"),
+        pytest.param({"serviceAccount": {"create": False}}, "serviceAccount.name is due", id="whose account"),
+        pytest.param(
+            {"metrics": {"readers": [{"kind": "ServiceAccount", "name": "x"}]}}, "namespace", id="reader"
+        ),
+        pytest.param({"rbac": {"extraRules": [{"verbs": ["list"]}]}}, "resources", id="half a rule"),
         pytest.param({"replicaCount": "two"}, "replicaCount", id="not a number"),
         pytest.param({"config": {"profiles": []}}, "profiles", id="no profile"),
         pytest.param({"config": {"clientConnection": {"kubeconfig": "/x"}}}, "config", id="a kubeconfig"),
@@ -258,9 +342,11 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
     values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 
+    others = ("config", "affinity")  # whose keys are another document's
+
     def described(node: Json, path: str = "") -> Iterator[str]:
         for key, inner in node.get("properties", {}).items():
-            if inner.get("additionalProperties") is False:
+            if inner.get("additionalProperties") is False and key not in others:
                 yield from described(inner, f"{path}{key}.")
             else:
                 yield f"{path}{key}"
@@ -275,3 +361,27 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
 
     known = set(described(schema)) - {"global"}
     assert set(given(values, known)) == known
+
+
+@pytest.mark.parametrize(
+    ("place", "fields"),
+    [
+        pytest.param(["config"], KubeSchedulerConfigurationV1, id="configuration"),
+        pytest.param(["config", "leaderElection"], LeaderElectionV1, id="leader election"),
+        pytest.param(["config", "clientConnection"], ClientConnectionV1, id="client connection"),
+        pytest.param(["config", "profiles", "items"], ProfileV1, id="profile"),
+        pytest.param(["config", "profiles", "items", "plugins"], PluginsV1, id="points of a profile"),
+        pytest.param(["plugins", "items"], PluginV1Alpha1, id="plugin"),
+        pytest.param(["plugins", "items", "points"], PointsV1Alpha1, id="points of a plugin"),
+        pytest.param(["plugins", "items", "scope"], ScopeV1Alpha1, id="scope"),
+        pytest.param(["plugins", "items", "tls"], TlsV1Alpha1, id="tls"),
+    ],
+)
+def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], fields: type) -> None:
+    node = json.loads((chart.CHART / "values.schema.json").read_text())
+    for step in place:
+        node = node["items"] if step == "items" else node["properties"][step]
+    assert node["additionalProperties"] is False
+    of_the_chart = {"container"} if fields is PluginV1Alpha1 else set()
+    not_in_a_pod = {"kubeconfig"} if fields is ClientConnectionV1 else set()
+    assert set(node["properties"]) - of_the_chart == set(json_fields(fields)) - not_in_a_pod

@@ -20,6 +20,11 @@ RUN_ELSEWHERE = {
         "make test\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
     ],
+    # tests/cluster/test_walk.py runs these as blocks of docs/how-to/deploy.md.
+    "deploy/helm/berth/README.md": [
+        "helm install berth deploy/helm/berth -n berth-system --create-namespace "
+        "--set image.repository=registry.example.com/berth\nhelm test berth -n berth-system\n"
+    ],
     # These need a container engine, and nodes of a cluster.
     "docs/how-to/deploy.md": [
         "docker build -t registry.example.com/berth:0.1.0 .\ndocker push registry.example.com/berth:0.1.0\n",

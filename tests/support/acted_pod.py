@@ -63,7 +63,7 @@ class ActedPod:
         configmaps: Mapping[str, Json],
         folder: Path,
         *,
-        isolated: bool,
+        isolated: bool = False,
     ) -> None:
         self._servers = servers
         self._template: Json = deployment["spec"]["template"]
@@ -101,10 +101,17 @@ class ActedPod:
         for container in self.spec["containers"]:
             self._spawn(container)
 
+    def run_to_its_end(self) -> int:
+        """The exit code of a pod that ends by itself, of one container."""
+        for volume in self.spec["volumes"]:
+            self._fill(volume)
+        (container,) = self.spec["containers"]
+        return self._spawn(container).wait(_ENDS_WITHIN_S)
+
     def stop(self) -> dict[str, int]:
         """TERM to the containers, then to the sidecars, the last first; exit codes by name."""
         names = [one["name"] for one in self.spec["containers"]]
-        names += [one["name"] for one in reversed(self.spec["initContainers"])]
+        names += [one["name"] for one in reversed(self.spec.get("initContainers", ()))]
         codes = {}
         for name in names:
             process = self._processes.pop(name, None)
@@ -241,7 +248,7 @@ class ActedPod:
         """The text with the places that volumes have here; as it is where they are mounted."""
         if self._isolated:
             return text
-        for container in (*self.spec["initContainers"], *self.spec["containers"]):
+        for container in (*self.spec.get("initContainers", ()), *self.spec["containers"]):
             for mount in container["volumeMounts"]:
                 text = text.replace(mount["mountPath"], str(self._volumes[mount["name"]]))
         return text

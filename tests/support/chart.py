@@ -31,10 +31,19 @@ def values_files() -> list[Path]:
 
 
 def rendered_text(
-    *files: Path, values: Mapping[str, Any] | None = None, name: str = "berth", namespace: str = "kube-system"
+    *files: Path,
+    values: Mapping[str, Any] | None = None,
+    name: str = "berth",
+    namespace: str = "kube-system",
+    hooks: bool = False,
 ) -> str:
-    """What `helm template` prints; `values` beat the files'. Raises ChartError."""
+    """What `helm template` prints; `values` beat the files'. `hooks`: also the pod of `helm test`.
+
+    Raises ChartError.
+    """
     line = [str(program("helm")), "template", name, str(CHART), "--namespace", namespace]
+    if not hooks:
+        line.append("--no-hooks")
     for file in files:
         line += ["--values", str(file)]
     if values is not None:

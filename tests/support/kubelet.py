@@ -1,6 +1,7 @@
 """What a cluster does with a Deployment, as far as one machine can: its pod is acted out, as it changes.
 
-For walks of pages that deploy berth: there is no controller of Deployments and no kubelet.
+For walks of pages that deploy berth: there is no controller of Deployments and no kubelet. Pods of
+`helm test` are run to their end, once they have a node.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from support.chart import Json
 from support.waiting import wait_until
 
 _LOOKS_S: Final = 0.3
+_HOOK: Final = "helm.sh/hook"
 _CHECKSUM: Final = "config.berth.io/checksum"
 _ENDS_WITHIN_S: Final = 90.0
 
 
 class Kubelet:
-    """Acts out one replica of every Deployment of one namespace, on a free port of loopback."""
+    """Acts out one replica of every Deployment of one namespace, on a free port of loopback, and tests."""
 
     def __init__(self, servers: RealServers, namespace: str, folder: Path) -> None:
         self._servers = servers
@@ -79,6 +81,11 @@ class Kubelet:
                 self._pods.pop(key).stop()
             for key in wanted.keys() - self._pods.keys():
                 self._pods[key] = self._start(wanted[key])
+        for pod in self._items("api/v1", "pods"):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._let_go(pod)
+            elif _HOOK in (pod["metadata"].get("annotations") or {}) and pod["spec"].get("nodeName"):
+                self._run(pod)
 
     def _wanted(self) -> dict[tuple[str, str], Json]:
         """The Deployments, by name and checksum of their configuration."""
@@ -95,13 +102,34 @@ class Kubelet:
         port = free_port()
         container["args"] = [*words, f"--secure-port={port}", "--bind-address=127.0.0.1"]
         container["ports"][0]["containerPort"] = port
-        configmaps = {one["metadata"]["name"]: one for one in self._items("api/v1", "configmaps")}
+        pod = ActedPod(self._servers, deployment, self._configmaps(), self._new_folder())
+        pod.start()
+        return pod
+
+    def _run(self, pod: Json) -> None:
+        if pod["status"]["phase"] != "Pending":
+            return
+        acted = ActedPod(
+            self._servers, {**pod, "spec": {"template": pod}}, self._configmaps(), self._new_folder()
+        )
+        phase = "Failed" if acted.run_to_its_end() else "Succeeded"
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}/status"
+        change = {"status": {"phase": phase}}
+        self._servers.request("PATCH", path, change, content_type="application/merge-patch+json")
+
+    def _let_go(self, pod: Json) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}"
+        self._servers.request("DELETE", path, body)
+
+    def _configmaps(self) -> dict[str, Json]:
+        return {one["metadata"]["name"]: one for one in self._items("api/v1", "configmaps")}
+
+    def _new_folder(self) -> Path:
         folder = self._folder / f"pod-{len(self.started)}"
         folder.mkdir()
         self.started.append(folder)
-        pod = ActedPod(self._servers, deployment, configmaps, folder, isolated=False)
-        pod.start()
-        return pod
+        return folder
 
     def _items(self, api: str, resource: str) -> list[Json]:
         try:

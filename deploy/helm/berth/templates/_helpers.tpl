@@ -2,13 +2,14 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* A release may have dots in its name; a Service may not. */}}
 {{- define "berth.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
 {{- else if contains (include "berth.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 63 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "berth.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "berth.name" .) | replace "." "-" | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -18,8 +19,8 @@
 {{- end -}}
 
 {{- define "berth.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "berth.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "berth.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: scheduler
 {{- end -}}
 
@@ -28,7 +29,7 @@ app.kubernetes.io/component: scheduler
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: berth
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "berth.serviceAccountName" -}}
@@ -58,7 +59,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* The container of a plugin: GpuShare -> gpu-share. */}}
 {{- define "berth.pluginContainer" -}}
-{{- default (.name | kebabcase | replace "." "-" | replace "_" "-") .container.name -}}
+{{- default (regexReplaceAll "[^a-z0-9]+" (kebabcase .name) "-" | trunc 63 | trimSuffix "-") .container.name -}}
+{{- end -}}
+
+{{/* Refuses two plugins of one name, and two containers: GpuShare and gpu_share would have one socket. */}}
+{{- define "berth.distinctPlugins" -}}
+{{- $names := list -}}
+{{- $containers := list "scheduler" "folders" -}}
+{{- range .Values.plugins -}}
+{{- if has .name $names -}}
+{{- fail (printf "two plugins are called %s" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- if .container -}}
+{{- $container := include "berth.pluginContainer" . -}}
+{{- if has $container $containers -}}
+{{- fail (printf "the container of plugin %s would be called %s, as another one is: give it a container.name" .name $container) -}}
+{{- end -}}
+{{- $containers = append $containers $container -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "berth.pluginSocket" -}}
