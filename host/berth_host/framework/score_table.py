@@ -58,7 +58,7 @@ class ScoreTable:
         return np.equal(self.total, np.maximum.reduce(self.total)).nonzero()[0]
 
     def top(self, count: int) -> NDArray[np.intp]:
-        """A few rows with the highest totals, or all if there are fewer; of equal ones the first. Ascending."""
+        """A few rows with the highest totals, the first of equal ones; all if there are fewer. Ascending."""
         best = self.best()
         if len(best) >= count:
             return best[:count]
