@@ -90,7 +90,7 @@ def test_text_has_medians_and_ratios() -> None:
     first, second, plugin, empty, header, ratio, *_ = text.splitlines()[1:]
     assert " ".join(first.split()) == "Plain/1000Nodes 1000 3000 berth 330 3.00 100 - - 4.00 1.0"
     assert second.split()[3:5] == ["kube-scheduler", "210"]
-    assert plugin.split()[-3:] == ["0.50", "64", "4.00", "1.0"]
+    assert plugin.split()[-4:] == ["0.50", "64", "4.00", "1.0"]
     assert empty == ""
     assert header.split() == ["WORKLOAD", "RATIO", "OF", "MEDIANS", "PODS/S", "CPU"]
     assert ratio.split() == ["Plain/1000Nodes", "berth", "/", "kube-scheduler", "1.57", "0.75"]
