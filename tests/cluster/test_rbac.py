@@ -18,7 +18,7 @@ import pytest
 from berth_host.cli.bench.versus.real_servers import RealServers
 from support.chart import MANIFESTS, Json, documents
 from support.deeds import READER, VALUES, Deeds
-from support.deployed import USER, Deployed, drop, put
+from support.deployed import USER, Deployed, Running, drop, put
 from support.emptying import empty
 from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights_of
 from support.waiting import wait_until
@@ -57,20 +57,21 @@ class World:
             self.berth.servers.request("DELETE", path)
 
     @contextmanager
-    def without(self, kind: str, rule: Json) -> Iterator[None]:
-        """The rule is not granted meanwhile."""
+    def without(self, kind: str, *away: Json) -> Iterator[None]:
+        """The rules are not granted meanwhile."""
         name = "kube-system:berth" if kind == "ClusterRole" else "berth-lease"
         whole = self.berth.manifest(kind, name)
-        rules = [one for one in whole["rules"] if set(rights_of(one)) != set(rights_of(rule))]
-        assert len(rules) == len(whole["rules"]) - 1
+        gone = [set(rights_of(rule)) for rule in away]
+        rules = [one for one in whole["rules"] if set(rights_of(one)) not in gone]
+        assert len(rules) == len(whole["rules"]) - len(away)
         put(self.berth.servers, {**whole, "rules": rules})
+        lost = [next(rights_of(rule)) for rule in away]
         try:
-            lost = next(rights_of(rule))
-            wait_until(lambda: not self._is_granted(lost), "RBAC forgets the rule")
+            wait_until(lambda: not any(map(self._is_granted, lost)), "RBAC forgets the rules")
             yield
         finally:
             put(self.berth.servers, whole)
-            wait_until(lambda: self._is_granted(lost), "RBAC knows the rule again")
+            wait_until(lambda: all(map(self._is_granted, lost)), "RBAC knows the rules again")
 
     def _is_granted(self, right: Right) -> bool:
         resource, _, subresource = right.resource.partition("/")
@@ -247,24 +248,54 @@ def test_without_a_rule_what_it_is_for_fails(world: World, asked: list[Asked], k
         world.deeds.remove_pods()
 
 
-@pytest.mark.parametrize(
-    ("kind", "rule"),
-    [pytest.param(kind, rule, id=name_of(rule)) for kind, rule in RULES if is_seen_at_the_start(rule)],
-)
-def test_without_a_rule_the_start_is_refused(world: World, asked: list[Asked], kind: str, rule: Json) -> None:
+LISTED: Final = [rule for _, rule in RULES if "list" in rule["verbs"]]
+OF_THE_LEASE: Final = [rule for _, rule in RULES if rule["resources"] == ["leases"]]
+
+
+@pytest.fixture(scope="module")
+def refused(world: World, asked: list[Asked]) -> dict[str, set[str]]:
+    """The rights that a process misses which starts without any rule to list something, beside the leader."""
+    with world.without("ClusterRole", *LISTED):
+        return missing_of(world.berth.start("without-lists"))
+
+
+def missing_of(process: Running) -> dict[str, set[str]]:
+    """What a start is refused for: verbs by resource."""
+    wait_until(lambda: process.ended_with is not None, "it ends")
+    assert process.ended_with == 1
+    _, _, missing = process.said.rpartition("missing RBAC rights: ")
+    places = (text.rpartition(", ") for text in missing.partition(" (")[0].split("; "))
+    found = {}
+    for others, _, last in places:
+        verb, _, place = last.partition(" ")
+        found[place] = {verb, *filter(None, others.split(", "))}
+    return found
+
+
+def test_no_two_rules_grant_one_right() -> None:
+    assert len(RIGHTS) == sum(len(list(rights_of(rule))) for _, rule in RULES)
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=name_of(rule)) for rule in LISTED])
+def test_without_a_rule_the_start_is_refused(refused: dict[str, set[str]], rule: Json) -> None:
+    for right in rights_of(rule):
+        resource = f"{right.resource}.{right.group}" if right.group else right.resource
+        assert {"list", "watch"} <= refused[resource]
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=name_of(rule)) for rule in OF_THE_LEASE])
+def test_without_a_rule_of_the_lease_the_start_is_refused(
+    world: World, asked: list[Asked], rule: Json
+) -> None:
     """One more process is started, beside the one that leads; to make a Lease, without one."""
-    makes_the_lease = rule["resources"] == ["leases"] and "create" in rule["verbs"]
-    with world.without(kind, rule):
+    makes_the_lease = "create" in rule["verbs"]
+    with world.without("Role", rule):
         if makes_the_lease:
             world.end()
-        process = world.berth.start(f"without-{name_of(rule).replace('/', '-')}")
-        wait_until(lambda: process.ended_with is not None, "it ends")
+        missing = missing_of(world.berth.start(f"without-{name_of(rule)}"))
     if makes_the_lease:
         world.deeds.leader = world.berth.lead("anew")
-    assert process.ended_with == 1
-    missing = process.said[process.said.rindex("missing RBAC rights: ") :]
-    for right in rights_of(rule):
-        assert (f"{right.resource}.{right.group}" if right.group else right.resource) in missing
+    assert missing == {"leases.coordination.k8s.io in namespace kube-system": set(rule["verbs"])}
 
 
 def test_without_the_rule_for_its_event_a_leader_is_not_announced(world: World, asked: list[Asked]) -> None:
