@@ -225,6 +225,7 @@ def test_without_leader_election_there_is_no_lease_and_no_second_replica() -> No
         rendered(values=off)
     manifests = rendered(values={**off, "replicaCount": 1})
     assert of_kind(manifests, "Role") == []
+    assert the(manifests, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_a_changed_configuration_restarts_the_pods() -> None:
