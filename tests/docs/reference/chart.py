@@ -36,7 +36,7 @@ def _rows(node: yaml.MappingNode, lines: Sequence[str], within: str = "") -> Ite
 
 def _default(node: yaml.Node) -> str:
     loader = yaml.SafeLoader("")
-    return json.dumps(loader.construct_object(node, deep=True))  # type: ignore[no-untyped-call]  # of PyYAML
+    return json.dumps(loader.construct_object(node, deep=True))
 
 
 def _comment(lines: Sequence[str], at: int) -> str:
