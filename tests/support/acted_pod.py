@@ -221,7 +221,8 @@ class ActedPod:
         environment |= {one["name"]: self._placed(one["value"]) for one in container.get("env", ())}
         words = [self._placed(word) for word in command]
         if not self._isolated:
-            environment["KUBECONFIG"] = str(self._servers.kubeconfig(token=self._token()))
+            if "serviceAccountName" in self.spec:
+                environment["KUBECONFIG"] = str(self._servers.kubeconfig(token=self._token()))
             # What the image has in its working folder.
             environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}{os.pathsep}{ROOT}"
             return [word.replace("examples/", f"{ROOT}/examples/") for word in words], environment

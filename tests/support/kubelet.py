@@ -49,6 +49,8 @@ class Kubelet:
         self._thread.join(_ENDS_WITHIN_S)
         for pod in self._pods.values():
             pod.stop()
+        if error is not None and self._problem is not None:
+            error.add_note(f"a pod could not be started: {self._problem!r}")
 
     def _work(self) -> None:
         try:
