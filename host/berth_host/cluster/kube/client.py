@@ -34,7 +34,7 @@ MAX_RETRIES: Final = 10
 """How often a request is sent again when the server says when to."""
 KEEP_ALIVE_S: Final = 30.0
 """Idle connections are closed by us, before a server or a balancer does it under a request."""
-MAX_UNDER_WAY: Final = 100
+MAX_UNDER_WAY: Final = 64
 """Requests under way, of those that wait for a turn. Each has a connection: with thousands the API server
 spends more on handshakes and on switching than on the requests, and refuses those that are too many.
 """
