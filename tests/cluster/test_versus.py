@@ -51,12 +51,7 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
 @needs_go
 @pytest.mark.parametrize(
     "contender",
-    [
-        contenders.BERTH_PLUGIN,
-        contenders.BERTH_RECALLED,
-        contenders.KUBE_SCHEDULER_CACHING,
-        contenders.KUBE_SCHEDULER_EXTENDER,
-    ],
+    [contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER_EXTENDER],
     ids=lambda one: one.name,
 )
 async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from berth_host.cli.bench.versus.label_rank import LabelRank, RecalledLabelRank
+from berth_host.cli.bench.versus.label_rank import LabelRank
 
 UNLIMITED: Final = {"qps": "100000", "burst": "100000"}
 """Fields of clientConnection."""
@@ -29,7 +29,7 @@ class Beside(Enum):
 
     NOTHING = 0
     PLUGIN = 1
-    """The contender's plugin, which the host starts."""
+    """`LabelRank`, which the host starts."""
     NODE_CACHING_EXTENDER = 2
     """It has the nodes already, and is asked by their names."""
     EXTENDER = 3
@@ -38,13 +38,12 @@ class Beside(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One of those that take turns. `percentage`: percentageOfNodesToScore; `plugin`: for PLUGIN alone."""
+    """One of those that take turns. `percentage`: percentageOfNodesToScore."""
 
     name: str
     is_berth: bool
     percentage: int
     beside: Beside = Beside.NOTHING
-    plugin: type[LabelRank] = LabelRank
 
     @property
     def extends(self) -> bool:
@@ -60,7 +59,7 @@ class Contender:
             "percentageOfNodesToScore": self.percentage,
         }
         if self.beside is Beside.PLUGIN:
-            named = {"enabled": [{"name": self.plugin.__name__}]}
+            named = {"enabled": [{"name": LabelRank.__name__}]}
             profile = {"schedulerName": "default-scheduler", "plugins": {"filter": named, "score": named}}
             content["profiles"] = [profile]
         if self.extends:
@@ -80,9 +79,9 @@ class Contender:
         """BerthConfiguration as YAML, "" for none."""
         if self.beside is not Beside.PLUGIN:
             return ""
-        served = f"{self.plugin.__module__}:{self.plugin.__qualname__}"
+        served = f"{LabelRank.__module__}:{LabelRank.__qualname__}"
         plugin = {
-            "name": self.plugin.__name__,
+            "name": LabelRank.__name__,
             "command": [sys.executable, "-m", "berth_sdk", "serve", served],
             # Without it everything would be faster.
             "required": True,
@@ -95,13 +94,6 @@ class Contender:
 BERTH: Final = Contender(name="berth", is_berth=True, percentage=_ALL_NODES)
 BERTH_PLUGIN: Final = Contender(
     name="berth, plugin", is_berth=True, percentage=_ALL_NODES, beside=Beside.PLUGIN
-)
-BERTH_RECALLED: Final = Contender(
-    name="berth, recalled plugin",
-    is_berth=True,
-    percentage=_ALL_NODES,
-    beside=Beside.PLUGIN,
-    plugin=RecalledLabelRank,
 )
 KUBE_SCHEDULER: Final = Contender(name="kube-scheduler", is_berth=False, percentage=_SAMPLED)
 KUBE_SCHEDULER_CACHING: Final = Contender(

@@ -6,14 +6,12 @@ The extender (`tests/cluster/envtest/extender`) does the same work, and decides 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Plugin, ScoreNormalization
 from berth_sdk.pod import Pod
-from berth_sdk.pod_fields import PodField
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -44,12 +42,3 @@ class LabelRank(Plugin):
         codes, ranks = nodes.label(RANK)
         points = np.array([_POINTS * int(value or 0) for value in ranks.values], dtype=np.int64)
         return points[codes]
-
-
-class RecalledLabelRank(LabelRank):
-    """The same class, which says that its answers follow from the Node object alone: it is asked about a node
-    when that changes, and not about every pod.
-    """
-
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    sign_fields: ClassVar[Sequence[PodField] | None] = ()

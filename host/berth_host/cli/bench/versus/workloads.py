@@ -113,11 +113,6 @@ WORKLOADS: Final = (
         contenders=(contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER),
     ),
     Versus(
-        name="RecalledPlugin/5000Nodes",
-        nodes=5000,
-        contenders=(contenders.BERTH_RECALLED, contenders.KUBE_SCHEDULER),
-    ),
-    Versus(
         name="RemotePlugin/1000NodesSent",
         nodes=1000,
         pods=500,

@@ -9,12 +9,12 @@ import yaml
 from berth_host.app.registry import ClassRegistry
 from berth_host.cli.bench.versus import contenders
 from berth_host.cli.bench.versus.contenders import Beside, Contender
+from berth_host.cli.bench.versus.label_rank import LabelRank
 from berth_host.config.loading import load_configuration
 
 ALL = (
     contenders.BERTH,
     contenders.BERTH_PLUGIN,
-    contenders.BERTH_RECALLED,
     contenders.KUBE_SCHEDULER,
     contenders.KUBE_SCHEDULER_CACHING,
     contenders.KUBE_SCHEDULER_EXTENDER,
@@ -41,18 +41,17 @@ def test_extender_is_asked_by_names_only_where_it_caches_nodes(contender: Conten
     assert all(one["urlPrefix"] == "http://127.0.0.1:1" for one in extenders)
 
 
-@pytest.mark.parametrize("contender", [contenders.BERTH_PLUGIN, contenders.BERTH_RECALLED])
-def test_plugin_is_required_and_enabled_at_filter_and_score(contender: Contender) -> None:
-    name = contender.plugin.__name__
-    registered = ClassRegistry({name: contender.plugin}).points()
+def test_plugin_is_required_and_enabled_at_filter_and_score() -> None:
+    contender = contenders.BERTH_PLUGIN
+    registered = ClassRegistry({"LabelRank": LabelRank}).points()
     text = f"{contender.configuration()}---\n{contender.berth_configuration()}"
     loaded = load_configuration(text, source="test", registered=registered)
-    plugin = loaded.berth.plugin(name)
+    plugin = loaded.berth.plugin("LabelRank")
     assert plugin is not None
     assert plugin.required
     assert plugin.command is not None
-    assert plugin.command[-1] == f"berth_host.cli.bench.versus.label_rank:{name}"
+    assert plugin.command[-1] == "berth_host.cli.bench.versus.label_rank:LabelRank"
     (profile,) = loaded.profiles
     assert profile.plugins_at("filter")[-1].name == "LabelRank"
-    assert [one.weight for one in profile.plugins_at("score") if one.name == name] == [1]
+    assert [one.weight for one in profile.plugins_at("score") if one.name == "LabelRank"] == [1]
     assert contenders.BERTH.berth_configuration() == ""
