@@ -17,9 +17,9 @@ class Turn:
     """One run of one contender over pods that waited.
 
     `pods_per_s` and CPU: from the first pod that is bound to the last. `memory_mb`: the most that it had
-    until then. `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd and
-    the API server. `startup_s`: from the scheduler's start to the first bind; `load`: of the machine, over the
-    last minute.
+    until then. `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd
+    and the API server. `startup_s`: from the scheduler's start to the first bind; `load`: of the machine in
+    the last minute.
     """
 
     pods_per_s: float
