@@ -18,8 +18,8 @@ class Turn:
 
     `pods_per_s` and CPU: from the first pod that is bound to the last. `memory_mb`: the most that it had
     until then. `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd
-    and the API server. `startup_s`: from the scheduler's start to the first bind; `load`: of the machine,
-    over the last minute.
+    and the API server. `startup_s`: from the scheduler's start to the first bind; `load`: of the machine in
+    the last minute.
     """
 
     pods_per_s: float
