@@ -18,6 +18,7 @@ from berth_host.cli.bench.versus.real_servers import (
 )
 from support.certificates import Authority
 from support.emptying import empty
+from support.examples import ROOT
 
 NODE = {
     "apiVersion": "v1",
@@ -39,9 +40,16 @@ def test_the_server_says_its_version(servers: RealServers) -> None:
 
 def test_programs_are_of_that_version(servers: RealServers) -> None:
     for name in PROGRAMS:
-        if name not in ("etcd", "kubectl"):
+        if name not in ("etcd", "kubectl", "helm"):
             said = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True)
             assert said.stdout.strip() == f"Kubernetes {VERSION}"
+
+
+@pytest.mark.usefixtures("servers")
+def test_helm_is_of_the_version_that_its_module_names() -> None:
+    module = (ROOT / "tests/cluster/envtest/helm/go.mod").read_text()
+    said = subprocess.run([program("helm"), "version", "--short"], capture_output=True, text=True, check=True)
+    assert f"helm.sh/helm/v3 {said.stdout.strip().partition('+')[0]} " in module
 
 
 def test_a_pod_can_be_made_and_all_of_it_goes_away(empty_servers: RealServers) -> None:
