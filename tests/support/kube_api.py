@@ -74,6 +74,8 @@ class KubeApi:
         self.history_from = 0
         self.requests: list[Request] = []
         self.answers: deque[Answer] = deque()
+        self.held: asyncio.Event | None = None
+        """Requests arrive, and are answered when it is set."""
         self.raw_lines: dict[str, list[list[bytes]]] = {}
         """Of a plural, the lines that its next watches are sent before anything else, one list each."""
         self.max_watch_s = 600.0
@@ -148,6 +150,8 @@ class KubeApi:
                 tuple(request.headers.items()),
             )
         )
+        if self.held is not None:
+            await self.held.wait()
         for answer in list(self.answers):
             if request.method == answer.method and request.path.endswith(answer.path_end):
                 self.answers.remove(answer)

@@ -7,10 +7,12 @@ Source: client-go `rest/request.go` (retries on Retry-After), v1.36.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -32,9 +34,10 @@ MAX_RETRIES: Final = 10
 """How often a request is sent again when the server says when to."""
 KEEP_ALIVE_S: Final = 30.0
 """Idle connections are closed by us, before a server or a balancer does it under a request."""
-MIN_CONNECTIONS: Final = 100
-WATCH_CONNECTIONS: Final = 100
-"""On top of those for requests: a watch holds its own."""
+MAX_UNDER_WAY: Final = 64
+"""Requests under way, of those that wait for a turn. Each has a connection: with thousands the API server
+spends more on handshakes and on switching than on the requests, and refuses those that are too many.
+"""
 CONNECT_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _NAME_MISMATCHES: Final = (62, 64)
@@ -42,6 +45,7 @@ _NAME_MISMATCHES: Final = (62, 64)
 _OF_PROXY: Final = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError)
 """With a proxy these are about it alone: it is the proxy that looks the server's name up."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
+_NO_TURN: Final = nullcontext()
 _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 
@@ -63,12 +67,13 @@ class KubeClient:
         self._authority = urlsplit(credentials.host).netloc.rpartition("@")[2]
         self._clock = clock if clock is not None else RealClock()
         self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
+        self._turns = asyncio.Semaphore(MAX_UNDER_WAY)
         self._user_agent = connection.user_agent
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_are_for = ""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=max(MIN_CONNECTIONS, connection.burst) + WATCH_CONNECTIONS,
+                limit=0,  # Requests wait for a turn here; watches and events are bounded by their owners.
                 keepalive_timeout=KEEP_ALIVE_S,
                 socket_factory=_socket,
             ),
@@ -112,7 +117,8 @@ class KubeClient:
         failure.
 
         `path` is escaped already (see `path_of`); `resource` and `key` go into errors. `before_sending` is
-        called before every try and stops it by raising; `limited`: wait for a turn under qps and burst.
+        called before every try and stops it by raising; `limited`: wait for a turn under qps and burst, and
+        among those under way. `timeout_s` counts from the first turn.
         """
         raw = await self.send(
             method,
@@ -152,17 +158,19 @@ class KubeClient:
     ) -> bytes:
         """`request` for a caller that needs only success: the answer's bytes."""
         url = self._url(path, query)
-        ends_s = self._clock.monotonic_s() + timeout_s
+        ends_s = math.inf
         retry_count, is_renewed = 0, False
         while True:
             if limited:
                 waited_s = await self._limiter.take()
                 self.metrics.waited(self._authority, method, waited_s)
-            if before_sending is not None:
-                before_sending()
-            status, answer, retry_after = await self._try(
-                method, url, body, content_type, timeout_s, resource, key
-            )
+            async with self._turns if limited else _NO_TURN:
+                ends_s = min(ends_s, self._clock.monotonic_s() + timeout_s)
+                if before_sending is not None:
+                    before_sending()
+                status, answer, retry_after = await self._try(
+                    method, url, body, content_type, timeout_s, resource, key
+                )
             if status < 300:
                 return answer
             if status == 401 and not is_renewed:

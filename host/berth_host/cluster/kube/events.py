@@ -143,13 +143,15 @@ class EventWriter:
                 self._writing_count -= 1
 
     async def _write(self, kept: KeptEvent) -> None:
-        backoff = Backoff(random.Random())
+        backoff: Backoff | None = None
         for tries_left in reversed(range(MAX_TRIES)):
             try:
                 await self._send(kept)
             except (UnavailableError, TooManyRequestsError):
                 if not tries_left or self._is_stopped:
                     raise
+                if backoff is None:
+                    backoff = Backoff(random.Random())  # Not sooner: seeding costs more than the rest.
                 await asyncio.sleep(backoff.next_s())
             else:
                 return

@@ -58,7 +58,7 @@ class CallStream:
                 if stream is self._proven:
                     answer = await _asked(stream, message)
                 else:
-                    answer = await stream.read() if await _written(stream.write(message)) else EOF
+                    answer = await _first_asked(stream, message)
             if answer is EOF:
                 return None
             reply = answer_to(number, answer)
@@ -101,6 +101,22 @@ class CallStream:
             # gRPC does not wake a task that waits to write on a stream that is cancelled before it began.
             loop = asyncio.get_running_loop()
             patience.reschedule(loop.time())
+
+
+async def _first_asked(stream: Any, message: bytes) -> Any:
+    """The answer of a stream that has carried no call yet; EOF: it had ended before.
+
+    An instance without the service may end the stream before the message is written. The next stream would
+    end likewise, so that error is raised.
+    """
+    if await _written(stream.write(message)):
+        return await stream.read()
+    try:
+        await stream.read()
+    except _ENDED as err:
+        if isinstance(err, grpc.aio.AioRpcError) and err.code() is StatusCode.UNIMPLEMENTED:
+            raise
+    return EOF
 
 
 async def _asked(stream: Any, message: bytes) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient, path_of
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import (
     ForbiddenError,
@@ -154,6 +154,32 @@ async def test_rate_holds_back_what_is_more_than_the_burst(api: KubeApi) -> None
             clock.advance_to(turn / 50 + 1e-6)
             await call
     assert len(api.requests) == 9
+
+
+async def test_only_so_many_are_under_way_and_a_late_turn_costs_no_time(api: KubeApi) -> None:
+    """A request whose turn comes after an hour is still sent again; one without a limit passes by."""
+    for name in ("early", "late"):
+        await api.put("nodes", name)
+    api.held = asyncio.Event()
+    async with with_a_clock(Connection(master=api.url, qps=-1)) as (client, clock):
+
+        def begun(name: str, *, limited: bool = True) -> asyncio.Future[object]:
+            return asyncio.ensure_future(client.request("GET", f"/api/v1/nodes/{name}", limited=limited))
+
+        early = [begun("early") for _ in range(MAX_UNDER_WAY)]
+        await until(lambda: len(api.requests) == MAX_UNDER_WAY)
+        late = begun("late")
+        passing = begun("early", limited=False)
+        await until(lambda: len(api.requests) == MAX_UNDER_WAY + 1)
+        api.answers.append(Answer("GET", "/late", 429, RETRY, {"Retry-After": "1"}))
+        clock.advance(3600.0)
+        api.held.set()
+        await asyncio.gather(*early, passing)
+        await until(lambda: clock.next_timer_s() is not None)
+        clock.advance(1.5)
+        await late
+    names = [seen.path.rpartition("/")[2] for seen in api.requests]
+    assert names[MAX_UNDER_WAY:] == ["early", "late", "late"]
 
 
 @pytest.fixture

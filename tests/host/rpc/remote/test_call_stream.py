@@ -136,6 +136,29 @@ def gone() -> grpc.aio.AioRpcError:
     return rpc_error(grpc.StatusCode.UNAVAILABLE, "gone")
 
 
+class Ended(Line):
+    """A stream that the instance ended before the first message was written."""
+
+    async def write(self, message: bytes) -> None:
+        del message
+        raise asyncio.InvalidStateError("RPC already finished.")
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE])
+async def test_stream_that_ended_before_its_first_message_is_named_where_no_service_is(
+    code: grpc.StatusCode,
+) -> None:
+    async def answer() -> bytes:
+        raise rpc_error(code, "Method not found!")
+
+    asked = CallStream(lambda: Ended(answer), BusyPoll(1)).ask(NUMBERS["Filter"], b"", PATIENCE_S)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        with pytest.raises(grpc.aio.AioRpcError, match="which its feature"):
+            await asked
+    else:
+        assert await asked is None
+
+
 @pytest.mark.parametrize("executed", [True, False])
 async def test_error_of_a_stream_in_use_counts_if_the_message_had_gone_out(executed: bool) -> None:
     answers: list[bytes | Exception] = []
