@@ -27,7 +27,7 @@ _INT64: Final = re.compile(r"[-+]?[0-9]+")
 
 
 def check_node_affinity(path: str, affinity: NodeAffinityV1) -> list[Finding]:
-    """Findings about required and preferred terms. Terms that match nothing, or have weight 0, are skipped."""
+    """Findings about required and preferred terms. Terms of weight 0, or that match nothing, are left out."""
     findings = []
     if affinity.required is not None:
         terms = child(path, "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")

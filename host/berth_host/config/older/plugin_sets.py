@@ -292,7 +292,7 @@ def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
 
 
 def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
-    """Choose the one strategy by which NodeResourcesFit scores; before, three plugins could score together."""
+    """Choose the strategy by which NodeResourcesFit scores; three plugins could score together before."""
     path = f"{sets.path}.score"
     score = sets.points.get("score", PluginSet())
     is_least_off = score.disables(_LEAST_PLUGIN)
