@@ -1,12 +1,20 @@
-"""Links inside the repository lead somewhere, and every page can be found from the first one."""
+"""Links and paths lead to files of the repository, and every page can be found from the first one."""
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 import pytest
 
 from docs.pages import DOCS, REPOSITORY, Page, all_pages
 
 PAGES = {page.path: page for page in all_pages()}
+_FOLDERS: Final = {"berth_host": "host", "berth_sdk": "sdk", "berth_plugins": "plugins"}
+_SOURCE: Final = re.compile(
+    r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_sdk|berth_plugins)/[\w/.]+)`"
+)
+"""A file or a folder of the repository; a package may stand without the folder that it is in."""
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES.values()])
 
 
@@ -20,6 +28,12 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
         elif link.anchor and (target not in PAGES or link.anchor not in PAGES[target].anchors):
             broken.append(f"{page.name}:{link.line}: {link.path} has no heading #{link.anchor}")
     assert broken == []
+
+
+@each_page
+def test_every_source_that_a_page_names_is_there(page: Page) -> None:
+    named = [(path, _FOLDERS.get(path.partition("/")[0], ".")) for path in _SOURCE.findall(page.text)]
+    assert [path for path, folder in named if not (REPOSITORY / folder / path).exists()] == []
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:

@@ -40,7 +40,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedResource:
-    """A resource that an extender accounts for; `ignored_by_scheduler`: NodeResourcesFit does not."""
+    """A resource that an extender accounts for; `ignored_by_scheduler`: NodeResourcesFit leaves it out."""
 
     name: str
     ignored_by_scheduler: bool
@@ -48,7 +48,7 @@ class ManagedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderTls:
-    """Certificates for an extender; data beats files."""
+    """Certificates for an extender. Where both data and a file are given, the data counts."""
 
     insecure: bool
     server_name: str
@@ -66,7 +66,7 @@ class ExtenderTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:
-    """One HTTP extender; an empty verb is a capability it does not have."""
+    """One HTTP extender. An empty verb: the extender does not answer that call."""
 
     url_prefix: str
     filter_verb: str
@@ -142,9 +142,8 @@ class ResolvedProfile:
 class LoadedConfiguration:
     """A whole configuration. `scheduler_json` is the defaulted first document without its profiles.
 
-    `document` is the first document as it was decoded, before any default, `berth_document` berth's own as
-    it stands in the same file; `converted_from` is the older form that the first one was converted from,
-    None for v1.
+    `document` is the first document as it was decoded, before any default. `berth_document` is berth's own
+    document in the same file. `converted_from` is the older form of the first document, None for v1.
     """
 
     scheduler: KubeSchedulerConfiguration

@@ -1,8 +1,8 @@
 """The one table of default plugins: their points, their weights, their arguments.
 
-Read by the configuration (default profile, argument kinds) and by `simulate` (which of them this build
-has). Facts only: the plugins themselves live in `berth_plugins`, and their classes say which events may
-help the pods that they reject. Only a plugin without a class has its events here, for the queue.
+Read by the configuration (default profile, argument kinds) and by `simulate` (to tell which of them this
+build has). The plugins themselves are in `berth_plugins`, and their classes name the events that may help
+the pods that they reject. Only a plugin without a class has its events here, for the queue.
 
 Source: kube-scheduler v1.36 `pkg/scheduler/apis/config/v1/default_plugins.go`, and `EventsToRegister` of
 `pkg/scheduler/framework/plugins/gangscheduling`.
@@ -49,7 +49,7 @@ class DefaultPlugin:
     0 where none is listed (a score plugin then counts 1). `args_kind` names its argument type, None if
     it takes none. `feature_gate`: it belongs to the default profile only while that gate is on.
     `reads_gates`: gates that change its behaviour; it gets the ones that are not at their default.
-    `events`: of a plugin that has no class; a class has `events` of its own, which alone count.
+    `events`: only for a plugin without a class; for any other plugin the `events` of its class count.
     """
 
     name: str

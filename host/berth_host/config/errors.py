@@ -33,7 +33,7 @@ class FieldErrorType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `field` is a path such as `profiles[0].plugins.score`, empty for the file.
+    """One error. `field` is a path such as `profiles[0].plugins.score`, empty for the file.
 
     `type` is set for validation errors. `line` counts from 1, None where unknown. `suggestion` is the
     nearest valid name.
@@ -53,7 +53,7 @@ class Finding:
         return f"{path}{self.message}{cure}"
 
     def at_line(self, line: int | None) -> Finding:
-        """The same finding, placed."""
+        """The same finding, with its line."""
         return replace(self, line=line)
 
     def located(self, source: str) -> str:

@@ -1,4 +1,4 @@
-"""Feature gates of kube-scheduler 1.36: the ones that bear on scheduling, and reading of settings for all.
+"""Feature gates of kube-scheduler 1.36: the ones that matter to scheduling; checks the settings of all.
 
 Given gates are checked and merged here, by the loader; defaulting, validation and the default plugin
 table then ask `is_enabled`. The others stand in `other_feature_gates`, so that a command line of
@@ -96,7 +96,7 @@ _OTHERS: Final[Mapping[str, FeatureGate]] = {
     for name in names
 }
 KNOWN_GATES: Final[Mapping[str, FeatureGate]] = {**FEATURE_GATES, **_OTHERS}
-"""All that kube-scheduler knows."""
+"""All gates that kube-scheduler 1.36 knows."""
 
 _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
@@ -115,10 +115,10 @@ class FeatureGates:
 
 
 def resolve_feature_gates(given: Mapping[str, bool], *, source: str) -> FeatureGates:
-    """Merge given gates over the defaults; `AllAlpha` and `AllBeta` stand for all of their stage.
+    """Merge given gates over the defaults; `AllAlpha` and `AllBeta` stand for all gates of that stage.
 
-    Raises ConfigurationError for an unknown gate, a gate whose value is locked, and a gate that is on without
-    one that it depends on.
+    Raises ConfigurationError for an unknown gate, a gate whose value is locked, and a gate that is on while
+    a gate that it depends on is off.
     """
     findings = [*_unknown(given), *_locked(given)]
     if findings:

@@ -1,9 +1,9 @@
-"""The text of a configuration file -> LoadedConfiguration, or everything that is wrong with it.
+"""The text of a configuration file -> LoadedConfiguration, or all errors in the file.
 
-Steps, in kube-scheduler's order: read the first document, convert it if it is an older one and that is
-wanted, decode it strictly, fill in defaults, validate, build the extenders and profiles; berth's own
-document is read between validation and building, because it says which other plugins exist. Called by `app`
-and `check-config`.
+Steps, in kube-scheduler's order: read the first document, convert it if it is of an older version and the
+caller wants that, decode it strictly, fill in defaults, validate, build the extenders and profiles. berth's
+own document is read between validation and building, because it says which other plugins exist. Called by
+`app` and `check-config`.
 Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
 """
 
@@ -125,9 +125,9 @@ def default_configuration(
 
 
 def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
-    """Only berth's own document of a file, defaults if there is none. Raises ConfigurationError.
+    """berth's own document of a file, alone; defaults if there is none. Raises ConfigurationError.
 
-    For callers that must know where plugins are before they can say which points these implement.
+    For callers that need the places of plugins before they can name the points of each plugin.
     """
     document = _read(text, source).berth
     return BerthConfiguration() if document is None else decode_berth(document, source=source)
@@ -211,9 +211,9 @@ def _object(root: SourceNode | None) -> Mapping[str, Json] | None:
 
 
 def _told_gates(profile: ResolvedProfile, gates: FeatureGates) -> ResolvedProfile:
-    """Plugins learn of gates in their arguments, as `featureGates`; a served plugin has no other way.
+    """Put the gates into the plugins' arguments, as `featureGates`: a served plugin has no other way to know.
 
-    Only of gates that are not at their default, so that nothing is added to most configurations.
+    Only gates that are not at their default are put there, so most configurations stay as they are.
     """
     args = dict(profile.plugin_args)
     for name in profile.plugin_names & DEFAULT_PLUGINS_BY_NAME.keys():

@@ -1,4 +1,4 @@
-"""Feature gates that kube-scheduler 1.36 knows and that bear on nothing here, by stage and default.
+"""Feature gates that kube-scheduler 1.36 knows and that have no effect here, by stage and default.
 
 They belong to other components; a command line of kube-scheduler's may name them all the same.
 Read by `feature_gates`; recorded from the binary by `tests/cluster/record_feature_gates.py`.

@@ -15,7 +15,7 @@ from berth_host.config.decoding.types_v1 import KubeSchedulerConfigurationV1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """By attribute of the versioned types (`decoding/types_v1`); durations in nanoseconds, as there."""
+    """Values by attribute of the versioned types (`decoding/types_v1`); durations in nanoseconds as well."""
 
     leader_election: Mapping[str, Any] = field(default_factory=dict)
     client_connection: Mapping[str, Any] = field(default_factory=dict)

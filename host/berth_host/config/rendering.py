@@ -1,6 +1,6 @@
-"""The JSON shapes of `berth check-config -o json`, which the parity replay compares with as well.
+"""The JSON of `berth check-config -o json`, which the parity replay compares too; the completed document.
 
-And the completed document, as the endpoint `/configz` and `berth scheduler --write-config-to` show it.
+The completed document is shown by the endpoint `/configz` and by `berth scheduler --write-config-to`.
 """
 
 from __future__ import annotations

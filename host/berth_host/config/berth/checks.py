@@ -1,4 +1,4 @@
-"""Values of a BerthConfiguration that make no sense. Called by its decoder."""
+"""Checks the values of a decoded BerthConfiguration. Called by its decoder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _IN_PROCESS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[
 
 
 def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
-    """Everything that is wrong with a decoded document; empty if nothing is."""
+    """The errors in a decoded document; empty if there are none."""
     findings = []
     plugins = document.plugins or ()
     if len(plugins) > MAX_PLUGINS:

@@ -140,7 +140,7 @@ class BerthPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfiguration:
-    """All of it. `cycle_budget_s`: remote time that one scheduling cycle may take."""
+    """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for remote plugins."""
 
     plugins: tuple[BerthPlugin, ...] = ()
     cycle_budget_s: float = DEFAULT_CYCLE_BUDGET_MS / 1000

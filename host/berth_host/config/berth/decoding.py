@@ -44,7 +44,7 @@ _SECOND_NS = 1_000_000_000
 
 
 def decode_berth(root: SourceNode, *, source: str) -> BerthConfiguration:
-    """Decode and check one document. Raises ConfigurationError naming everything that is wrong."""
+    """Decode and check one document. Raises ConfigurationError with every error in it."""
     findings = _check_version_and_kind(root)
     context = Context(is_yaml=True, findings=findings)
     if not findings:

@@ -138,7 +138,7 @@ POINT_RULES: Final[Mapping[str, PointRules]] = {
 """The rules by point, spelled as in BerthConfiguration. `preBind` covers all rounds of one pod."""
 
 MIN_DEADLINE_MS: Final = 1
-"""No call can be answered faster."""
+"""The shortest deadline that can be set: no plugin answers a call faster."""
 DEFAULT_CYCLE_BUDGET_MS: Final = 1_000
 MIN_CYCLE_BUDGET_MS: Final = 10
 MAX_CYCLE_BUDGET_MS: Final = 60_000

@@ -28,7 +28,7 @@ from berth_host.config.profiles.defaulting import DefaultedProfile, DefaultedSch
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins of older releases that v1 refuses by name."""
 
-# multiPoint is not looked at for removed plugins, nor are the points of pod groups.
+# kube-scheduler does not search multiPoint and the points of pod groups for removed plugins.
 _POINTS_OF_REMOVED_CHECK: Final = (
     *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
     *("reserve", "permit", "preBind", "bind", "postBind"),
@@ -36,7 +36,7 @@ _POINTS_OF_REMOVED_CHECK: Final = (
 
 
 def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> list[Finding]:
-    """Everything that is wrong with a decoded and defaulted document; empty if nothing is."""
+    """The errors in a decoded and defaulted document; empty if there are none."""
     config = defaulted.config
     findings = []
     if config.client_connection.burst < 0:
@@ -111,7 +111,7 @@ def _check_profiles(profiles: Sequence[DefaultedProfile], gates: FeatureGates) -
         findings += _check_removed_plugins(f"{path}.plugins", profile)
         findings += _check_plugin_config(f"{path}.pluginConfig", profile.plugin_config, gates)
         if profile.scheduler_name in seen:
-            # kube-scheduler prints the path of the other profile, which shows as an empty object.
+            # The empty object: kube-scheduler prints the path of the other profile as one.
             findings.append(duplicate(f"{path}.schedulerName", {}))
         seen.add(profile.scheduler_name)
     return findings + _check_common_queue_sort(profiles)

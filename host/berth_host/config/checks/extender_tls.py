@@ -39,7 +39,7 @@ def check_extender_tls(extender: ExtenderV1) -> None:
     key_data = tls.key_data or _read(tls.key_file)
     if ca_data:
         _check_ca(ca_data)
-    # A pair that comes from files alone is loaded anew for every connection, and only then looked at.
+    # client-go loads a pair that comes from files alone at every connection, and checks it only then.
     is_reloaded = not tls.cert_data and not tls.key_data
     if has_certificate and not is_reloaded:
         _check_pair(cert_data, key_data)

@@ -1,4 +1,4 @@
-"""Qualified names, label keys and values, extended resource names. Each check answers its complaints.
+"""Checks qualified names, label keys and values, extended resource names; each returns its complaints.
 
 Source: `apimachinery/pkg/util/validation`, `pkg/apis/core/v1/helper` (IsExtendedResourceName), v1.36.
 """

@@ -1,4 +1,4 @@
-"""Arguments of the default plugins that make no sense.
+"""Checks the arguments of the default plugins.
 
 `check_args` is part of configuration validation; `check_fit_args` belongs to the construction of
 NodeResourcesFit, where kube-scheduler 1.36 runs it.

@@ -1,4 +1,4 @@
-"""Node selectors and label selectors that cannot be parsed.
+"""Checks that node selectors and label selectors can be parsed.
 
 Source: `component-helpers/scheduling/corev1/nodeaffinity`, `apimachinery/pkg/labels/selector.go`, v1.36.
 """
@@ -27,7 +27,7 @@ _INT64: Final = re.compile(r"[-+]?[0-9]+")
 
 
 def check_node_affinity(path: str, affinity: NodeAffinityV1) -> list[Finding]:
-    """Findings about both stanzas; terms that match nothing, or weigh nothing, are not looked at."""
+    """Findings about required and preferred terms. Terms of weight 0, or that match nothing, are left out."""
     findings = []
     if affinity.required is not None:
         terms = child(path, "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
@@ -82,7 +82,7 @@ def _check_requirement(path: str, requirement: RequirementV1, operators: Sequenc
     for index, value in enumerate(values):
         complaints = label_value_complaints(value)
         if complaints:
-            # With the label's key behind the index, as kube-scheduler names the value of a label.
+            # The path ends in the label's key: so kube-scheduler names the value of a label.
             where = f"{path}.values[{index}][{requirement.key}]"
             findings.append(invalid(where, value, "; ".join(complaints)))
     return without_repeats(findings)

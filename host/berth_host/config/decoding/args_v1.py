@@ -135,7 +135,7 @@ class NodeResourcesBalancedAllocationArgsV1(_TypeMeta):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTopologySpreadArgsV1(_TypeMeta):
-    """Constraints of pods that have none."""
+    """The constraints of pods that have none of their own."""
 
     default_constraints: tuple[TopologySpreadConstraintV1, ...] | None = json_field(
         "defaultConstraints", slice_of(struct_of(TopologySpreadConstraintV1)), omit_empty=True

@@ -1,4 +1,4 @@
-"""Go's strict JSON decoder as values: the values that a type accepts, and how they are written back.
+"""Go's types for strict JSON decoding: the values that each type accepts, and the JSON that it writes.
 
 A versioned type is a frozen dataclass whose fields carry a Go type (`json_field`); the decoder walks
 them, so unknown fields, repeated ones and wrong types are found in one place for every schema. A JSON
@@ -19,7 +19,7 @@ from berth_host.config.source.node import Json, SourceNode, child
 
 @dataclass(slots=True)
 class Context:
-    """One decoding run. `is_yaml`: repeated keys count even where the type is unknown."""
+    """One decoding run. `is_yaml`: repeated keys are errors even where the type is unknown."""
 
     is_yaml: bool
     findings: list[Finding] = field(default_factory=list)
@@ -44,7 +44,7 @@ class GoType:
 
     `zero` is the value of an absent field. `decode` gets a node, its field path and the context, and
     returns `zero` after recording an error. `encode` gives the JSON that Go writes. `is_empty`:
-    `omitempty` leaves the value out. `reads_null`: the type has an opinion on null.
+    `omitempty` leaves the value out. `reads_null`: `decode` gets null too; for other types null is absent.
     """
 
     zero: Any

@@ -1,8 +1,8 @@
 """The first document -> values of kubescheduler.config.k8s.io/v1, strictly. Called by the loader.
 
-Version and kind are looked at first, then the whole document is decoded and every plugin's arguments after
-it: arguments of default plugins into their types, others stay as they are. Older versions are converted
-before (`config.older`).
+Version and kind are checked first; then the whole document is decoded, and then every plugin's arguments.
+Arguments of default plugins are decoded into their types, others stay as they are. Older versions are
+converted before (`config.older`).
 Source: apimachinery `runtime/serializer/json/json.go`, `kube-scheduler/config/v1/types.go`, v1.36.
 """
 
@@ -54,7 +54,7 @@ class DecodedScheduler:
 
 
 def decode_scheduler(root: SourceNode, *, is_yaml: bool, source: str) -> DecodedScheduler:
-    """Decode a document. Raises ConfigurationError of kind "decode" naming everything that is wrong."""
+    """Decode a document. Raises ConfigurationError of kind "decode" with every error in it."""
     findings = _check_version_and_kind(root)
     if findings:
         raise ConfigurationError("decode", findings, source=source)
@@ -96,7 +96,7 @@ def _check_version_and_kind(root: SourceNode) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _TypeMeta:
-    """`apiVersion` and `kind` of an object, before anything else of it is known."""
+    """`apiVersion` and `kind` of an object, read before its other fields."""
 
     api_version: str
     kind: str
@@ -130,7 +130,7 @@ class _TypeMeta:
         return replace(self, api_version=api_version, kind=self.kind or kind)
 
     def not_registered(self, node: SourceNode, wanted_kind: str) -> Finding:
-        """An unknown pair of version and kind, with the cure for whichever is the unknown one."""
+        """The error for an unknown pair of version and kind, with the cure for the unknown one of the two."""
         message = f'no kind "{self.kind}" is registered for version "{self.api_version}"'
         if self.api_version == API_VERSION:
             suggestion = nearest(self.kind, (wanted_kind,))

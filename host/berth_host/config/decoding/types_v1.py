@@ -132,7 +132,7 @@ class ExtenderManagedResourceV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderTlsV1:
-    """Certificates for an extender; data beats files."""
+    """Certificates for an extender. Where both data and a file are given, the data counts."""
 
     insecure: bool = json_field("insecure", BOOL, omit_empty=True)
     server_name: str = json_field("serverName", STRING, omit_empty=True)

@@ -109,7 +109,7 @@ def _decode_bytes(node: SourceNode, path: str, context: Context) -> bytes:
             return base64.b64decode(node.value.replace("\r", "").replace("\n", ""), validate=True)
         if isinstance(node.value, tuple):
             return bytes(_byte(item) for item in node.items)
-    except ValueError:  # binascii.Error is one
+    except ValueError:  # binascii.Error is a ValueError
         pass
     context.reject(path, node, "base64 data")
     return b""
@@ -153,7 +153,7 @@ def pointer_to(of: GoType) -> GoType:
 
 
 def slice_of(of: GoType) -> GoType:
-    """A list as a tuple; None is Go's nil slice, which differs from an empty one here and there."""
+    """A list as a tuple; None is Go's nil slice, which some defaults treat unlike an empty one."""
 
     def decode(node: SourceNode, path: str, context: Context) -> tuple[object, ...] | None:
         if not isinstance(node.value, tuple):

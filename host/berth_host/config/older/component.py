@@ -1,6 +1,6 @@
 """KubeSchedulerConfiguration v1alpha1 to v1beta3, and flat lists without a version -> v1.
 
-The document has the shape of its form already. Called by `conversion`.
+The shape of the document was checked before. Called by `conversion`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PREEMPTION: Final = "DefaultPreemption"
 
 @dataclass(frozen=True, slots=True)
 class _ForProfiles:
-    """Top-level fields that are a matter of every profile now."""
+    """Top-level fields that belong to every profile in v1."""
 
     bind_timeout: Member | None
     disable_preemption: Member | None
@@ -116,7 +116,7 @@ def _leader_election(election: Member, remarks: Remarks) -> Member:
 
 
 def _provider(source: Member | None, remarks: Remarks) -> SourceNode | None:
-    """The name of the provider, where it was not the default one."""
+    """The name of the algorithm provider; None for the default one."""
     if source is None:
         return None
     policy = field_of(source.node, "policy")
@@ -162,7 +162,7 @@ def _profile(profile: SourceNode, path: str, shared: _ForProfiles, remarks: Rema
         _disable_preemption(sets, shared.disable_preemption, remarks)
     args = read_plugin_args(field_of(profile, "pluginConfig"), f"{prefix}pluginConfig", sets, remarks)
     _put_shared(args, shared, remarks)
-    # An empty name is the default one, as long as there is one profile.
+    # With a single profile, an empty name means the default name.
     members = {
         name: member
         for name, member in profile.members.items()

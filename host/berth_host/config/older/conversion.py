@@ -88,7 +88,7 @@ def is_older(root: SourceNode) -> bool:
 
 
 def _meta(root: SourceNode, name: str) -> str | None:
-    """The text of a field of every object, empty if it is absent, None if it is no text."""
+    """The text of `apiVersion` or `kind`; empty if it is absent, None if it is no text."""
     member = root.members.get(name)
     if member is None or member.node.value is None:
         return ""

@@ -17,7 +17,7 @@ def node_of(value: Json, line: int) -> SourceNode:
 
 
 def object_of(fields: Mapping[str, SourceNode], line: int) -> SourceNode:
-    """An object of new fields; each key stands where its value does."""
+    """An object of new fields; each key has the line of its value."""
     members = {key: Member(node.line, node) for key, node in fields.items()}
     return SourceNode.of_mapping(members, line, ())
 

@@ -45,12 +45,12 @@ _NODE_LABEL_FIELDS: Final = (
     ("presentLabelsPreference", True, "score"),
     ("absentLabelsPreference", False, "score"),
 )
-"""The arguments of NodeLabel: whether the labels have to be there, and the point that reads them."""
+"""The arguments of NodeLabel: the name, whether the labels have to be there, the point that reads them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredLabel:
-    """A label that nodes had better have, or not; `weight` is compared with that of the others only."""
+    """A label whose presence or absence is preferred; `weight` counts relative to the other labels only."""
 
     key: str
     is_present: bool
@@ -81,7 +81,7 @@ class LabelRules:
         return found
 
     def _term_weights(self) -> list[int]:
-        """The same proportions in the 1 to 100 that a term of a node affinity may have."""
+        """The weights, scaled to the 1 to 100 that a term of a node affinity may have."""
         weights = [label.weight for label in self.preferred]
         common, highest = gcd(*weights), max(weights)
         if highest // common <= _MAX_TERM_WEIGHT:
@@ -150,7 +150,7 @@ def read_plugin_args(
 
 
 def _current(entry: SourceNode, path: str, remarks: Remarks) -> SourceNode:
-    """The entry of a plugin that lives on: its arguments have the apiVersion of v1."""
+    """The entry of a plugin that v1 still has; its arguments get the apiVersion of v1."""
     name, args = text_of(entry, "name"), field_of(entry, "args")
     if args is None or f"{name}Args" not in ARGS_TYPES or not args.members:
         return entry
@@ -168,7 +168,7 @@ def _current(entry: SourceNode, path: str, remarks: Remarks) -> SourceNode:
 
 
 def _move(args: PluginArgs, entry: SourceNode, row: Row, path: str, sets: PluginSets) -> None:
-    """The arguments of a plugin that is another one now."""
+    """Move the arguments of a plugin to the plugin that replaces it in v1."""
     remarks = args.remarks
     given = field_of(entry, "args") or object_of({}, entry.line)
     what = f"arguments of {row.name}"

@@ -1,7 +1,7 @@
 """The plugin lists of one profile of an older form -> plugin sets of v1.
 
-Points that moved, plugins that were renamed, merged or are gone, bare lists, and the default weights that
-changed in between. Called by `component` and `policy`.
+It converts points that moved, plugins that were renamed, merged or removed, bare lists, and default weights
+that changed in between. Called by `component` and `policy`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WEIGHTED_BEFORE_V1BETA3: Final = COMPONENT_FORMS - {Form.V1BETA3} | {Form.POLIC
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One plugin in a list; `weight` None: none given. `older` is its name before, if that was another."""
+    """One plugin in a list; `weight` None: none given. `older`: its name in the older form, if it changed."""
 
     name: str
     weight: int | None
@@ -73,7 +73,7 @@ class PluginSets:
     """The sets of one profile by point. `path` is the one in the older file, for warnings.
 
     `strategy`: the scoringStrategy by which NodeResourcesFit scores, None if it does not score.
-    `node_label_points`: where NodeLabel is enabled, so that NodeAffinity gets its wishes there.
+    `node_label_points`: the points at which NodeLabel is enabled; NodeAffinity takes its wishes over there.
     """
 
     path: str
@@ -120,7 +120,7 @@ def read_plugin_sets(plugins: SourceNode | None, path: str, line: int, remarks: 
 
 
 def _warn_of_replaced_preparation(sets: PluginSets, plugins: SourceNode | None, remarks: Remarks) -> None:
-    """A bare list at preFilter takes away the state that default plugins filter by."""
+    """Warn of a bare list at preFilter that lacks default plugins which need their PreFilter to filter."""
     given = None if plugins is None else field_of(plugins, "preFilter")
     if given is None or not isinstance(given.value, tuple):
         return
@@ -167,14 +167,14 @@ def _move_points(sets: PluginSets, remarks: Remarks) -> None:
 
 
 def _join(target: PluginSet, given: PluginSet) -> None:
-    """A point under its new name; a name in both lists is one entry."""
+    """Merge the set of a renamed point into that of its new name; a plugin in both lists is one entry."""
     for entries, more in ((target.enabled, given.enabled), (target.disabled, given.disabled)):
         names = {entry.name for entry in entries}
         entries += [entry for entry in more if entry.name not in names]
 
 
 def _merge_into(sets: PluginSets, row: Row, given: PluginSet, remarks: Remarks) -> None:
-    """A point that is a part of another one now."""
+    """Merge the set of a point that is a part of another point in v1."""
     (target,) = row.becomes
     path = f"{sets.path}.{row.name}"
     for entry in given.enabled:
@@ -214,7 +214,7 @@ def _convert_set(sets: PluginSets, point: str, plugin_set: PluginSet, remarks: R
 
 
 def _with_default_weight(sets: PluginSets, point: str, entry: Entry, path: str, remarks: Remarks) -> Entry:
-    """A plugin that has become one with a default plugin weighs no less than that did."""
+    """The entry; if its plugin was merged with a default plugin, with that one's weight at least."""
     multi = sets.points.get(MULTI_POINT, PluginSet())
     is_off = sets.points[point].disables(entry.name) or multi.disables(entry.name)
     if entry.older is None or point not in ("score", MULTI_POINT) or is_off:
@@ -237,7 +237,7 @@ def _convert_enabled(
     if remarks.form not in row.forms:
         raise _gone(row, entry, path, remarks)
     if row.strategy is not None:
-        yield entry  # until all of them are known
+        yield entry  # `_choose_strategy` decides when all of them are known
         return
     if row.becomes == (AFFINITY,):
         sets.node_label_points.add(point)
@@ -257,11 +257,11 @@ def _convert_disabled(entry: Entry, path: str, remarks: Remarks) -> Iterator[Ent
     if row is None:
         yield entry
     elif remarks.form not in row.forms:
-        # It named nothing in its own version either.
+        # No plugin of its own version had this name either.
         text = f"disabling {entry.name}, which does nothing, is dropped: {_why_not_disabled(row)}"
         remarks.say(text, path, entry.line)
     elif row.strategy == LEAST:
-        yield entry  # until all strategies are known
+        yield entry  # `_choose_strategy` decides when all strategies are known
     else:
         remarks.say(f"disabling {entry.name} is dropped: {_why_not_disabled(row)}", path, entry.line)
 
@@ -277,7 +277,7 @@ def _why_not_disabled(row: Row) -> str:
 
 
 def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
-    """Plugins that have become one are listed once, with the highest weight; other repetitions stay."""
+    """Plugins that v1 has as one are listed once, with the highest weight; other repetitions stay."""
     kept: list[Entry] = []
     for entry in entries:
         index = next((i for i, one in enumerate(kept) if one.name == entry.name), None)
@@ -292,7 +292,7 @@ def _once(entries: Iterable[Entry], path: str, remarks: Remarks) -> list[Entry]:
 
 
 def _choose_strategy(sets: PluginSets, remarks: Remarks) -> None:
-    """NodeResourcesFit scores by one strategy, where three plugins could score side by side."""
+    """Choose the strategy by which NodeResourcesFit scores; three plugins could score together before."""
     path = f"{sets.path}.score"
     score = sets.points.get("score", PluginSet())
     is_least_off = score.disables(_LEAST_PLUGIN)
@@ -345,7 +345,7 @@ def default_weight(name: str, form: Form) -> int:
 
 
 def keep_default_weights(sets: PluginSets, remarks: Remarks) -> None:
-    """Write out the weights that were the defaults, where the default plugin scores with its own."""
+    """Write out the older default weights of the plugins that score with their default weight."""
     score = sets.points.get("score", PluginSet())
     kept = [
         Entry(name, weight, sets.line)

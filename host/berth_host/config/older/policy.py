@@ -1,7 +1,7 @@
 """Kind Policy: predicates, priorities, extenders -> v1, as kube-scheduler 1.22 and before built them.
 
-A list that is absent means the default plugins; a list that is there names the only ones. Plugins that came
-after policies stay on: they look at nothing that a policy could mean. Called by `conversion`.
+If a list is absent, the default plugins run; if it is there, only the plugins that it names. Plugins that
+came after policies stay on: no policy could name what they check. Called by `conversion`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOT_OF_POLICIES: Final = ("placementScore",)
 _LIKING: Final = row_of(Subject.PRIORITY, LABEL_PREFERENCE)
 _MAX_WEIGHT: Final = 2**31 - 1
 _NAMED_BY_ARGUMENT: Final = frozenset({"RequestedToCapacityRatioPriority"})
-"""Names of the table that were built in no release: the argument tells their meaning."""
+"""Names of the table that no release had built in: the argument gives them their meaning."""
 _SYSTEM_SPREADING: Final = ("SelectorSpreadPriority", "ServiceSpreadingPriority")
 
 
@@ -203,7 +203,7 @@ def _select_priority(selection: _Selection, found: _Scored, remarks: Remarks) ->
 
 
 def _like(selection: _Selection, found: _Scored) -> _Scored:
-    """Add a preferred label. Each counted with its own weight, so the plugin has the sum of them."""
+    """Add a preferred label. Each label had a weight of its own, so the plugin's weight is their sum."""
     preference = _argument(found.node, LABEL_PREFERENCE)
     if preference is not None:
         label, is_present = text_of(preference, "label"), _is_true(preference, "presence")
@@ -223,7 +223,7 @@ def _select_strategy(selection: _Selection, found: _Scored, kept: _Scored, remar
 
 
 def _row(item: SourceNode, subject: Subject) -> Row | None:
-    """The row of the name, and that of the argument where the name was not built in (1.18 to 1.22)."""
+    """The row of the name; if the name was not built in (1.18 to 1.22), the row of the argument."""
     name = text_of(item, "name")
     named = row_of(subject, name)
     if named in ARGUMENTS:
@@ -247,7 +247,7 @@ def _wrong_argument(item: SourceNode, path: str, subject: Subject) -> Finding | 
 
 
 def _say_unread_argument(item: SourceNode, row: Row, path: str, remarks: Remarks) -> None:
-    """Releases before 1.18 read the argument instead of the name, so both readers are told."""
+    """Warn of an argument beside a built-in name: before 1.18 the argument was read, later the name."""
     given = next((one.name for one in ARGUMENTS if one is not row and _argument(item, one.name)), None)
     is_ratio = given == RATIO_ARGUMENTS and row.strategy == RATIO
     if given is not None and not is_ratio:
@@ -324,7 +324,7 @@ def _plugin_args(root: SourceNode, selection: _Selection, remarks: Remarks) -> P
         )
         put_strategy(args, strategy.row.strategy, resources, shape, strategy.path, strategy.node.line)
     if selection.scoring is not None and SPREAD in selection.scoring and not selection.spreads_services:
-        # Pods without constraints of their own were not spread by EvenPodsSpreadPriority alone.
+        # EvenPodsSpreadPriority alone did not spread pods without constraints of their own.
         line = selection.scoring[SPREAD].node.line
         args.put(SPREAD, "priorities", line, defaultingType=node_of("List", line))
     name = "hardPodAffinitySymmetricWeight"

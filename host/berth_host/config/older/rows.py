@@ -29,7 +29,7 @@ class Subject(StrEnum):
 
 
 class Change(StrEnum):
-    """How it is converted. EXACT decides the same in v1, APPROXIMATED nearly, DROPPED has no equal."""
+    """How a name is converted. EXACT: v1 decides the same; APPROXIMATED: nearly; DROPPED: v1 has no equal."""
 
     EXACT = "exact"
     APPROXIMATED = "approximated"

@@ -59,7 +59,7 @@ def _fields_of(cls: type[Any]) -> dict[str, GoType]:
 
 
 def _either(of_list: GoType, of_object: GoType) -> GoType:
-    """A list or an object, as the value is."""
+    """The type of a value that may be a list or an object."""
 
     def decode(node: SourceNode, path: str, context: Context) -> None:
         decode_value(of_list if isinstance(node.value, tuple) else of_object, node, path, context)
@@ -259,7 +259,7 @@ ARGS: Final[Mapping[Form, Mapping[str, GoType]]] = {
 
 
 def check_shape(root: SourceNode, form: Form, *, is_yaml: bool, source: str) -> None:
-    """Raises ConfigurationError of kind "decode" naming everything that the form does not have."""
+    """Raises ConfigurationError of kind "decode" with every error in the document's shape."""
     context = Context(is_yaml=is_yaml)
     decode_value(DOCUMENTS[form], root, "", context)
     for path, entries in _plugin_configs(root):

@@ -358,7 +358,7 @@ _BY_NAME: Final[Mapping[tuple[Subject, str], Row]] = {(row.subject, row.name): r
 UNREAD_POINTS: Final[Mapping[Form, frozenset[str]]] = {
     Form.V1BETA2: frozenset({"multiPoint", "preEnqueue"}),
 }
-"""Points that a version had as fields, of 1.23 and 1.26, and left out when it merged the plugins."""
+"""Points that a version had as fields (since 1.23 and 1.26), but did not read when it merged the plugins."""
 
 MANDATORY_PREDICATES: Final = ("PodToleratesNodeTaints", "CheckNodeUnschedulable")
 """The plugins that kube-scheduler added to every policy."""
@@ -368,7 +368,7 @@ DEFAULT_WEIGHTS_BEFORE_V1BETA3: Final[Mapping[str, int]] = {
     AFFINITY: 1,
     POD_AFFINITY: 1,
 }
-"""Default score weights that v1beta3 raised, as they were; the others are the same in v1."""
+"""The default score weights before v1beta3 raised them; the others are the same in v1."""
 
 
 def row_of(subject: Subject, name: str) -> Row | None:

@@ -1,4 +1,4 @@
-"""The warning about each change: its place in the file, its counterpart, since when, and how near."""
+"""The warning about each change: its place in the file, its counterpart in v1, the release, its precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Remarks:
     texts: list[str] = field(default_factory=list)
 
     def changed(self, row: Row, path: str, line: int, *, what: str | None = None, more: str = "") -> None:
-        """A name of the table. `what`: another name for it than the table's."""
+        """Warn of a name of the table. `what`: shown instead of the table's name; `more`: one more note."""
         shown = what or f"{row.subject} {row.name}"
         if row.change is Change.DROPPED:
             said = f"{shown} is dropped (gone since {row.since})"
@@ -29,7 +29,7 @@ class Remarks:
         self.say(f"{said}: {notes}" if notes else said, path, line)
 
     def say(self, text: str, path: str, line: int) -> None:
-        """Anything else. Said once, however often it is found."""
+        """Add any other warning; the same one is added only once."""
         said = f"line {line}: {path}: {text}"
         if said not in self.texts:
             self.texts.append(said)

@@ -1,4 +1,4 @@
-"""Defaulted profiles -> resolved ones: extenders checked, plugins constructed as far as arguments go.
+"""Defaulted profiles -> resolved ones; extenders, and the arguments of every plugin, are checked.
 
 The last step of loading. Source: `pkg/scheduler/scheduler.go` (New, buildExtenders),
 `pkg/scheduler/profile/profile.go`, v1.36.
@@ -83,7 +83,7 @@ def _ignoring(profile: DefaultedProfile, ignored: tuple[str, ...]) -> DefaultedP
 def _build_profile(
     given: DefaultedProfile, profile: DefaultedProfile, registry: PluginRegistry
 ) -> ResolvedProfile:
-    """`given` is the profile before extenders changed its arguments: that form is shown."""
+    """`given` is the profile before extenders changed its arguments: users are shown that form."""
     needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
     _check_construction(profile, needed)
     framework_config = sorted(

@@ -45,7 +45,7 @@ def expand_plugins(
 
 
 class _Expansion:
-    """The steps of kube-scheduler's NewFramework, in its order, so that the first error agrees."""
+    """The steps of kube-scheduler's NewFramework, in its order, so that the first error is the same."""
 
     def __init__(self, profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]) -> None:
         self._profile = profile
@@ -121,7 +121,7 @@ class _Expansion:
         weights: dict[str, int] = {}
         total = 0
         for ref in (*self._profile.plugins[point].enabled, *self._multi_point):
-            # A name that nothing knows gets here only if every point disables multiPoint's expansion.
+            # The name of an unknown plugin gets here only if every point disables multiPoint's expansion.
             if point not in self._known.get(ref.name, ()) or ref.name in weights:
                 continue
             weights[ref.name] = ref.weight or 1

@@ -22,7 +22,7 @@ UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
 
 @dataclass(frozen=True, slots=True)
 class PluginRegistry:
-    """`points_by_plugin`: spelled as in KubeSchedulerConfiguration; empty while nothing has told yet."""
+    """`points_by_plugin`: spelled as in KubeSchedulerConfiguration; empty while a plugin's are unknown."""
 
     points_by_plugin: Mapping[str, frozenset[str]]
     warnings: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def _check_enabled_plugin_has_points(
 def _profile_warnings(
     profiles: Sequence[DefaultedProfile], points: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
-    """Warn of settings that kube-scheduler accepts silently and that are mostly slips."""
+    """Warn of settings that kube-scheduler accepts silently and that are usually mistakes."""
     for index, profile in enumerate(profiles):
         for point, plugin_set in profile.plugins.items():
             for name in plugin_set.disabled:

@@ -26,8 +26,8 @@ _META_FIELDS: Final = ("apiVersion", "kind")
 class Documents:
     """`scheduler` is the first document, None when the file holds only berth's own.
 
-    `is_yaml`: repeated keys count everywhere, in JSON only in fields with a known type. `warnings` name
-    the documents that are not read.
+    `is_yaml`: repeated keys are errors everywhere, in JSON only in fields with a known type. `warnings`
+    name the documents that are not read.
     """
 
     scheduler: SourceNode | None
@@ -54,8 +54,8 @@ def _never(root: SourceNode) -> bool:
 def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _never) -> Documents:
     """Split and read a file. Raises SourceError for an unreadable first document or one of berth's own.
 
-    `joins_rest`: whether text behind the end mark ("...") of a first document is a part of it; it is not for
-    kube-scheduler, but older examples are written so.
+    `joins_rest`: whether text behind the end mark ("...") of a first document is a part of it.
+    kube-scheduler does not read that text, but older examples are written so.
     """
     if text.lstrip().startswith("{"):
         return Documents(read_json(text), is_yaml=False, berth=None, warnings=())

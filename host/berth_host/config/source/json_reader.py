@@ -1,7 +1,7 @@
 """A JSON text -> SourceNode. Called by `documents` for a file whose first character is `{`.
 
-kube-scheduler reads such a file as JSON and nothing else: no comments, no second document. Numbers keep
-their spelling's kind, since `4.0` is no integer in JSON. Source: sigs.k8s.io/json, encoding/json.
+kube-scheduler reads such a file as JSON and nothing else: no comments, no second document. A number with a
+fraction or an exponent is a float: Go reads no integer from `4.0`. Source: sigs.k8s.io/json, encoding/json.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _integer(plain: str) -> int | None:
         if digits is not None
     )
     value = int(digits, base) * (-1 if sign == "-" else 1)
-    # Signed 64 bits, or unsigned without a sign: more becomes a float.
+    # Signed 64 bits, or unsigned without a sign: a larger number becomes a float.
     return value if _MIN_INT <= value <= (_MAX_UINT if not sign else -_MIN_INT - 1) else None
 
 

@@ -172,7 +172,7 @@ def _is_merge(event: yaml.Event) -> bool:
 
 
 def _merge(mapping: _Mapping, value: SourceNode, line: int) -> None:
-    # Of a list of maps the earlier ones win, hence the reversal. A merged key that is also written out
+    # In a list of maps the earlier ones win, hence the reversal. A merged key that is also written out
     # counts as repeated: the strict reader of sigs.k8s.io/yaml refuses it too.
     sources = [value] if isinstance(value.value, dict) else list(reversed(value.items))
     if not sources or not all(isinstance(source.value, dict) for source in sources):
