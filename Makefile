@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check envtest scheduler-perf-data soak recall-mutants
+.PHONY: help setup demo test check envtest e2e scheduler-perf-data soak recall-mutants
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -20,6 +20,7 @@ help:
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv, which the others do by themselves'
 	@echo 'make envtest build the real API server and its like, for tests/cluster; needs Go'
+	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
 	@echo 'make recall-mutants break what is recalled, one way at a time; each must be noticed'
 	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster; 45 minutes'
@@ -44,6 +45,10 @@ soak: $(STAMP)
 
 envtest:
 	@sh tests/cluster/envtest/build.sh
+
+e2e: $(STAMP)
+	@sh tests/cluster/envtest/build.sh e2e
+	$(BIN)/python tests/cluster/e2e/run.py $(E2E_ARGS)
 
 scheduler-perf-data:
 	@sh tests/cluster/envtest/scheduler_perf_data.sh

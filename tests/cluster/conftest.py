@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers, missing_programs
+from support.certificates import Authority
 from support.emptying import empty
 from support.observed.audit import POLICY
-from support.real_servers import RealServers, missing_programs
 
 HERE = Path(__file__).parent
 NEEDS = "servers"
@@ -28,9 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
+def authority() -> Authority:
+    """Whose client certificates the API server trusts."""
+    return Authority("clients")
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RealServers]:
     """An API server with RBAC, which logs what the scheduler writes; raises where a program is missing."""
-    with RealServers(tmp_path_factory.mktemp("servers"), audit_policy=POLICY) as running:
+    folder = tmp_path_factory.mktemp("servers")
+    with RealServers(folder, audit_policy=POLICY, client_ca=authority.pem) as running:
         yield running
 
 

@@ -25,10 +25,10 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from berth_host.cli.bench.versus.real_servers import missing_programs
+from berth_host.cli.bench.versus.real_servers import program as program_of
 from support.observed.scenario import Outcome, Stage, run
 from support.observed.stage import stages
-from support.real_servers import missing_programs
-from support.real_servers import program as program_of
 
 Json = dict[str, Any]
 BERTH: Final = "berth"

@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 from berth_host.app.endpoints import LateReviewer
+from berth_host.cli.bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.reviews import KubeReviewer
@@ -19,8 +21,6 @@ from berth_host.config.loading import default_configuration
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.user import ANONYMOUS, User
 from prometheus_client.parser import text_string_to_metric_families
-from support.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.serving import FakeProcess, FakeSettings, recorded, served
 
 CREDENTIALS = {"clusterAdmin": ADMIN, "authenticatedWithoutRights": NOBODY, "schedulerItself": SCHEDULER}

@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.bindings import Bindings, bound_twice, create_all, node, pod, until
-from support.observed.api import ApiClient
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.objects import create_all, node, pod
+from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of
-from support.real_servers import SCHEDULER, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 FAILOVERS = int(os.environ.get("BERTH_FAILOVERS", "10"))
 PODS_EACH = 10

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bindings import Bindings, bound_twice, create_all, node, pod, until
-from support.observed.api import ApiClient
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.objects import create_all, node, pod
+from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of
-from support.real_servers import SCHEDULER, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 NODES = 10
 FILLERS = 40

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
@@ -23,8 +24,8 @@ from berth_host.errors.cluster import (
 from berth_host.model.clock import RealClock
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import ObjectRef
+from support.certificates import Authority
 from support.cutting_proxy import cutting_proxy
-from support.real_servers import NOBODY, SCHEDULER, RealServers
 from support.watched_view import WatchedView
 
 KINDS = {
@@ -228,8 +229,8 @@ async def test_wrong_credentials_have_different_errors(empty_servers: RealServer
     await nobody.close()
 
 
-async def test_client_certificate_names_the_user(empty_servers: RealServers) -> None:
-    access = empty_servers.kubeconfig(SCHEDULER, certificate=True)
+async def test_client_certificate_names_the_user(empty_servers: RealServers, authority: Authority) -> None:
+    access = empty_servers.kubeconfig(certificate=authority.issue(SCHEDULER))
     scheduler = await KubeClient.open(Connection(kubeconfig=str(access)))
     assert (await scheduler.request("GET", "/api/v1/nodes"))["items"] == []
     with pytest.raises(ForbiddenError, match='User "system:kube-scheduler" cannot list resource "secrets"'):

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from berth_host.cli.bench.versus.real_servers import ADMIN, NOBODY, RealServers
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support import fake_kubectl
-from support.real_servers import ADMIN, NOBODY, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 PATIENCE_S: Final = 60.0
 LEASE: Final = "berth-why"

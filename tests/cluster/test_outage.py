@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.bindings import Bindings, bound_twice, create_all, node, pod
-from support.observed.api import ApiClient
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.objects import create_all, node, pod
+from berth_host.cli.bench.versus.real_servers import SCHEDULER, RealServers
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.bindings import Bindings, bound_twice
 from support.observed.audit import POLICY
 from support.observed.playing import wipe
 from support.observed.stage import api_of
-from support.real_servers import SCHEDULER, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 OUTAGE_S = float(os.environ.get("BERTH_OUTAGE_S", "10"))
 PODS = 100

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.real_servers import ROOT, RealServers
+from berth_host.cli.bench.versus.real_servers import RealServers
+from support.examples import ROOT
 
 
 def _tool() -> ModuleType:

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers, program
 from support.observed.scenario import Outcome, Stage, run
 from support.observed.stage import stage
-from support.real_servers import RealServers, program
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden_observability"

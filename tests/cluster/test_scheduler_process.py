@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 from berth_host.app.process.errors import HostFailedError
 from berth_host.app.process.process import SchedulerProcess as Process
+from berth_host.cli.bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import settings
 from berth_host.errors.state import InvariantError
-from support.real_servers import NOBODY, SCHEDULER, RealServers
-from support.scheduler_process import SchedulerProcess, SchedulerSetup, free_port
 
 PATIENCE_S: Final = 60.0
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import (
+    ADMIN,
+    NOBODY,
+    PROGRAMS,
+    SCHEDULER,
+    VERSION,
+    RealServers,
+    program,
+)
+from support.certificates import Authority
 from support.emptying import empty
-from support.real_servers import ADMIN, NOBODY, PROGRAMS, SCHEDULER, VERSION, RealServers, program
+from support.examples import ROOT
 
 NODE = {
     "apiVersion": "v1",
@@ -31,9 +40,16 @@ def test_the_server_says_its_version(servers: RealServers) -> None:
 
 def test_programs_are_of_that_version(servers: RealServers) -> None:
     for name in PROGRAMS:
-        if name not in ("etcd", "kubectl"):
+        if name not in ("etcd", "kubectl", "helm"):
             said = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True)
             assert said.stdout.strip() == f"Kubernetes {VERSION}"
+
+
+@pytest.mark.usefixtures("servers")
+def test_helm_is_of_the_version_that_its_module_names() -> None:
+    module = (ROOT / "tests/cluster/envtest/helm/go.mod").read_text()
+    said = subprocess.run([program("helm"), "version", "--short"], capture_output=True, text=True, check=True)
+    assert f"helm.sh/helm/v3 {said.stdout.strip().partition('+')[0]} " in module
 
 
 def test_a_pod_can_be_made_and_all_of_it_goes_away(empty_servers: RealServers) -> None:
@@ -54,23 +70,21 @@ def kubectl(access: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("user", "options"),
-    [
-        (ADMIN, {}),
-        (ADMIN, {"insecure": True}),
-        (SCHEDULER, {}),
-        (SCHEDULER, {"certificate": True}),
-    ],
+    ("user", "insecure", "certificate"),
+    [(ADMIN, False, False), (ADMIN, True, False), (SCHEDULER, False, False), (SCHEDULER, False, True)],
 )
-def test_kubeconfig_is_of_its_user(servers: RealServers, user: str, options: dict[str, Any]) -> None:
-    access = servers.kubeconfig(user, **options)
+def test_kubeconfig_is_of_its_user(
+    servers: RealServers, authority: Authority, user: str, insecure: bool, certificate: bool
+) -> None:
+    pair = authority.issue(user) if certificate else None
+    access = servers.kubeconfig(user, insecure=insecure, certificate=pair)
     seen = json.loads(kubectl(access, "auth", "whoami", "--output=json"))
     assert seen["status"]["userInfo"]["username"] == user
     kubectl(access, "get", "nodes")
 
 
-def test_roles_count(servers: RealServers) -> None:
-    for certificate in (False, True):
+def test_roles_count(servers: RealServers, authority: Authority) -> None:
+    for certificate in (None, authority.issue(NOBODY)):
         with pytest.raises(subprocess.CalledProcessError) as caught:
             kubectl(servers.kubeconfig(NOBODY, certificate=certificate), "get", "nodes")
         assert 'User "nobody" cannot list resource "nodes"' in caught.value.stderr

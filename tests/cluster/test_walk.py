@@ -1,4 +1,4 @@
-"""The walk of docs/how-to/run-on-a-cluster.md, every block of it, on a real API server."""
+"""The walks of docs/how-to/run-on-a-cluster.md and deploy.md, every block, on a real API server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs.pages import DOCS, Page
+from berth_host.cli.bench.versus.real_servers import NOBODY, RealServers, program
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from docs.pages import DOCS, Block, Page
 from docs.workspace import Workspace
-from support.real_servers import NOBODY, RealServers, program
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.examples import ROOT
+from support.kubelet import Kubelet
 from support.waiting import until
 
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "n1"},
+    "metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
     "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
 }
 
@@ -44,6 +46,37 @@ def test_a_new_user_comes_from_a_kubeconfig_to_a_bound_pod(
         workspace.run()
     finally:
         workspace.close()
+
+
+def test_a_new_user_deploys_the_chart(
+    empty_servers: RealServers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What helm puts there is acted out here: a page's pod is bound by the Deployment that the page made."""
+    empty_servers.create("/api/v1/nodes", NODE)
+    monkeypatch.setenv("KUBECONFIG", str(empty_servers.kubeconfig()))
+    monkeypatch.setenv("PATH", f"{program('kubectl').parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HELM_CACHE_HOME", str(folder / "helm"))
+    monkeypatch.setenv("HELM_CONFIG_HOME", str(folder / "helm"))
+    monkeypatch.setenv("HELM_DATA_HOME", str(folder / "helm"))
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    pods = folder / "pods"
+    pods.mkdir()
+    workspace = Workspace(Page(DOCS / "how-to/deploy.md"), folder)
+    with Kubelet(empty_servers, "berth-system", pods) as kubelet:
+
+        def after(block: Block) -> None:
+            if block.text.startswith(("helm install", "helm upgrade", "helm rollback", "helm uninstall")):
+                kubelet.settle()
+
+        try:
+            workspace.run(after)
+        finally:
+            workspace.close()
+    # The upgrade's pod had a plugin, which the one before and the one after had not.
+    schedulers = [path for path in kubelet.started if (path / "scheduler.log").exists()]
+    assert [(path / "blinking-light-scorer.log").exists() for path in schedulers] == [False, True, False]
+    (tested,) = [path for path in kubelet.started if path not in schedulers]
+    assert "profile berth" in (tested / "test.log").read_text()
 
 
 async def test_the_rights_of_the_page_are_enough(

@@ -99,9 +99,9 @@ class Page:
 
 
 def all_pages() -> list[Page]:
-    """README.md, CHANGELOG.md, the examples' own READMEs and everything below docs/."""
-    examples = sorted((REPOSITORY / "examples").glob("*/README.md"))
-    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *examples, *sorted(DOCS.rglob("*.md"))]
+    """README.md, CHANGELOG.md, the READMEs of the examples and of the chart, and everything below docs/."""
+    more = sorted([*REPOSITORY.glob("examples/*/README.md"), *REPOSITORY.glob("deploy/helm/*/README.md")])
+    files = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *more, *sorted(DOCS.rglob("*.md"))]
     return [Page(path) for path in files]
 
 

@@ -20,6 +20,21 @@ RUN_ELSEWHERE = {
         "make test\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
     ],
+    # tests/cluster/test_walk.py runs these as blocks of docs/how-to/deploy.md.
+    "deploy/helm/berth/README.md": [
+        "helm install berth deploy/helm/berth -n berth-system --create-namespace "
+        "--set image.repository=registry.example.com/berth\nhelm test berth -n berth-system\n"
+    ],
+    # These need a container engine, and nodes of a cluster.
+    "docs/how-to/deploy.md": [
+        "docker build -t registry.example.com/berth:0.1.0 .\ndocker push registry.example.com/berth:0.1.0\n",
+        "kubectl -n berth-system rollout status deployment/berth\n",
+        "mkdir -p /etc/kubernetes/berth\n"
+        "cp deploy/static-pod/scheduler.yaml /etc/kubernetes/berth/\n"
+        "cp /etc/kubernetes/manifests/kube-scheduler.yaml /root/kube-scheduler.before.yaml\n"
+        "cp deploy/static-pod/kube-scheduler.yaml /etc/kubernetes/manifests/\n"
+        "kubectl -n kube-system get lease kube-scheduler\n",
+    ],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
         "make scheduler-perf-data\n"
@@ -31,6 +46,16 @@ RUN_ELSEWHERE = {
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
+        # tests/cluster/test_versus.py
+        "make envtest\n"
+        "berth bench versus\n"
+        "berth bench versus Plain/1000Nodes RemotePlugin/5000Nodes --runs 5 -o json\n"
+        "berth bench versus Plain/1000Nodes --latency-pods 200\n",
+    ],
+    "docs/how-to/run-kubernetes-specs.md": [
+        "make e2e\n",
+        "make e2e E2E_ARGS='--runs 2 --at-once --keep .cache/e2e'\n"
+        "make e2e E2E_ARGS='--scheduler berth --focus SchedulerPreemption'\n",
     ],
     "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
     "examples/gpu_share/README.md": [
@@ -47,7 +72,7 @@ RUN_ELSEWHERE = {
 }
 """Blocks that are not run here, by page: what runs this very test, or runs too long."""
 
-NEED_A_CLUSTER = {"docs/how-to/run-on-a-cluster.md"}
+NEED_A_CLUSTER = {"docs/how-to/deploy.md", "docs/how-to/run-on-a-cluster.md"}
 """Pages that `tests/cluster/test_walk.py` runs, on a real API server."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

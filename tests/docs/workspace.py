@@ -64,8 +64,8 @@ class Workspace:
             "text": self._nothing,
         }
 
-    def run(self) -> None:
-        """All blocks, in order. Raises BlockError."""
+    def run(self, after: Callable[[Block], None] = lambda _: None) -> None:
+        """All blocks, in order; `after` is told of each that has run. Raises BlockError."""
         for block in self._page.blocks:
             if block.runs_elsewhere:
                 continue
@@ -75,6 +75,7 @@ class Workspace:
                 path.write_text(self._placed(block.text), encoding="utf-8")
                 importlib.invalidate_caches()
             self._run[block.language](block)
+            after(block)
 
     def close(self) -> None:
         """End the servers that the page started."""

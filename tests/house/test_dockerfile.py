@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from support.examples import ROOT
 
@@ -39,6 +40,16 @@ def test_image_runs_without_root_and_build_installs_without_root() -> None:
     build, image = instructions(0), instructions(1)
     assert ("USER", user) in image
     assert build.index(("USER", user)) < build.index(("RUN", INSTALL))
+
+
+def test_image_of_the_examples_has_them_where_the_demo_of_the_chart_runs_them() -> None:
+    lines = (ROOT / "examples/Dockerfile").read_text().splitlines()
+    plugins = yaml.safe_load((ROOT / "deploy/values/demo.yaml").read_text())["plugins"]
+    for container in (plugin["container"] for plugin in plugins):
+        assert f"WORKDIR {container['workingDir']}" in lines
+        assert f"COPY examples {container['workingDir']}/examples" in lines
+        path = container["command"][-1].partition(":")[0]
+        assert (ROOT / path).exists() or (ROOT / f"{path.replace('.', '/')}.py").exists()
 
 
 def test_constraints_pin_every_runtime_dependency() -> None:

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from berth_host.cli.bench.versus.real_servers import PROGRAMS, VERSION
+from support.e2e_cluster import PROGRAMS as MORE
 from support.examples import ROOT
-from support.real_servers import PROGRAMS, VERSION
 
 BUILD = "tests/cluster/envtest"
+SPECS = "tests/cluster/e2e"
 TOOLS = ("sh", "sed", "dirname", "mkdir", "ln", "mv")
 
 
@@ -21,14 +23,15 @@ def clone(tmp_path: Path) -> Path:
     """The script, and a PATH with the tools it calls, but without Go."""
     shutil.copytree(ROOT / BUILD, tmp_path / BUILD)
     (tmp_path / "bin").mkdir()
+    shutil.copytree(ROOT / SPECS, tmp_path / SPECS)
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or tool)
     return tmp_path
 
 
-def build(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def build(clone: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [clone / "bin/sh", clone / BUILD / "build.sh"],
+        [clone / "bin/sh", clone / BUILD / "build.sh", *words],
         env={"PATH": str(clone / "bin"), "HOME": str(clone / "home"), **environment},
         capture_output=True,
         text=True,
@@ -44,7 +47,7 @@ echo half > "$out"
 case $last in */{fails_at}) exit 1;; esac
 echo "$last" > "$out"
 /bin/chmod +x "$out"
-echo "$@" >> {clone}/calls
+echo "$PWD $@" >> {clone}/calls
 """
     (clone / "bin/go").write_text(script)
     (clone / "bin/go").chmod(0o755)
@@ -63,6 +66,32 @@ def test_all_programs_are_built_once_and_linked(clone: Path) -> None:
 
     assert build(clone).stdout == f"envtest: the servers of {VERSION} are in {store}\n"
     assert (clone / "calls").read_text() == calls
+
+
+def test_specs_and_their_kubelets_are_built_from_modules_of_their_own_when_asked_for(clone: Path) -> None:
+    go(clone)
+    assert build(clone).returncode == 0
+    servers = (clone / "calls").read_text()
+    done = build(clone, "e2e")
+    assert done.returncode == 0, done.stderr
+    kwok, specs = (clone / "calls").read_text().removeprefix(servers).splitlines()
+    assert kwok.startswith(f"{clone / BUILD}/kwok build ")
+    assert kwok.endswith(" sigs.k8s.io/kwok/cmd/kwok")
+    assert specs.startswith(f"{clone / SPECS} test -c ")
+    assert specs.endswith(" berth.io/envtest/e2e")
+    store = clone / "home/.cache/berth/envtest" / VERSION
+    assert sorted(path.name for path in store.iterdir()) == sorted([*PROGRAMS, *MORE])
+
+    (store / "kwok").unlink()
+    assert build(clone).returncode == 0
+    assert not (store / "kwok").exists()
+
+
+@pytest.mark.parametrize("folder", ["kwok", "../e2e"])
+def test_modules_of_the_specs_are_of_the_servers_release(folder: str) -> None:
+    module = (ROOT / BUILD / folder / "go.mod").read_text()
+    wanted = {"kwok": "sigs.k8s.io/kwok v0.8.0", "../e2e": f"k8s.io/kubernetes {VERSION}"}
+    assert wanted[folder] in module
 
 
 def test_interrupted_build_is_not_taken_for_a_program(clone: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from berth_host.cli.bench.scheduler_perf import upstream
+from berth_host.cli.bench.versus.real_servers import VERSION
 from support.examples import ROOT
-from support.real_servers import VERSION
 
 FOLDER = "tests/cluster/envtest"
 TOOLS = ("sh", "sed", "dirname", "mkdir", "mv", "rm", "cp", "chmod", "find", "cat")

@@ -10,13 +10,13 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import aiohttp
-from support.observed.api import ApiClient, ApiError
+from berth_host.cli.bench.versus.api import ApiClient, ApiError
 
 Json = dict[str, Any]
 PATIENCE_S = 60.0
@@ -116,37 +116,3 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: 
         if time.monotonic() > ends_s:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}")
         await asyncio.sleep(0.05)
-
-
-def node(name: str, cpu: str = "8", pods: str = "110", **labels: str) -> Json:
-    """A Node that is ready for pods."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": pods}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
-
-
-def pod(name: str, cpu: str = "10m", **spec: Any) -> Json:
-    """A pod that is deleted at once. `spec`: further fields."""
-    resources = {"requests": {"cpu": cpu, "memory": "10Mi"}}
-    container = {"name": "c", "image": "registry.example.com/app:v1", "resources": resources}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **spec},
-    }
-
-
-async def create_all(api: ApiClient, objects: Iterable[Json], at_once: int = 16) -> None:
-    """Make many objects, some at a time."""
-    limit = asyncio.Semaphore(at_once)
-
-    async def create(content: Json) -> None:
-        async with limit:
-            await api.create(content)
-
-    await asyncio.gather(*(create(item) for item in objects))

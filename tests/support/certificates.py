@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A certificate and its key, PEM."""
 
     certificate: bytes

@@ -6,6 +6,7 @@ Used wherever a thread, another process or the network is part of a test; everyt
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 PATIENCE_S = 60.0
@@ -17,3 +18,14 @@ async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) ->
     async with asyncio.timeout(timeout_s):
         while not condition():  # another process will not set our event
             await asyncio.sleep(0.01)
+
+
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = PATIENCE_S
+) -> None:
+    """The same for a test without a loop. Raises TimeoutError that says `what`."""
+    ends_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > ends_s:
+            raise TimeoutError(what if isinstance(what, str) else what())
+        time.sleep(0.03)

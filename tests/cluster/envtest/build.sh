@@ -1,17 +1,38 @@
 #!/bin/sh
 # Builds the real servers that tests/cluster runs against, from their published Go modules, and links
-# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`.
+# .cache/envtest/bin to them. What is there already is not built again. Called by `make envtest`, and with the
+# word `e2e` by `make e2e`, for kwok and the specs of Kubernetes as well.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
-programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager'
+programs='kube-apiserver etcd kube-scheduler kubectl kube-controller-manager helm'
+[ "${1:-}" != e2e ] || programs="$programs kwok e2e.test"
 store=${KUBEBUILDER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/berth/envtest/$version}
 
 package() {
 	case $1 in
 	etcd) echo go.etcd.io/etcd/server/v3 ;;
+	kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
+	e2e.test) echo berth.io/envtest/e2e ;;
+	helm) echo helm.sh/helm/v3/cmd/helm ;;
 	*) echo "k8s.io/kubernetes/cmd/$1" ;;
+	esac
+}
+
+# These ask for other versions of the libraries than the servers are made of, or for more of them.
+module() {
+	case $1 in
+	helm | kwok) echo "$here/$1" ;;
+	e2e.test) echo "$here/../e2e" ;;
+	*) echo "$here" ;;
+	esac
+}
+
+verb() {
+	case $1 in
+	e2e.test) echo 'test -c' ;;
+	*) echo build ;;
 	esac
 }
 
@@ -44,12 +65,18 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
 	flags="$flags -X $package.gitTreeState=clean"
 done
+# And helm says to charts, unless it is told otherwise, that they are for this version.
+helm=$(sed -n 's/^[[:space:]]*helm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' "$here/helm/go.mod")
+flags="$flags -X helm.sh/helm/v3/internal/version.version=$helm"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1"
+flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=${minor%%.*}"
 mkdir -p "$store"
-cd "$here"
 for program in $missing; do
 	echo "envtest: building $program (a few minutes for the first, then less) ..."
 	# Named when it is whole: an interrupted build leaves no half program behind.
-	CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$store/.$program.$$" "$(package "$program")"
+	# shellcheck disable=SC2046 # `test -c` is two words
+	(cd "$(module "$program")" && CGO_ENABLED=0 go $(verb "$program") -trimpath -ldflags "$flags" \
+		-o "$store/.$program.$$" "$(package "$program")")
 	mv "$store/.$program.$$" "$store/$program"
 done
 echo "envtest: built$missing into $store"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from docs.reference import commands, config, contract, conversions, metrics, points, sdk
+from docs.reference import chart, commands, config, contract, conversions, metrics, points, sdk
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "points": points.points,
@@ -37,6 +37,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "feature-gates": config.feature_gates,
     "conversions": conversions.conversions,
     "default-plugins": config.default_plugins,
+    "chart-values": chart.values,
     "kube-families": metrics.kube_families,
     "berth-families": metrics.berth_families,
     "resource-families": metrics.resource_families,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.observed.agreement import first_difference, unstable_parts
-from support.observed.api import ApiClient
 from support.observed.audit import AuditLog
 from support.observed.observing import Observer
 from support.observed.playing import play, settle_policies, wipe
-from support.scheduler_process import SchedulerProcess, SchedulerSetup
 
 Json = dict[str, Any]
 SHORTEST_STEP_S: Final = 2.5

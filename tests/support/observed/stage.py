@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from support.observed.api import ApiClient
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
 from support.observed.audit import POLICY
 from support.observed.scenario import Stage
-from support.real_servers import ADMIN, SCHEDULER, RealServers
 
 
 @asynccontextmanager

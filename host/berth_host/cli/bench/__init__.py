@@ -11,4 +11,5 @@ measuring.py       what is measured, and how the figures are defined
 result.py          the figures of one workload: the shape of `-o json`
 children.py        every workload in a fresh process
 remote.py          `--remote`: plugins moved out of the host
+versus/            beside kube-scheduler, on a real API server
 """

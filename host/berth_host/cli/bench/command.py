@@ -22,6 +22,7 @@ from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resized
 from berth_host.cli.bench.scheduler_perf import upstream
 from berth_host.cli.bench.scheduler_perf.cases import read_workloads
+from berth_host.cli.bench.versus.command import versus
 from berth_host.cli.bench.workload import Workload
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import no_convert_option, own_plugins, verbose_option
@@ -96,6 +97,9 @@ def bench(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         context.invoke(own_command)
+
+
+bench.add_command(versus)
 
 
 @bench.command("scheduler-perf")

@@ -1,10 +1,9 @@
-"""etcd and kube-apiserver as child processes on loopback, for the tests that need the real thing.
+"""etcd and kube-apiserver as child processes on loopback, for `berth bench versus` and for tests.
 
     with RealServers(folder) as servers:
         servers.kubeconfig("admin")      # a file; also: an ordinary user, a wrong token, ...
 
 The programs are those of `make envtest` (or of KUBEBUILDER_ASSETS); see `missing_programs`.
-Importable without pytest: the replay tools use it as well.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from support.certificates import Authority
 
-ROOT: Final = Path(__file__).parents[2]
+CLONE: Final = Path(__file__).parents[5]
+"""Where the repository is, if berth runs from a clone."""
 VERSION: Final = "v1.36.2"
-PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
-CURE: Final = "run `make envtest` (it needs Go), or set KUBEBUILDER_ASSETS to a folder that has them"
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm")
+CURE: Final = (
+    "run `make envtest` in a clone of berth (it needs Go), or set KUBEBUILDER_ASSETS to their folder"
+)
+_OWN: Final = ("etcd", "kube-apiserver")
 STARTS_WITHIN_S: Final = 90.0
 ADMIN: Final = "admin"
 SCHEDULER: Final = "system:kube-scheduler"
@@ -42,7 +44,7 @@ NOBODY: Final = "nobody"
 def programs_folder() -> Path:
     """Where the programs are looked for."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
-    return Path(given) if given else ROOT / ".cache/envtest/bin"
+    return Path(given) if given else CLONE / ".cache/envtest/bin"
 
 
 def program(name: str) -> Path:
@@ -50,9 +52,9 @@ def program(name: str) -> Path:
     return programs_folder() / name
 
 
-def missing_programs() -> str:
-    """What is missing, and the cure; empty where all is there."""
-    missing = [name for name in PROGRAMS if not os.access(program(name), os.X_OK)]
+def missing_programs(names: Sequence[str] = PROGRAMS) -> str:
+    """Which of them are missing, and the cure; empty where all are there."""
+    missing = [name for name in names if not os.access(program(name), os.X_OK)]
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
 
 
@@ -72,7 +74,9 @@ class RealServers:
     """One API server with its etcd. Not for several threads.
 
     `audit_policy`: writes `audit_log` by this policy, before a request is answered. `rbac` False: all may
-    do everything. `more`: further flags of kube-apiserver.
+    do everything. `client_ca`: as PEM, the authority whose client certificates are trusted. `more`: further
+    flags of kube-apiserver. `controllers`: the caller runs kube-controller-manager beside it, so nothing that
+    relies on that is switched off.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class RealServers:
         *,
         audit_policy: Mapping[str, Any] | None = None,
         rbac: bool = True,
+        client_ca: bytes = b"",
+        controllers: bool = False,
         more: Sequence[str] = (),
     ) -> None:
         self.folder = folder
@@ -90,8 +96,12 @@ class RealServers:
         self._peer_port = free_port()
         self._audit_policy = audit_policy
         self._rbac = rbac
-        self._more = tuple(more)
-        self._authority = Authority("clients")
+        # Without controllers nobody makes service accounts or takes the not-ready taint away.
+        admission = (
+            () if controllers else ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
+        )
+        self._more = (*admission, *more)
+        self._client_ca = client_ca
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens = {user: secrets.token_hex(16) for user in (ADMIN, SCHEDULER, NOBODY)}
 
@@ -108,8 +118,7 @@ class RealServers:
 
     def start(self) -> None:
         """Start both and wait until they can be used. Raises ServerError."""
-        problem = missing_programs()
-        if problem:
+        if problem := missing_programs(_OWN):
             raise ServerError(problem)
         self._prepare()
         try:
@@ -138,7 +147,7 @@ class RealServers:
 
     def start_api_server(self) -> None:
         """Start kube-apiserver, on the port that it had before, and wait until it can be used."""
-        key = self.folder / "service-accounts.key"
+        key = self.service_account_key
         flags = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--bind-address=127.0.0.1",
@@ -148,16 +157,15 @@ class RealServers:
             f"--secure-port={self.port}",
             f"--cert-dir={self.folder / 'certificates'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
-            f"--client-ca-file={self.folder / 'clients.crt'}",
             f"--authorization-mode={'RBAC' if self._rbac else 'AlwaysAllow'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # There are no controllers that make service accounts or take the not-ready taint away.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self._more,
         ]
+        if self._client_ca:
+            flags.append(f"--client-ca-file={self.folder / 'clients.crt'}")
         if self._audit_policy is not None:
             flags += [
                 f"--audit-policy-file={self.folder / 'audit-policy.json'}",
@@ -181,6 +189,11 @@ class RealServers:
         """For tests that stop it for a while."""
         return self._processes["kube-apiserver"].pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Of those that run."""
+        return [process.pid for process in self._processes.values()]
+
     # --- use -----------------------------------------------------------------------------------
 
     @property
@@ -193,18 +206,23 @@ class RealServers:
         """The certificate that the API server made for itself, which is its own authority."""
         return self.folder / "certificates/apiserver.crt"
 
+    @property
+    def service_account_key(self) -> Path:
+        """The private key that service accounts' tokens are signed with."""
+        return self.folder / "service-accounts.key"
+
     def kubeconfig(
         self,
         user: str = ADMIN,
         *,
         token: str | None = None,
-        certificate: bool = False,
+        certificate: tuple[bytes, bytes] | None = None,
         insecure: bool = False,
         url: str = "",
     ) -> Path:
         """A kubeconfig file for a user, or with any `token`. `url`: of a proxy in between.
 
-        `certificate`: with a client certificate instead of a token; of the user's groups it says nothing.
+        `certificate`: with a client certificate and its key, as PEM, instead of a token.
         """
         cluster: dict[str, Any] = {"server": url or self.url}
         if insecure:
@@ -212,14 +230,13 @@ class RealServers:
         else:
             cluster["certificate-authority"] = str(self.ca_file)
         path = self.folder / f"kubeconfig-{secrets.token_hex(4)}.json"
-        if certificate:
-            pair = self._authority.issue(user)
+        if certificate is not None:
             credential = {
                 "client-certificate": str(path.with_suffix(".crt")),
                 "client-key": str(path.with_suffix(".key")),
             }
-            path.with_suffix(".crt").write_bytes(pair.certificate)
-            path.with_suffix(".key").write_bytes(pair.key)
+            path.with_suffix(".crt").write_bytes(certificate[0])
+            path.with_suffix(".key").write_bytes(certificate[1])
         else:
             credential = {"token": self.tokens[user] if token is None else token}
         content = {
@@ -272,7 +289,7 @@ class RealServers:
 
     def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        key = self.folder / "service-accounts.key"
+        key = self.service_account_key
         if not key.exists():
             made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             key.write_bytes(
@@ -287,7 +304,7 @@ class RealServers:
             f"{token},{user},{user},{groups.get(user, '')}".rstrip(",") for user, token in self.tokens.items()
         ]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
-        (self.folder / "clients.crt").write_bytes(self._authority.pem)
+        (self.folder / "clients.crt").write_bytes(self._client_ca)
         if self._audit_policy is not None:
             (self.folder / "audit-policy.json").write_text(json.dumps(self._audit_policy))
 

@@ -1,7 +1,7 @@
-"""A small client of the API server for tests: JSON in, JSON out, one method per verb.
+"""A small client of an API server: JSON in, JSON out, one method per verb.
 
-It reads and writes what the tests play (nodes, pods, volumes); schedulers under test have clients of their
-own.
+It makes, watches and deletes what `berth bench versus` and the tests play (nodes, pods, volumes); schedulers
+have clients of their own.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """A scheduler as a real child process against a real API server: berth, or kube-scheduler beside it.
 
-Used by the tests and tools of `tests/cluster`. A process is ended by its own id.
+Used by `berth bench versus`, and by the tests and tools of `tests/cluster`. A process is ended by its own id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,9 @@ from typing import Final
 
 import aiohttp
 
-TESTS: Final = Path(__file__).resolve().parents[1]
+from berth_host.cli.bench.versus import processes
+from berth_host.cli.bench.versus.real_servers import free_port
+
 PATIENCE_S: Final = 60.0
 _DEFAULT: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -124,15 +125,11 @@ class SchedulerProcess:
 
     def cpu_s(self) -> float:
         """Processor time that it has used so far, in seconds."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processes.cpu_s(self.pid)
 
-    def memory_mb(self, what: str = "VmHWM") -> float:
-        """Its memory in MB: `VmHWM`, the most it had, or `VmRSS`, what it has."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(f"{what}:"):
-                return int(line.split()[1]) / 1024
-        raise LookupError(what)
+    def memory_mb(self, what: str = processes.MOST) -> float:
+        """Its memory in MB: the most it had, or with `VmRSS` what it has."""
+        return processes.memory_mb(self.pid, what)
 
     def _command(self) -> list[str]:
         program = [sys.executable, "-m", "berth_host", "scheduler"]
@@ -140,13 +137,6 @@ class SchedulerProcess:
             program = [self.setup.program]
         port = [f"--secure-port={self.port}", "--bind-address=127.0.0.1"]
         return [*program, f"--config={self._config}", *port, *self.setup.flags]
-
-
-def free_port() -> int:
-    """A port of loopback at which no process listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _configuration(setup: SchedulerSetup) -> str:
@@ -157,9 +147,8 @@ def _configuration(setup: SchedulerSetup) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the modules of `tests` in reach."""
-    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))
-    return {**os.environ, "PYTHONPATH": path}
+    """This process's environment, and in reach what this process can import: plugins of its own among it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 async def _answers_ok(session: aiohttp.ClientSession, url: str) -> bool:

@@ -1,0 +1,111 @@
+{{- define "berth.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* A release may have dots in its name; a Service may not. */}}
+{{- define "berth.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "berth.name" .) .Release.Name -}}
+{{- .Release.Name | replace "." "-" | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "berth.name" .) | replace "." "-" | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of what has no namespace: releases of the same name in other namespaces have others. */}}
+{{- define "berth.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "berth.fullname" .) -}}
+{{- end -}}
+
+{{- define "berth.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "berth.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: scheduler
+{{- end -}}
+
+{{- define "berth.labels" -}}
+{{ include "berth.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: berth
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "berth.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "berth.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is due when serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "berth.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The KubeSchedulerConfiguration: what the values say, over the chart's own. */}}
+{{- define "berth.config" -}}
+{{- $lease := dict "leaderElect" true "resourceName" (include "berth.fullname" .) "resourceNamespace" .Release.Namespace -}}
+{{- $own := dict "apiVersion" "kubescheduler.config.k8s.io/v1" "kind" "KubeSchedulerConfiguration" "leaderElection" $lease -}}
+{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
+{{- end -}}
+
+{{/* The container of a plugin: GpuShare -> gpu-share. */}}
+{{- define "berth.pluginContainer" -}}
+{{- default (regexReplaceAll "[^a-z0-9]+" (kebabcase .name) "-" | trunc 63 | trimSuffix "-") .container.name -}}
+{{- end -}}
+
+{{/* Refuses two plugins of one name, and two containers: GpuShare and gpu_share would have one socket. */}}
+{{- define "berth.distinctPlugins" -}}
+{{- $names := list -}}
+{{- $containers := list "scheduler" "folders" -}}
+{{- range .Values.plugins -}}
+{{- if has .name $names -}}
+{{- fail (printf "two plugins are called %s" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- if .container -}}
+{{- $container := include "berth.pluginContainer" . -}}
+{{- if has $container $containers -}}
+{{- fail (printf "the container of plugin %s would be called %s, as another one is: give it a container.name" .name $container) -}}
+{{- end -}}
+{{- $containers = append $containers $container -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "berth.pluginSocket" -}}
+/run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
+{{- end -}}
+
+{{/* The BerthConfiguration, or nothing where it would say nothing. */}}
+{{- define "berth.own" -}}
+{{- $plugins := list -}}
+{{- range .Values.plugins -}}
+{{- $entry := omit . "container" -}}
+{{- if .container -}}
+{{- $entry = merge $entry (dict "endpoint" (printf "unix://%s" (include "berth.pluginSocket" .))) -}}
+{{- end -}}
+{{- $plugins = append $plugins $entry -}}
+{{- end -}}
+{{- if or $plugins .Values.cycleBudget -}}
+{{- $own := dict "apiVersion" "config.berth.io/v1alpha1" "kind" "BerthConfiguration" -}}
+{{- if $plugins }}{{- $_ := set $own "plugins" $plugins }}{{- end -}}
+{{- if .Values.cycleBudget }}{{- $_ := set $own "cycleBudget" .Values.cycleBudget }}{{- end -}}
+{{- toYaml $own -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What every container may do: next to nothing. */}}
+{{- define "berth.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+{{- end -}}

@@ -1,0 +1,175 @@
+"""The pod of the demo's Deployment acted out on a real API server: pods are bound through its sidecars.
+
+Once with a read-only root and another user for each container, where the machine lets us; once without.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+from berth_host.cli.bench.versus.real_servers import RealServers, free_port
+from support.acted_pod import ActedPod, why_not_isolated
+from support.chart import VALUES, Json, of_kind, rendered, the
+from support.deployed import drop, put
+from support.waiting import wait_until
+
+NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}
+"""Nodes and their blinking lights: the last has most of them, and is under maintenance."""
+KINDS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+PODS: Final = "/api/v1/namespaces/default/pods"
+isolation: Final = why_not_isolated()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: sockets lie in it."""
+    path = Path(tempfile.mkdtemp(prefix="berth-pod-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def manifests(empty_servers: RealServers) -> Iterator[list[Json]]:
+    """The demo's objects, those of its account in the cluster; on a port of loopback that is free."""
+    values = {"securePort": free_port(), "extraArgs": ["-v=2", "--bind-address=127.0.0.1"]}
+    made = rendered(VALUES / "demo.yaml", values=values)
+    own = [one for one in made if one["kind"] in KINDS]
+    for manifest in own:
+        put(empty_servers, manifest)
+    yield made
+    for manifest in own:
+        drop(empty_servers, manifest)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(
+            True,
+            id="a root of its own",
+            marks=[pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")],
+        ),
+        pytest.param(False, id="folders in the place of volumes"),
+    ]
+)
+def pod(
+    request: pytest.FixtureRequest, empty_servers: RealServers, manifests: list[Json], folder: Path
+) -> Iterator[ActedPod]:
+    """The pod, which runs."""
+    configmaps = {one["metadata"]["name"]: one for one in of_kind(manifests, "ConfigMap")}
+    deployment = the(manifests, "Deployment")
+    with ActedPod(empty_servers, deployment, configmaps, folder, isolated=request.param) as running:
+        yield running
+
+
+def scheduler_of(pod: ActedPod) -> Json:
+    """Its container of that name."""
+    (found,) = pod.spec["containers"]
+    container: Json = found
+    return container
+
+
+def add_node(servers: RealServers, name: str, lights: str) -> None:
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    servers.create(
+        "/api/v1/nodes",
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"example.com/blinking-lights": lights}},
+            "status": {"capacity": allocatable, "allocatable": allocatable},
+        },
+    )
+
+
+def add_pod(servers: RealServers, name: str, **labels: str) -> None:
+    container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": "100m"}}}
+    servers.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"schedulerName": "berth", "containers": [container]},
+        },
+    )
+
+
+def nodes_of(servers: RealServers) -> dict[str, str]:
+    """Every pod's node."""
+    items = servers.request("GET", PODS)["items"]
+    return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in items}
+
+
+def passed(pod: ActedPod, container: Json, which: str) -> bool:
+    """Whether a probe of the kubelet passes."""
+    return pod.probe(container, which) == 200
+
+
+def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: ActedPod) -> None:
+    scheduler = scheduler_of(pod)
+    for name, lights in NODES.items():
+        add_node(empty_servers, name, lights)
+    for which in ("startupProbe", "livenessProbe", "readinessProbe"):
+        passes = partial(passed, pod, scheduler, which)
+        wait_until(passes, lambda: pod.log_of("scheduler")[-2000:])
+    assert all(alive for name, alive in pod.alive().items() if name != "folders")
+    active = ["Active"] * 3
+    wait_until(lambda: [one["state"] for one in pod.plugins().values()] == active, lambda: str(pod.plugins()))
+
+    # Maintenance keeps it off the node with most lights, BlinkingLightScorer sends it to the one after.
+    add_pod(empty_servers, "single")
+    # The first of a gang waits until the second lets it go, by the socket on which plugins ask the host.
+    gang = {"gang.example.com/name": "g", "gang.example.com/size": "2"}
+    add_pod(empty_servers, "first", **gang)
+    wait_until(lambda: nodes_of(empty_servers)["single"], lambda: pod.log_of("scheduler")[-2000:])
+    assert nodes_of(empty_servers) == {"single": "general-b-1", "first": ""}
+    add_pod(empty_servers, "second", **gang)
+    wait_until(lambda: all(nodes_of(empty_servers).values()), lambda: pod.log_of("scheduler")[-2000:])
+    assert set(nodes_of(empty_servers).values()) == {"general-b-1"}
+
+    codes = pod.stop()
+    assert codes["scheduler"] == 0, pod.log_of("scheduler")[-2000:]
+    assert {codes["gang"], codes["blinking-light-scorer"]} == {0}
+
+
+@pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")
+@pytest.mark.parametrize("pod", [True], indirect=True)
+def test_the_stage_is_a_container_as_the_chart_asks_for_it(pod: ActedPod) -> None:
+    """So that the test above says something of a read-only root, another user, and who has the token."""
+    scheduler, sidecar = scheduler_of(pod), pod.spec["initContainers"][1]
+    user = pod.run(scheduler, ["python3", "-c", "import os; print(os.getuid(), os.getgid())"])
+    assert user.stdout.split() == ["65532", "65532"], user.stderr
+    for place in ("/x", "/berth/x", "/etc/berth/x", "/usr/x", "/tmp/x"):
+        done = pod.run(scheduler, ["python3", "-c", f"open({place!r}, 'w')"])
+        assert done.returncode == 1, place
+    assert pod.run(scheduler, ["python3", "-c", "open('/run/berth/host/x', 'w')"]).returncode == 0
+    token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert pod.run(scheduler, ["cat", token]).stdout
+    assert "No such file" in pod.run(sidecar, ["cat", token]).stderr
+    rights = pod.run(scheduler, ["grep", "CapEff", "/proc/self/status"])
+    assert int(rights.stdout.split()[1], 16) == 0
+
+
+@pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")
+def test_without_the_folders_container_the_host_dials_no_plugin(
+    empty_servers: RealServers, manifests: list[Json], folder: Path
+) -> None:
+    """Why it is there: an emptyDir lets everybody replace what lies at its top."""
+    text = the(manifests, "ConfigMap")["data"]["scheduler.yaml"]
+    deployment = the(manifests, "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    spec["initContainers"] = [one for one in spec["initContainers"] if one["name"] == "gang"]
+    spec["initContainers"][0]["env"][0]["value"] = "unix:/run/berth/gang.sock"
+    spec["containers"][0]["env"] = [{"name": "TMPDIR", "value": "/run/berth"}]
+    configmap = {"data": {"scheduler.yaml": text.replace("/run/berth/plugins/gang", "/run/berth/gang")}}
+    with ActedPod(empty_servers, deployment, {"berth": configmap}, folder, isolated=True) as pod:
+        refusal = "everybody may replace /run/berth/gang.sock"
+        wait_until(
+            lambda: refusal in pod.plugins().get("Gang", {}).get("reason", ""), lambda: str(pod.plugins())
+        )

@@ -1,0 +1,100 @@
+"""`berth bench versus` on real servers, small: every contender binds every pod, and these decide alike."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from berth_host.cli.bench.versus import contenders, extender
+from berth_host.cli.bench.versus.api import ApiClient
+from berth_host.cli.bench.versus.contenders import Contender
+from berth_host.cli.bench.versus.label_rank import CLOSED, RANK
+from berth_host.cli.bench.versus.real_servers import ADMIN, RealServers, missing_programs
+from berth_host.cli.bench.versus.scheduler_process import SchedulerError
+from berth_host.cli.bench.versus.workloads import WORKLOADS, Versus, chosen, node_manifests
+from berth_host.cli.bench.versus.yard import Yard
+from berth_host.cli.main import berth
+from click.testing import CliRunner
+from support.bindings import Bindings
+
+NODES, PODS = 40, 12
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on PATH")
+
+
+def small(name: str) -> Versus:
+    (workload,) = chosen([name])
+    return workload.resized(NODES, PODS)
+
+
+@pytest.fixture
+async def yard(empty_servers: RealServers, tmp_path: Path) -> AsyncIterator[Yard]:
+    ready = Yard(empty_servers, tmp_path)
+    await ready.have_nodes(NODES)
+    yield ready
+    await ready.close()
+
+
+@pytest.mark.parametrize("name", [one.name for one in WORKLOADS if not one.contenders[0].beside.value])
+async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> None:
+    workload = small(name)
+    for contender in workload.contenders:
+        turn = await yard.turn(contender, workload)
+        assert turn.pods_per_s > 1
+        assert turn.memory_mb > 10
+        assert turn.servers_cpu_ms_per_pod > 0.1
+        assert (turn.beside_cpu_ms_per_pod, turn.beside_memory_mb) == (0.0, 0.0)
+
+
+@needs_go
+@pytest.mark.parametrize(
+    "contender",
+    [contenders.BERTH_PLUGIN, contenders.KUBE_SCHEDULER_CACHING, contenders.KUBE_SCHEDULER_EXTENDER],
+    ids=lambda one: one.name,
+)
+async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
+    yard: Yard, empty_servers: RealServers, contender: Contender
+) -> None:
+    """The pods go to the open nodes of the best rank, which the default plugins know nothing of."""
+    extender.build()
+    best = {
+        node["metadata"]["name"]
+        for node in node_manifests(NODES)
+        if node["metadata"]["labels"][RANK] == "10" and CLOSED not in node["metadata"]["labels"]
+    }
+    async with ApiClient(empty_servers.url, empty_servers.tokens[ADMIN]) as api, Bindings(api) as seen:
+        turn = await yard.turn(contender, small("RemotePlugin/5000Nodes"))
+        await seen.all_bound(PODS)
+    assert set(seen.node_of.values()) == best
+    assert turn.beside_memory_mb > 1
+
+
+async def test_scheduler_that_ends_is_an_error_with_its_words(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Contender, "configuration", lambda *_: "kind: Nonsense\n")
+    with pytest.raises(SchedulerError, match="it ended with 1"):
+        await yard.turn(contenders.KUBE_SCHEDULER, small("Plain/1000Nodes"))
+
+
+async def test_latency_is_that_of_single_pods(yard: Yard) -> None:
+    late = await yard.latency(contenders.KUBE_SCHEDULER, small("Plain/1000Nodes"), 5)
+    assert 0 < late.p50_ms <= late.p99_ms <= late.worst_ms
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
+def test_command_prints_one_line_of_json_per_workload() -> None:
+    arguments = ["bench", "versus", "Plain/1000Nodes", "--runs=1", f"--nodes={NODES}", f"--pods={PODS}"]
+    done = CliRunner().invoke(berth, [*arguments, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    (line,) = done.stdout.splitlines()
+    said = json.loads(line)
+    assert (said["workload"], said["nodes"], said["pods"]) == ("Plain/1000Nodes", NODES, PODS)
+    assert [one["contender"] for one in said["contenders"]] == ["berth", "kube-scheduler"]
+    assert [len(one["turns"]) for one in said["contenders"]] == [1, 1]
+    (ratio,) = said["ratios"]
+    assert ratio["pods_per_s"] > 0
+    assert said["command"] == (f"berth bench versus Plain/1000Nodes --runs 1 --nodes {NODES} --pods {PODS}")

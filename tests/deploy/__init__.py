@@ -1,0 +1,1 @@
+"""The chart, and the plain manifests that are made from it."""

@@ -1,0 +1,388 @@
+"""What the chart makes of values: one mechanism a test; and values that it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from berth_host.cli import configuration
+from berth_host.cli.bench.versus.real_servers import program
+from berth_host.config.berth.types_v1alpha1 import (
+    PluginV1Alpha1,
+    PointsV1Alpha1,
+    ScopeV1Alpha1,
+    TlsV1Alpha1,
+)
+from berth_host.config.decoding.go_types import json_fields
+from berth_host.config.decoding.types_v1 import (
+    ClientConnectionV1,
+    KubeSchedulerConfigurationV1,
+    LeaderElectionV1,
+    PluginsV1,
+    ProfileV1,
+)
+from support import chart
+from support.chart import Json, containers, of_kind, rendered, the
+
+SIDECAR: Json = {
+    "name": "GpuShare",
+    "required": True,
+    "container": {"image": "gpu:1", "command": ["berth-sdk", "serve", "GpuShare"], "name": "gpus"},
+}
+each_file = pytest.mark.parametrize(
+    "values", [pytest.param(path, id=path.stem) for path in chart.values_files()]
+)
+
+
+def scheduler_yaml(manifests: list[Json]) -> str:
+    text: str = the(manifests, "ConfigMap")["data"]["scheduler.yaml"]
+    return text
+
+
+def pod_of(manifests: list[Json]) -> Json:
+    spec: Json = the(manifests, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+@each_file
+def test_the_configuration_is_one_that_berth_takes(values: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(scheduler_yaml(rendered(values)))
+    loaded = configuration.load(str(path), {})
+    assert loaded.scheduler.leader_election.leader_elect
+
+
+@each_file
+def test_helm_finds_no_fault(values: Path) -> None:
+    line = [str(program("helm")), "lint", "--strict", "--quiet", str(chart.CHART), "--values", str(values)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+@each_file
+def test_selectors_find_the_pods(values: Path) -> None:
+    manifests = rendered(values)
+    deployment = the(manifests, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        deployment["spec"]["selector"]["matchLabels"],
+        the(manifests, "Service")["spec"]["selector"],
+        the(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        the(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ]
+    for selector in selectors:
+        assert selector.items() <= labels.items()
+    for monitor in of_kind(manifests, "ServiceMonitor"):
+        service = the(manifests, "Service")["metadata"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["labels"].items()
+        assert monitor["spec"]["namespaceSelector"]["matchNames"] == [service["namespace"]]
+
+
+def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
+    manifests = rendered(values={"plugins": [SIDECAR], "cycleBudget": "2s"})
+    own = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]
+    assert own["cycleBudget"] == "2s"
+    (entry,) = own["plugins"]
+    assert entry == {
+        "name": "GpuShare",
+        "required": True,
+        "endpoint": "unix:///run/berth/plugins/gpus.sock",
+    }
+    folders, sidecar = pod_of(manifests)["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:/run/berth/plugins/gpus.sock"} in sidecar["env"]
+    (scheduler,) = pod_of(manifests)["containers"]
+    for container in (folders, sidecar, scheduler):
+        assert {"name": "berth", "mountPath": "/run/berth"} in container["volumeMounts"]
+
+
+def test_what_a_container_may_have_goes_into_the_sidecar() -> None:
+    more: Json = {
+        "env": [{"name": "A", "value": "b"}],
+        "resources": {"limits": {"memory": "9Gi"}},
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+        "startupProbe": {"exec": {"command": ["true"]}},
+        "securityContext": {"readOnlyRootFilesystem": False},
+    }
+    plugin = {**SIDECAR, "container": {**SIDECAR["container"], **more}}
+    sidecar = pod_of(rendered(values={"plugins": [plugin]}))["initContainers"][1]
+    assert more["env"][0] in sidecar["env"]
+    assert more["volumeMounts"][0] in sidecar["volumeMounts"]
+    for key in ("resources", "startupProbe", "securityContext"):
+        assert sidecar[key] == more[key]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "container"),
+    [
+        ("GpuShare", "gpu-share"),
+        ("gpu_share.v2", "gpu-share-v2"),
+        pytest.param(f"{'ab' * 15}C{'d' * 32}", f"{'ab' * 15}-c{'d' * 31}", id="too long with its dash"),
+        ("7", "7"),
+    ],
+)
+def test_the_name_of_a_sidecar_is_made_of_the_plugins(plugin: str, container: str) -> None:
+    made = {"name": plugin, "container": {"image": "gpu:1"}}
+    name = pod_of(rendered(values={"plugins": [made]}))["initContainers"][1]["name"]
+    assert name == container
+
+
+def test_plugins_of_another_place_get_no_container() -> None:
+    plugins = [{"name": "A", "inProcess": "m:A"}, {"name": "B", "command": ["b"]}]
+    manifests = rendered(values={"plugins": plugins})
+    own = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]
+    assert own["plugins"] == plugins
+    assert [container["name"] for container in pod_of(manifests)["initContainers"]] == ["folders"]
+
+
+def test_the_token_is_the_schedulers_alone() -> None:
+    manifests = rendered(values={"plugins": [SIDECAR]})
+    pod = pod_of(manifests)
+    assert pod["automountServiceAccountToken"] is False
+    with_token = [
+        container["name"]
+        for container in containers(the(manifests, "Deployment"))
+        if any(mount["name"] == "token" for mount in container["volumeMounts"])
+    ]
+    assert with_token == ["scheduler"]
+
+
+@each_file
+def test_no_container_is_root_or_writes_to_its_image(values: Path) -> None:
+    manifests = rendered(values)
+    assert pod_of(manifests)["securityContext"]["runAsNonRoot"] is True
+    for container in containers(the(manifests, "Deployment")):
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_a_name_with_dots_or_a_long_one_is_one_that_a_service_may_have() -> None:
+    assert the(rendered(name="team-a.berth"), "Service")["metadata"]["name"] == "team-a-berth"
+    long = the(rendered(name="r" * 53, values={"nameOverride": "n" * 20}), "Service")["metadata"]["name"]
+    assert long == f"{'r' * 53}-{'n' * 9}"
+
+
+def test_names_that_are_numbers_stay_names() -> None:
+    manifests = rendered(name="1", namespace="2", values={"nameOverride": "3"})
+    service = the(manifests, "Service")
+    assert service["metadata"]["name"] == "1-3"
+    assert service["metadata"]["namespace"] == "2"
+    assert service["spec"]["selector"]["app.kubernetes.io/instance"] == "1"
+    assert service["spec"]["selector"]["app.kubernetes.io/name"] == "3"
+
+
+def test_the_test_of_a_release_is_a_pod_that_its_scheduler_places() -> None:
+    profiles = [{"schedulerName": "mine"}, {"schedulerName": "other"}]
+    values = {"config": {"profiles": profiles}}
+    manifests = rendered(values=values, hooks=True)
+    pod = the(manifests, "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["schedulerName"] == "mine"
+    assert pod["spec"]["volumes"][0]["configMap"]["name"] == the(manifests, "ConfigMap")["metadata"]["name"]
+    selector = the(manifests, "Service")["spec"]["selector"]
+    assert not selector.items() <= pod["metadata"]["labels"].items()
+    assert of_kind(rendered(values=values), "Pod") == []
+
+
+def test_releases_side_by_side_share_no_name() -> None:
+    def names(name: str, namespace: str) -> set[tuple[str, str, str]]:
+        return {
+            (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
+            for one in rendered(name=name, namespace=namespace, values={"metrics": {"readers": READERS}})
+        }
+
+    first = names("berth", "a")
+    assert len(first) > 10
+    assert not first & names("berth", "b")
+    assert not first & names("second", "a")
+
+
+READERS = [{"kind": "User", "name": "prometheus"}]
+
+
+def test_the_rights_to_the_lease_are_those_that_the_configuration_needs() -> None:
+    manifests = rendered(
+        values={"config": {"leaderElection": {"resourceName": "mine", "resourceNamespace": "there"}}}
+    )
+    role = next(one for one in of_kind(manifests, "Role") if one["metadata"]["name"].endswith("-lease"))
+    assert role["metadata"]["namespace"] == "there"
+    assert ["mine"] in [rule.get("resourceNames") for rule in role["rules"]]
+    config = yaml.safe_load(scheduler_yaml(manifests))
+    assert config["leaderElection"]["resourceName"] == "mine"
+
+
+def test_without_leader_election_there_is_no_lease_and_no_second_replica() -> None:
+    off: Json = {"config": {"leaderElection": {"leaderElect": False}}}
+    with pytest.raises(chart.ChartError, match="replicaCount above 1 needs leader election"):
+        rendered(values=off)
+    manifests = rendered(values={**off, "replicaCount": 1})
+    assert of_kind(manifests, "Role") == []
+    assert the(manifests, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_changed_configuration_restarts_the_pods() -> None:
+    def checksum(**values: Any) -> str:
+        template = the(rendered(values=values), "Deployment")["spec"]["template"]
+        found: str = template["metadata"]["annotations"]["config.berth.io/checksum"]
+        return found
+
+    before = checksum()
+    assert checksum() == before
+    assert checksum(config={"podMaxBackoffSeconds": 20}) != before
+    assert checksum(cycleBudget="2s") != before
+
+
+def test_more_rules_are_added_and_readers_may_read_metrics() -> None:
+    rule = {"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["list", "watch"]}
+    manifests = rendered(values={"rbac": {"extraRules": [rule]}, "metrics": {"readers": READERS}})
+    roles = {one["metadata"]["name"]: one["rules"] for one in of_kind(manifests, "ClusterRole")}
+    assert rule in roles["kube-system:berth"]
+    assert "/metrics" in roles["kube-system:berth:metrics-reader"][0]["nonResourceURLs"]
+
+
+def test_on_the_nodes_network_an_old_pod_goes_first() -> None:
+    """Two pods with one port do not fit on a node."""
+    deployment = the(rendered(values={"hostNetwork": True}), "Deployment")
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert deployment["spec"]["template"]["spec"]["hostNetwork"] is True
+    assert "strategy" not in the(rendered(), "Deployment")["spec"]
+
+
+def test_the_only_scheduler_keeps_off_the_port_of_the_one_before() -> None:
+    (scheduler,) = pod_of(rendered(chart.VALUES / "only-scheduler.yaml"))["containers"]
+    assert scheduler["ports"] == [{"name": "https", "containerPort": 10269}]
+    assert "--secure-port=10269" in scheduler["args"]
+
+
+def test_a_digest_beats_the_tag() -> None:
+    digest = f"sha256:{'a' * 64}"
+    image = {"repository": "r/berth", "tag": "v1", "digest": digest}
+    (scheduler,) = pod_of(rendered(values={"image": image}))["containers"]
+    assert scheduler["image"] == f"r/berth@{digest}"
+
+
+def test_the_network_policy_says_who_and_where_to() -> None:
+    who: list[Json] = [{"namespaceSelector": {}}]
+    where: list[Json] = [{"ports": [{"port": 6443}]}]
+    policy = the(rendered(values={"networkPolicy": {"from": who, "egress": where}}), "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"][0]["from"] == who
+    assert policy["egress"] == where
+    assert the(rendered(), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param({"replicas": 3}, "replicas", id="unknown value"),
+        pytest.param(
+            {"config": {"podMaxBackoff": 3}}, "podMaxBackoff", id="unknown field of the configuration"
+        ),
+        pytest.param({"config": {"leaderElection": {"leaderElect": "no"}}}, "leaderElect", id="no boolean"),
+        pytest.param({"plugins": [{**SIDECAR, "name": "Gpu/Share"}]}, "name", id="name of a plugin"),
+        pytest.param({"plugins": [{**SIDECAR, "points": {"fliter": {}}}]}, "fliter", id="unknown point"),
+        pytest.param({"plugins": [SIDECAR, SIDECAR]}, "two plugins are called GpuShare", id="one name twice"),
+        pytest.param(
+            {"plugins": [{"name": name, "container": {"image": "x"}} for name in ("GpuShare", "gpu_share")]},
+            "gpu_share would be called gpu-share",
+            id="two plugins, one socket",
+        ),
+        pytest.param(
+            {"plugins": [{"name": "Scheduler", "container": {"image": "x"}}]},
+            "would be called scheduler",
+            id="the scheduler's container",
+        ),
+        pytest.param({"image": {"repository": "r/berth:v1"}}, "repository", id="tag in the repository"),
+        pytest.param({"extraArgs": ["--config=/x"]}, "extraArgs", id="a flag of the chart"),
+        pytest.param({"env": [{"name": "TMPDIR", "value": "/x"}]}, "env", id="a variable of the chart"),
+        pytest.param(
+            {"extraVolumes": [{"name": "token", "emptyDir": {}}]}, "extraVolumes", id="a volume of the chart"
+        ),
+        pytest.param({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels", id="a label of the chart"),
+        pytest.param({"podAnnotations": {"a": True}}, "podAnnotations", id="no string"),
+        pytest.param({"podDisruptionBudget": {"maxUnavailable": "x"}}, "maxUnavailable", id="no percentage"),
+        pytest.param({"resources": {"limit": {"cpu": 1}}}, "limit", id="unknown field of resources"),
+        pytest.param({"serviceAccount": {"create": False}}, "serviceAccount.name is due", id="whose account"),
+        pytest.param(
+            {"metrics": {"readers": [{"kind": "ServiceAccount", "name": "x"}]}}, "namespace", id="reader"
+        ),
+        pytest.param({"rbac": {"extraRules": [{"verbs": ["list"]}]}}, "resources", id="half a rule"),
+        pytest.param({"replicaCount": "two"}, "replicaCount", id="not a number"),
+        pytest.param({"config": {"profiles": []}}, "profiles", id="no profile"),
+        pytest.param({"config": {"clientConnection": {"kubeconfig": "/x"}}}, "config", id="a kubeconfig"),
+        pytest.param({"plugins": [{"name": "A"}]}, "plugins/0", id="plugin without a place"),
+        pytest.param(
+            {"plugins": [{**SIDECAR, "endpoint": "unix:///x"}]}, "plugins/0", id="plugin in two places"
+        ),
+        pytest.param(
+            {"plugins": [{**SIDECAR, "deadline": "1s"}]}, "deadline", id="unknown field of a plugin"
+        ),
+        pytest.param({"plugins": [{"name": "A", "container": {}}]}, "image", id="sidecar without an image"),
+        pytest.param(
+            {"plugins": [{**SIDECAR, "points": {"filter": {"policy": "Maybe"}}}]}, "policy", id="policy"
+        ),
+        pytest.param({"cycleBudget": "1 second"}, "cycleBudget", id="no duration"),
+        pytest.param({"image": {"digest": "sha256:1"}}, "digest", id="no digest"),
+        pytest.param({"securePort": 443}, "securePort", id="port of root"),
+    ],
+)
+def test_wrong_values_are_refused(values: Json, said: str) -> None:
+    with pytest.raises(chart.ChartError, match=said):
+        rendered(values=values)
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+
+    others = ("config", "affinity")  # whose keys are another document's
+
+    def described(node: Json, path: str = "") -> Iterator[str]:
+        for key, inner in node.get("properties", {}).items():
+            if inner.get("additionalProperties") is False and key not in others:
+                yield from described(inner, f"{path}{key}.")
+            else:
+                yield f"{path}{key}"
+
+    def given(node: Json, described: set[str], path: str = "") -> Iterator[str]:
+        for key, inner in node.items():
+            name = f"{path}{key}"
+            if name in described or not isinstance(inner, dict):
+                yield name
+            else:
+                yield from given(inner, described, f"{name}.")
+
+    known = set(described(schema)) - {"global"}
+    assert set(given(values, known)) == known
+
+
+@pytest.mark.parametrize(
+    ("place", "fields"),
+    [
+        pytest.param(["config"], KubeSchedulerConfigurationV1, id="configuration"),
+        pytest.param(["config", "leaderElection"], LeaderElectionV1, id="leader election"),
+        pytest.param(["config", "clientConnection"], ClientConnectionV1, id="client connection"),
+        pytest.param(["config", "profiles", "items"], ProfileV1, id="profile"),
+        pytest.param(["config", "profiles", "items", "plugins"], PluginsV1, id="points of a profile"),
+        pytest.param(["plugins", "items"], PluginV1Alpha1, id="plugin"),
+        pytest.param(["plugins", "items", "points"], PointsV1Alpha1, id="points of a plugin"),
+        pytest.param(["plugins", "items", "scope"], ScopeV1Alpha1, id="scope"),
+        pytest.param(["plugins", "items", "tls"], TlsV1Alpha1, id="tls"),
+    ],
+)
+def test_the_schema_knows_the_fields_of_berths_configuration(place: list[str], fields: type) -> None:
+    node = json.loads((chart.CHART / "values.schema.json").read_text())
+    for step in place:
+        node = node["items"] if step == "items" else node["properties"][step]
+    assert node["additionalProperties"] is False
+    of_the_chart = {"container"} if fields is PluginV1Alpha1 else set()
+    not_in_a_pod = {"kubeconfig"} if fields is ClientConnectionV1 else set()
+    assert set(node["properties"]) - of_the_chart == set(json_fields(fields)) - not_in_a_pod
