@@ -108,6 +108,7 @@ class Rounds:
         return PreBindResult(SUCCESS, ask_again_after_s=0.0)
 
 
+@pytest.mark.slow
 async def test_one_deadline_covers_all_rounds_of_pre_bind() -> None:
     client = local_client(Rounds(), points={"preBind": PointPolicy(1.0)})
     cycle, rounds = make_cycle(), 0

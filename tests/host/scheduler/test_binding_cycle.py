@@ -43,6 +43,7 @@ class Gang(Plugin):
         return Status.success()
 
 
+@pytest.mark.slow
 async def test_gang_waits_at_permit_until_its_last_member_lets_it_go() -> None:
     async with World([node("n0"), *(pod(f"p{i}") for i in range(3))], [Gang, Ledger]) as world:
         await world.settle()
@@ -149,6 +150,7 @@ profiles:
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.slow
 async def test_pre_bind_patches_are_applied_in_rounds_until_it_is_satisfied() -> None:
     class Annotates(Plugin):
         needs: ClassVar[Sequence[Need]] = (Need.nodes(),)

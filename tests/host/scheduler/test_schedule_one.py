@@ -41,6 +41,7 @@ class Cancels(Plugin):
             raise asyncio.CancelledError
 
 
+@pytest.mark.slow
 async def test_a_cancellation_out_of_a_plugin_fails_the_attempt_and_not_the_scheduler() -> None:
     Cancels.seen.clear()
     async with World([node("n0"), pod("a"), pod("b")], [Cancels]) as world:

@@ -113,6 +113,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
+@pytest.mark.slow
 async def test_what_was_asked_early_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
     columns = NodeColumns()
     slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
