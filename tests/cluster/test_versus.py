@@ -67,7 +67,9 @@ async def test_plugin_and_extender_do_the_same_work_and_are_counted_apart(
     async with ApiClient(empty_servers.url, empty_servers.tokens[ADMIN]) as api, Bindings(api) as seen:
         turn = await yard.turn(contender, small("RemotePlugin/5000Nodes"))
         await seen.all_bound(PODS)
-    assert set(seen.node_of.values()) == best
+    # Not each of them: ties are broken at random.
+    assert len(seen.node_of) == PODS
+    assert set(seen.node_of.values()) <= best
     assert turn.beside_memory_mb > 1
 
 
