@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from berth_host.cli.bench.versus import contenders, extender
+from berth_host.cli.bench.versus import contenders, extender, processes
 from berth_host.cli.bench.versus.api import ApiClient
 from berth_host.cli.bench.versus.contenders import Contender
 from berth_host.cli.bench.versus.label_rank import CLOSED, RANK
@@ -19,6 +21,7 @@ from berth_host.cli.bench.versus.yard import Yard
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 from support.bindings import Bindings
+from support.waiting import PATIENCE_S, wait_until
 
 NODES, PODS = 40, 12
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on PATH")
@@ -84,6 +87,18 @@ async def test_scheduler_that_ends_is_an_error_with_its_words(
 async def test_latency_is_that_of_single_pods(yard: Yard) -> None:
     late = await yard.latency(contenders.KUBE_SCHEDULER, small("Plain/1000Nodes"), 5)
     assert 0 < late.p50_ms <= late.p99_ms <= late.worst_ms
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
+def test_command_that_is_terminated_leaves_no_server_behind() -> None:
+    command = [sys.executable, "-m", "berth_host", "bench", "versus", "Plain/1000Nodes"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+        wait_until(lambda: len(processes.children(bench.pid)) >= 2, "etcd and the API server are there")
+        servers = processes.children(bench.pid)
+        bench.terminate()
+        assert bench.wait(PATIENCE_S) != 0
+    assert [pid for pid in servers if Path(f"/proc/{pid}").exists()] == []
 
 
 @pytest.mark.cluster

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -90,12 +92,22 @@ def versus(
             click.echo(json.dumps(comparison.as_json(command)))
             sys.stdout.flush()
 
-    with TemporaryDirectory(prefix="berth-versus-") as folder:
+    with _ended_as_by_ctrl_c(), TemporaryDirectory(prefix="berth-versus-") as folder:
         asyncio.run(_all(chosen, runs, latency_pods or 0, Path(folder), report))
     if output == "table" and done:
         click.echo(comparisons_text(done), nl=False)
     if len(done) < len(chosen):
         sys.exit(FAILED)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, as a job that takes too long gets it, ends the servers and the scheduler, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _all(
