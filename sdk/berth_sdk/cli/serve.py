@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from berth_sdk.cli.loading import load_plugins
@@ -19,6 +19,7 @@ from berth_sdk.wire.credential import read_credential, take_credential
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 _BAD_INPUT: Final = 2
+_LOOK_S: Final = 0.5
 
 
 def serve(options: Namespace) -> int:
@@ -49,7 +50,7 @@ def serve(options: Namespace) -> int:
     if child is not None and output is not None:
         output.say(child.handshake_line(address, server.instance.instance_id))
         child.watch_standard_input(lambda: stops.put(None))
-    stops.get()
+    _wait(stops)
     LOG.info("stopping")
     if not server.stop(options.grace):
         LOG.warning("%d calls had not ended after %s s", server.instance.in_flight.count, options.grace)
@@ -57,6 +58,17 @@ def serve(options: Namespace) -> int:
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+def _wait(stops: SimpleQueue[None]) -> None:
+    """Until something is put. Handlers of signals run in this thread, which the kernel need not wake for
+    them: after a SIGCONT it may hand the signal to another one.
+    """
+    while True:
+        try:
+            return stops.get(timeout=_LOOK_S)
+        except Empty:
+            continue
 
 
 def _refused(text: str) -> int:

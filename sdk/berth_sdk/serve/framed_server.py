@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import stat
 import threading
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Final
 from berth_sdk.serve.calls import LOG
 from berth_sdk.serve.carriers import Answer, Carriers
 from berth_sdk.serve.framed_connection import FramedConnection
+from berth_sdk.serve.socket_file import identity_of, unlink
 from berth_sdk.wire.frames import FrameError
 
 MAX_CONNECTIONS: Final = 256
@@ -48,14 +48,14 @@ class FramedServer:
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            _unlink(path)  # of a process that did not end well; gRPC's own socket was free
+            unlink(path)  # of a process that did not end well; gRPC's own socket was free
             listening.bind(str(path))
             listening.listen(_BACKLOG)
         except OSError as err:
             LOG.warning("calls come over gRPC alone, as nothing can listen at %s: %s", path, err)
             listening.close()
             return False
-        self._listening, self._path, self._file = listening, path, _file(path)
+        self._listening, self._path, self._file = listening, path, identity_of(path)
         threading.Thread(
             target=self.accept, args=(listening,), name="berth-framed-accept", daemon=True
         ).start()
@@ -68,8 +68,8 @@ class FramedServer:
             return
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
-        if self._file == _file(self._path):  # a successor may have its own there by now
-            _unlink(self._path)
+        if self._file == identity_of(self._path):  # a successor may have its own there by now
+            unlink(self._path)
         self.open.stop()
 
     def wait(self, timeout_s: float) -> None:
@@ -132,19 +132,3 @@ class FramedServer:
             connection.end()
             with self._lock:
                 del self._threads[threading.current_thread()]
-
-
-def _unlink(path: Path) -> None:
-    """Remove a socket file; any other file is left for `bind` to complain of."""
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(path.lstat().st_mode):
-            path.unlink()
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    """The identity of a socket file, to tell it from its successor; None: there is none."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

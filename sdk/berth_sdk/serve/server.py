@@ -40,6 +40,7 @@ from berth_sdk.serve.optional_services import (
 from berth_sdk.serve.registration import register, stream_calls
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.stream_servicer import StreamServicer
 from berth_sdk.wire.frames import framed_path
 
@@ -85,6 +86,7 @@ class PluginServer:
         register(self._server, QUEUE, QueueServicer(self.instance))
         register(self._server, IDENTITY, IdentityServicer(self.instance))
         self._begin_stop: Callable[[], None] = _nothing
+        self._file: SocketFile | None = None
         self._stopped = threading.Event()
         self._stop_lock = threading.Lock()
 
@@ -94,17 +96,21 @@ class PluginServer:
         Raises ListenError.
         """
         address = _checked(endpoint)
+        if address.startswith(_UNIX):
+            self._file = _free_file(Path(address.removeprefix(_UNIX)), endpoint)
         try:
             self._begin_stop = add_optional_services(self._server)
         except ImportError:
             LOG.warning(MISSING)
         old_umask = os.umask(_SOCKET_UMASK)
         try:
-            port = self._server.add_insecure_port(address)
-            if address.startswith(_UNIX):
-                path = Path(address.removeprefix(_UNIX))
-                self.instance.framed = self.framed.listen(framed_path(path))
-        except RuntimeError as err:
+            if self._file is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_insecure_port(f"{_UNIX}{self._file.private}")
+                self._file.publish()
+                self.instance.framed = self.framed.listen(framed_path(self._file.path))
+        except (RuntimeError, OSError) as err:
             raise ListenError(
                 f"cannot listen at {endpoint}: {err}; is the address free, the folder there?"
             ) from err
@@ -126,6 +132,8 @@ class PluginServer:
                 self.streams.stop()  # now that no new one can come
                 ends_s = time.monotonic() + grace_s
                 self.framed.stop()
+                if self._file is not None:
+                    self._file.remove()
                 stopped.wait()
                 self.framed.wait(max(ends_s - time.monotonic(), 0.0))
                 self.instance.stop()
@@ -140,6 +148,17 @@ class PluginServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _free_file(path: Path, endpoint: str) -> SocketFile:
+    """Raises ListenError where another process listens, or where something else than a socket lies."""
+    if path.exists() and not path.is_socket():
+        raise ListenError(f"cannot listen at {endpoint}: a file that is no socket is there; remove it")
+    if is_answered(path):
+        raise ListenError(
+            f"cannot listen at {endpoint}: another process serves there; stop it, or listen at another path"
+        )
+    return SocketFile(path)
 
 
 def _checked(endpoint: str) -> str:
