@@ -51,7 +51,7 @@ _DEFAULT_TIMEOUT: Final = aiohttp.ClientTimeout(total=_DEFAULT_TIMEOUT_S, sock_c
 
 class KubeClient:
     """A client is used on one event loop and closed once. `metrics`: where requests are counted; `clock`:
-    what a request waits on for its turn, and until it is sent again."""
+    by it a request waits for its turn, and until it is sent again."""
 
     def __init__(
         self,

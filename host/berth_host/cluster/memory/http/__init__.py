@@ -1,0 +1,1 @@
+"""The embedded cluster over HTTP, for hosts in other processes."""

@@ -1,0 +1,173 @@
+"""`Handlers`: each request of the Kubernetes API -> a call of the embedded server, and its answer.
+
+Served by `serving`. A list comes whole, also where a page was asked for, as a server may answer. Events of
+the events API are taken and counted, and not kept. Source: the Kubernetes API's conventions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from berth_sdk.kube_object import KubeObject, ObjectRef
+
+from berth_host.cluster.memory.http.history import History
+from berth_host.cluster.memory.http.target import Target, target_of
+from berth_host.cluster.memory.http.watching import Selection, SelectorError, watch
+from berth_host.cluster.memory.kinds import POD
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.errors.cluster import ClusterError, ConflictError, InvalidError, NotFoundError
+from berth_host.model.patch_type import PatchType
+
+_EVENTS: Final = "/events"
+_VERSION: Final = "/version"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_WATCH_S: Final = 600.0
+Answer = Callable[[web.Request, Target], Awaitable[web.StreamResponse]]
+
+
+class Handlers:
+    """`events_taken`: events that hosts wrote. `rebinds`: requests to bind a pod to a node that was bound to
+    another one already, which the server refused.
+    """
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self.history = History(server.store)
+        self.events_taken = 0
+        self.rebinds = 0
+        self._by_method: dict[str, Answer] = {
+            "GET": self._get,
+            "POST": self._post,
+            "PUT": self._put,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer any request."""
+        if request.method == "POST" and request.path.endswith(_EVENTS):
+            self.events_taken += 1
+            return _json(201, orjson.loads(await request.read()))
+        if request.path == _VERSION:
+            return _json(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"})
+        if request.path == _REVIEWS:
+            # There are no users, so everybody may do everything.
+            return _json(201, {**orjson.loads(await request.read()), "status": {"allowed": True}})
+        target = target_of(request.path)
+        answer = self._by_method.get(request.method)
+        if target is None or answer is None:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        try:
+            return await answer(request, target)
+        except ClusterError as err:
+            return _refusal(err)
+        except (orjson.JSONDecodeError, SelectorError, KeyError, TypeError, ValueError) as err:
+            return _status(400, "BadRequest", f"the request cannot be read: {err}")
+
+    async def _get(self, request: web.Request, target: Target) -> web.StreamResponse:
+        if target.name:
+            found = self._server.get(target.kind.resource, target.ref)
+            if found is None:
+                raise NotFoundError(target.kind.resource, target.ref.key)
+            return _json(200, found.parsed)
+        selection = Selection(target, request.query.get("fieldSelector", ""))
+        if request.query.get("watch") == "true":
+            seconds = float(request.query.get("timeoutSeconds") or _WATCH_S)
+            since = int(request.query.get("resourceVersion") or self.history.version)
+            ends_s = asyncio.get_running_loop().time() + seconds
+            return await watch(request, self.history, selection, since, ends_s)
+        items = [obj.parsed for obj in self._server.list(target.kind.resource)]
+        return _json(
+            200,
+            {
+                "kind": f"{target.kind.kind}List",
+                "apiVersion": target.kind.api_version,
+                "metadata": {"resourceVersion": str(self.history.version)},
+                "items": [item for item in items if selection.takes(dict(item))],
+            },
+        )
+
+    async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
+        body = orjson.loads(await request.read())
+        if target.kind is POD and target.subresource == "binding":
+            return self._bind(target, body)
+        metadata = {**(body.get("metadata") or {})}
+        if target.kind.namespaced:
+            metadata["namespace"] = target.namespace
+        kind = target.kind
+        created = self._server.create(
+            {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        )
+        return _json(201, created.parsed)
+
+    def _bind(self, target: Target, body: dict[str, Any]) -> web.Response:
+        node_name = str(body["target"]["name"])
+        found = self._server.get("pods", target.ref)
+        node_before = "" if found is None else str(found.get("spec.nodeName") or "")
+        if node_before not in ("", node_name):
+            self.rebinds += 1
+        uid = str((body.get("metadata") or {}).get("uid") or "")
+        self._server.bind(ObjectRef(name=target.name, namespace=target.namespace, uid=uid), node_name)
+        return _json(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
+
+    async def _put(self, request: web.Request, target: Target) -> web.StreamResponse:
+        body = orjson.loads(await request.read())
+        kind = target.kind
+        metadata = {**(body.get("metadata") or {}), "name": target.name}
+        if kind.namespaced:
+            metadata["namespace"] = target.namespace
+        whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        return _object(self._server.update(whole, subresource=target.subresource))
+
+    async def _patch(self, request: web.Request, target: Target) -> web.StreamResponse:
+        patched = self._server.patch(
+            target.kind.resource,
+            target.ref,
+            orjson.loads(await request.read()),
+            patch_type=PatchType(request.content_type),
+            subresource=target.subresource,
+        )
+        return _object(patched)
+
+    async def _delete(self, request: web.Request, target: Target) -> web.StreamResponse:
+        raw = await request.read()
+        options = orjson.loads(raw) if raw else {}
+        grace_period_s = options.get("gracePeriodSeconds")
+        self._server.delete(target.kind.resource, target.ref, grace_period_s=grace_period_s)
+        return _json(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+
+def _refusal(err: ClusterError) -> web.Response:
+    text = err.server_message or err.text
+    if isinstance(err, NotFoundError):
+        return _status(404, "NotFound", text)
+    if isinstance(err, ConflictError):
+        return _status(409, "AlreadyExists" if text.endswith("already exists") else "Conflict", text)
+    if isinstance(err, InvalidError):
+        causes = [{"field": problem.path, "message": problem.problem} for problem in err.problems]
+        return _status(422, "Invalid", text, {"causes": causes})
+    return _status(500, "InternalError", text)
+
+
+def _status(code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> web.Response:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+    return _json(code, status if details is None else {**status, "details": details})
+
+
+def _object(obj: KubeObject) -> web.Response:
+    return _json(200, obj.parsed)
+
+
+def _json(code: int, body: Any) -> web.Response:
+    return web.Response(status=code, body=orjson.dumps(body), content_type="application/json")
