@@ -424,6 +424,13 @@ WATCH_TROUBLE: Final = _counter(
     "resource reason",
     "Times that a watch was begun anew, its list was read again, or a line of it could not be read.",
 )
+TASKS: Final = _gauge("berth_tasks", "ALPHA", "", "Tasks of the event loop.")
+RESERVATIONS: Final = _gauge(
+    "berth_reservations",
+    "ALPHA",
+    "plugin",
+    "Reservations of a plugin elsewhere: of pods that are being bound, and those it has yet to give back.",
+)
 
 BERTH: Final[tuple[Family, ...]] = tuple(
     family

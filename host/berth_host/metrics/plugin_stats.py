@@ -51,6 +51,11 @@ class CallStats:
         self.bytes_received += bytes_received
 
     @property
+    def failed(self) -> int:
+        """Calls without a usable answer, whatever the reason."""
+        return self.failures.total()
+
+    @property
     def mean_s(self) -> float:
         """Seconds per call; 0 before the first."""
         return self.total_s / self.calls if self.calls else 0.0

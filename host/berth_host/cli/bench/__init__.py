@@ -4,10 +4,10 @@ command.py         the commands and their options
 scheduler_perf/    scheduler_perf's own YAML -> `Workload`s
 openb.py           the openb GPU trace -> manifests, and a `Workload`
 own/               workloads that come with the package, in scheduler_perf's form
-workload.py        what all of these are turned into: a name and ops. Start here
+workload.py        the form that all of these are turned into: a name and ops. Start here
 running.py         one workload on the host that `berth simulate` runs
-ops/               what each op does to the cluster
-measuring.py       what is measured, and how the figures are defined
+ops/               the effect of each op on the cluster
+measuring.py       the figures, and how they are defined
 result.py          the figures of one workload: the shape of `-o json`
 children.py        every workload in a fresh process
 remote.py          `--remote`: plugins moved out of the host

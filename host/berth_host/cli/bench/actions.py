@@ -1,4 +1,4 @@
-"""What each op does to the cluster. One class, a method per op; `running` calls `run` step by step.
+"""The effect of each op on the cluster. One class, a method per op; `running` calls `run` step by step.
 
 Objects are created on the host's own loop, a few per turn, so that pods come while others are scheduled.
 Nodes are known to the host before the next op begins. Nothing here waits for a kubelet: there is none.
@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 
 class Actions:
-    """Carries ops out. `notes`: what did not go as the workload meant it, a sentence each."""
+    """Carries ops out. `notes`: deviations from the intent of the workload, a sentence each."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Actions:
                 await self._create_objects(op)
 
     async def finish(self, *, early: bool = False) -> None:
-        """End what goes on in the background. Raises what it failed with. `early`: not all ops are over."""
+        """End the work in the background. Raises its error. `early`: not all ops are over."""
         self._raise_failures()
         for task in self._background:
             task.cancel()
@@ -191,7 +191,7 @@ class Actions:
     async def _create_pods(self, op: ops.CreatePods) -> None:
         static = op.template.is_static and op.volume_template is None
         pods = self._pods_of(op)
-        # Go templates are no part of what is measured.
+        # Go templates are no part of the measured time.
         ready = pods if static else list(pods)
         if op.collects_metrics:
             self._open({op.namespace}, {})
@@ -233,7 +233,7 @@ class Actions:
         }
         claim = _in_namespace(_named(claim, pvc_name), namespace)
         annotations = claim["metadata"].get("annotations") or {}
-        # What the controller leaves behind when it is done: without it the claim counts as on its way.
+        # The controller leaves this behind when it is done: without it the claim counts as on its way.
         done = claim["metadata"] | {"annotations": annotations | {"pv.kubernetes.io/bind-completed": "yes"}}
         claim |= {
             "metadata": done,
@@ -246,7 +246,7 @@ class Actions:
         return pod | {"spec": pod["spec"] | {"volumes": [own]}}
 
     async def _create_all(self, objects: Iterable[Mapping[str, Any]]) -> set[str]:
-        """The uids of what was made; the objects themselves are the cluster's, and change."""
+        """The uids of the objects that were made; they themselves are the cluster's, and change."""
         made: set[str] = set()
         for index, obj in enumerate(objects, start=1):
             made.add(self._server.create(obj).ref.uid)
@@ -364,16 +364,16 @@ class Actions:
         return ""
 
     async def _delivered(self) -> None:
-        """Until the host has seen what was made."""
+        """Until the host has seen the objects that were made."""
         while True:
             if not self._host.cluster.undelivered_count:
                 return
             await asyncio.sleep(0)
 
     async def _settled(self) -> None:
-        """Until the copies in other processes have what was made as well."""
+        """Until the copies in other processes have these objects as well."""
         await self._delivered()
-        # Clusters do not grow by thousands of nodes at once: what that costs is no part of the figures.
+        # Clusters do not grow by thousands of nodes at once: that time is no part of the figures.
         await self._host.synchronise()
 
     def _start_collecting(self, op: ops.StartCollecting) -> None:

@@ -67,7 +67,7 @@ def _end_with_parent() -> None:
 
 def _child(theirs: Connection, workload: Workload, settings: Settings) -> None:
     _end_with_parent()
-    # What plugins print is no part of the result.
+    # The output of plugins is no part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)
     log.configure(log.EVERY_ATTEMPT if settings.verbose else "ERROR")

@@ -22,11 +22,13 @@ from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resized
 from berth_host.cli.bench.scheduler_perf import upstream
 from berth_host.cli.bench.scheduler_perf.cases import read_workloads
+from berth_host.cli.bench.soak.command import soak
 from berth_host.cli.bench.versus.command import versus
 from berth_host.cli.bench.workload import Workload
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import no_convert_option, own_plugins, verbose_option
 from berth_host.cli.rendering.bench import notes_texts, plugins_text, results_text
+from berth_host.cli.strictness import conclude, is_strict, strict_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FAILED: Final = 1
@@ -64,6 +66,7 @@ _OPTIONS: Final = (
         show_default=True,
         help="json prints one line per workload and nothing else.",
     ),
+    strict_option,
     verbose_option,
     click.option(
         "--no-recall", is_flag=True, help="Ask every plugin about every pod and node, to see what that costs."
@@ -82,7 +85,7 @@ _OPTIONS: Final = (
 
 
 def bench_options(command: Command) -> Command:
-    """What all commands of `bench` take."""
+    """The options of all commands of `bench`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -99,6 +102,7 @@ def bench(context: click.Context) -> None:
         context.invoke(own_command)
 
 
+bench.add_command(soak)
 bench.add_command(versus)
 
 
@@ -183,7 +187,7 @@ def _run(
         for option, value in (("--dump-placements", settings.placements), ("--profile", settings.profile)):
             if value:
                 fail(f"{option} is for one run, and these are {len(runs)}: name one workload, one --config")
-    # Plugins are imported here: what they print is no part of the result.
+    # Plugins are imported here: their output is no part of the result.
     with reported(), redirect_stdout(sys.stderr):
         for workload, own_settings in runs:
             loaded(workload, own_settings)  # a bad configuration is found before anything runs
@@ -205,6 +209,9 @@ def _run(
     _report(results, options)
     if len(results) < len(runs):
         sys.exit(FAILED)
+    conclude(
+        [lapse for result in results for lapse in result.lapses], strict=is_strict(options.get("strict"))
+    )
 
 
 def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
@@ -253,7 +260,7 @@ def _absolute(path: str | None) -> str:
 
 
 def _more_arguments(options: dict[str, Any]) -> list[str]:
-    """What of the options makes a difference to the figures, as it was given."""
+    """The options that make a difference to the figures, as they were given."""
     arguments: list[str] = []
     for name in ("nodes", "seed"):
         if options.get(name):

@@ -1,4 +1,4 @@
-"""What `berth bench` measures, and how the figures are defined.
+"""The figures of `berth bench`, and how they are defined.
 
 *Measured pods* are those of createPods ops with `collectMetrics`, or those of the namespaces and labels of
 startCollectingMetrics. A *window* goes from the first creation (or from startCollectingMetrics) to the last

@@ -1,4 +1,4 @@
-"""What has become of the pods: who waits for which, and what the meter is told.
+"""The fate of the pods: the ops that wait for them, and the news for the meter.
 
 Subscribes to the embedded cluster's store, so a binding is seen the moment it is made.
 """

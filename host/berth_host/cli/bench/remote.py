@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.config.berth.configuration import BerthPlugin
@@ -78,9 +77,6 @@ def _where(configuration: LoadedConfiguration, name: str, plugins: Mapping[str, 
 def _enabled(profile: ResolvedProfile, name: str, where: str) -> ResolvedProfile:
     if name in profile.plugin_names:
         return profile
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # where `berth-sdk serve` looks as well
     points = points_of_class(name, load_class(name, where))
     if _NAMED_ONCE in points:
         raise PluginLoadError(name, where, "there is one QueueSort plugin: name yours in --config")

@@ -1,7 +1,7 @@
 """The figures of one workload, as values; the shape of one line of `-o json`.
 
-Made by `running` in the workload's own process, printed by `rendering.bench`. What each figure means stands
-in `measuring`.
+Made by `running` in the workload's own process, printed by `rendering.bench`. `measuring` says the
+meaning of each figure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PluginFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured. `pods`: those measured, `bound`: of these, with a node; `nodes`: in the cluster;
+    """The measured figures. `pods`: those measured, `bound`: of these, with a node; `nodes`: in the cluster;
     `nominated`: of the pods, those that preemption promised a node, so many of them per second.
     """
 
@@ -68,7 +68,8 @@ class Result:
     """One workload. `threshold`: pods/s, None: the workload has none. `notes`: what else to know, a sentence
     each; `gpu_share`: of the nodes' GPUs, how much is in use at the end (0..1), None where it was not asked.
     `config`: the file that it ran with, where several were given. `later_thresholds`: pods/s by the later
-    version of Kubernetes that asks for them.
+    version of Kubernetes that asks for them. `lapses`: rules that did not run, or not
+    always; the notes have them.
     """
 
     workload: str
@@ -78,6 +79,7 @@ class Result:
     gpu_share: float | None = None
     config: str = ""
     later_thresholds: Mapping[str, float] = field(default_factory=dict)
+    lapses: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

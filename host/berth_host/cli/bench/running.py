@@ -26,6 +26,7 @@ from berth_host.cli.bench.remote import with_remote
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.templates import TemplateError
 from berth_host.cli.bench.workload import CreateNodes, Workload
+from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
@@ -41,7 +42,7 @@ class WorkloadError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command was given, for every workload. Paths are "" where they were not.
+    """The settings of the command, for every workload. Paths are "" where they were not.
 
     `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
     leave the process; `plugins`: the program's own classes. `recall` False: plugins are asked everything.
@@ -120,6 +121,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
             threshold=workload.threshold,
             later_thresholds=workload.later_thresholds,
             notes=(*workload.notes, *actions.notes, *_warnings(host)),
+            lapses=tuple(lapses_of(host)),
             gpu_share=_share_in_use(server, workload.gpu_resource) if workload.gpu_resource else None,
         )
         if settings.placements:
@@ -178,7 +180,7 @@ def _check_attached(host: Host, workload: Workload) -> None:
 
 def _warnings(host: Host) -> list[str]:
     warnings = [text for text in host.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
-    warnings += simulation.attachment_warnings(host) + simulation.failure_warnings(host)
+    warnings += lapses_of(host) + remarks_of(host)
     if host.clients.missing:
         names = ", ".join(host.clients.missing)
         warnings.append(f"runs without these default plugins, which this build does not have yet: {names}")

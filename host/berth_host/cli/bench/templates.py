@@ -102,7 +102,7 @@ class _Expression:
             position = found.end()
 
     def value(self) -> Value:
-        """What the action stands for."""
+        """The value of the action."""
         result = self._call()
         if self._tokens:
             raise self._refused("is not understood")

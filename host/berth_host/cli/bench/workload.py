@@ -20,7 +20,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStrategy:
-    """What a node gets beside its template. At most one is set.
+    """The addition of a node to its template. At most one is set.
 
     `label_values`: of `label_key`, in turn, one per node; empty with a key: a value of its own for each.
     `allocatable`: quantities; `csi_allocatable`: volumes by driver and `migrated_plugins`, in its CSINode.

@@ -90,7 +90,7 @@ Main.__module__ = "__main__"
         pytest.param("support.gatekeeper:Nobody", "cannot be loaded", id="no class"),
     ],
 )
-def test_what_cannot_leave_is_refused(name: str, problem: str) -> None:
+def test_plugin_that_cannot_leave_the_process_is_refused(name: str, problem: str) -> None:
     with pytest.raises(PluginLoadError, match=problem):
         with_remote(enabling("Main", Main), [name], {"Main": Main})
 

@@ -1,4 +1,4 @@
-"""One map of a scheduler_perf file: its fields, each of its type; what nobody asked for is not known.
+"""One map of a scheduler_perf file: its fields, each of its type; a field that is not asked for is unknown.
 
 Every problem is collected with its line; `raise_any` ends the reading.
 """
@@ -19,7 +19,7 @@ _NS: Final = 1_000_000_000
 
 
 class Problems:
-    """What is wrong with one file. The same problem is kept once."""
+    """The problems of one file. The same problem is kept once."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -141,7 +141,7 @@ class Fields:
         return [(f"{self.path}.{name}[{i}]", value) for i, value in enumerate(values)]
 
     def done(self, also: Iterable[str] = ()) -> None:
-        """All fields were asked for: what is left over is not known. `also`: names that are let through."""
+        """All fields were asked for: the others are unknown. `also`: names that are let through."""
         known = self._asked | set(also)
         for name in self.raw:
             if name not in known:

@@ -23,7 +23,7 @@ class Params:
         return sorted(self._values.keys() - self._used)
 
     def count(self, fields: Fields, *, name: str = "count", default: int | None = None) -> int:
-        """`count`, or what `countParam` names. At least 0; `default` None: one of them is required."""
+        """`count`, or the value of `countParam`. At least 0; `default` None: one of them is required."""
         text = fields.text(f"{name}Param")
         own = fields.integer(name)
         if not text:
@@ -41,19 +41,19 @@ class Params:
         return value
 
     def of_the_workload(self, name: str) -> Any:
-        """What no op names, but the workload as a whole takes; None where it is absent."""
+        """A parameter that no op names, but the workload as a whole takes; None where it is absent."""
         self._used.add(name)
         return self._values.get(name)
 
     def text(self, fields: Fields, name: str) -> str:
-        """The text `name`, or what `<name>Param` names."""
+        """The text `name`, or the one that `<name>Param` names."""
         own, param = fields.text(name), fields.text(f"{name}Param")
         if not param:
             return own
         return str(self._named(fields, f"{name}Param", param) or "")
 
     def flag(self, fields: Fields, name: str) -> bool:
-        """The flag `name`, or what `<name>Param` names."""
+        """The flag `name`, or the one that `<name>Param` names."""
         own, param = fields.flag(name), fields.text(f"{name}Param")
         return bool(self._named(fields, f"{name}Param", param)) if param else own
 

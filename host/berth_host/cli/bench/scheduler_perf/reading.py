@@ -1,4 +1,4 @@
-"""What every reader of an op is handed: its fields, the workload's parameters, and the templates it names.
+"""The argument of every reader of an op: its fields, the workload's parameters, and the templates it names.
 
 Made by `ops.read_steps`, one per op.
 """
@@ -19,7 +19,7 @@ from berth_host.cluster.memory.validation import problems_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseContext:
-    """What the ops of one workload are read with. `title`: `case X`; `default_pod`: its template, or ""."""
+    """The surroundings of the ops of one workload. `title`: `case X`; `default_pod`: its template, or ""."""
 
     problems: Problems
     title: str

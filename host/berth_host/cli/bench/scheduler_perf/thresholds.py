@@ -14,7 +14,7 @@ THROUGHPUT: Final = "SchedulingThroughput"
 
 
 def topic_of(path: Path) -> str:
-    """What Kubernetes calls the runs of a file: `eventhandling` of that in `event_handling`."""
+    """The name that Kubernetes gives to the runs of a file: `eventhandling` of that in `event_handling`."""
     return path.resolve().parent.name.replace("_", "")
 
 

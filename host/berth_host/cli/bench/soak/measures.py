@@ -1,0 +1,58 @@
+"""What a soak measures of the host: its own metrics, and what Linux says of its process.
+
+Called by `world`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`tasks` of its event loop; `reservations` of plugins, alive or not given back; `assumed` pods in its
+    cache; `waiting` pods in its queue; `fds`: open descriptors.
+    """
+
+    tasks: int
+    reservations: int
+    assumed: int
+    waiting: int
+    fds: int
+
+
+async def read(port: int, pid: int) -> Reading:
+    """Ask the host. Raises aiohttp.ClientError and OSError where it does not answer or is gone."""
+    connector = aiohttp.TCPConnector(ssl=False)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(f"https://127.0.0.1:{port}/metrics") as answer,
+    ):
+        answer.raise_for_status()
+        text = await answer.text()
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return Reading(
+        tasks=int(sums["berth_tasks"]),
+        reservations=int(sums.get("berth_reservations", 0)),
+        assumed=int(sums["scheduler_cache_size_assumed_pods"]),
+        waiting=int(sums["scheduler_pending_pods"]),
+        fds=len(list((Path("/proc") / str(pid) / "fd").iterdir())),
+    )
+
+
+def growth_percent(memory_mb: Sequence[float]) -> float:
+    """The median of the last third of the samples over that of the second, in per cent."""
+    third = len(memory_mb) // 3
+    if not third:
+        return 0.0
+    second, last = memory_mb[third : 2 * third], memory_mb[2 * third :]
+    return 100 * (statistics.median(last) / statistics.median(second) - 1)

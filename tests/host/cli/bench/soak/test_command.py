@@ -1,0 +1,30 @@
+"""`berth bench soak` as a user runs it: two minutes of misfortune, or BERTH_SOAK_MINUTES."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+MINUTES = os.environ.get("BERTH_SOAK_MINUTES", "2")
+
+
+@pytest.mark.slow
+def test_soak_ends_clean() -> None:
+    """The host, four plugins and the cluster's connections fail again and again, and nothing is lost."""
+    command = ["bench", "soak", "--minutes", MINUTES, "--seed", "7", "-o", "json"]
+    result = subprocess.run(
+        [sys.executable, "-m", "berth_host", *command], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    account = json.loads(result.stdout)
+    assert account["seed"] == 7
+    assert account["bound"] > 100
+    # The misfortunes did befall them.
+    kinds = ("killed", "hung", "slowed", "lied", "upgraded", "cluster_cut", "host_killed")
+    assert all(account["kills"][kind] for kind in kinds), account["kills"]
+    zero = ("lost_pods", "over_committed_nodes", "leaked_reservations", "double_binds", "leaked_tasks")
+    assert [account[name] for name in (*zero, "leaked_fds")] == [0] * 6

@@ -1,0 +1,53 @@
+"""The figures that a soak reads of its host."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from berth_host.cli.bench.soak.measures import growth_percent, read
+from support.certificates import Authority
+
+METRICS = """\
+# TYPE berth_tasks gauge
+berth_tasks 17
+# TYPE berth_reservations gauge
+berth_reservations{plugin="A"} 2
+berth_reservations{plugin="B"} 1
+# TYPE scheduler_cache_size_assumed_pods gauge
+scheduler_cache_size_assumed_pods 4
+# TYPE scheduler_pending_pods gauge
+scheduler_pending_pods{queue="active"} 3
+scheduler_pending_pods{queue="backoff"} 5
+"""
+
+
+async def test_sizes_are_summed_over_plugins_and_queues(tmp_path: Path) -> None:
+    pair = Authority().issue("host")
+    (tmp_path / "pair.pem").write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pair.pem")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=METRICS)
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        found = await read(runner.addresses[0][1], os.getpid())
+    finally:
+        await runner.cleanup()
+    assert (found.tasks, found.reservations, found.assumed, found.waiting) == (17, 3, 4, 8)
+    assert 3 < found.fds < 1000
+
+
+def test_growth_is_the_last_third_over_the_second() -> None:
+    assert growth_percent([500.0] * 10 + [100.0] * 10 + [110.0] * 10) == pytest.approx(10)
+    assert growth_percent([100.0, 100.0, 100.0]) == 0.0
+    assert growth_percent([1.0]) == 0.0
