@@ -9,7 +9,6 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NoReturn
 
 import click
@@ -72,8 +71,7 @@ def check_config(
     try:
         text = _read(file, source)
         berth = _berth_of(text, source)
-        with reported():
-            registered, warnings = _registered(given, berth)
+        registered = _registered(given, berth, source)
         loaded = load_configuration(
             text,
             source=source,
@@ -83,7 +81,6 @@ def check_config(
         )
     except ConfigurationError as err:
         _fail(err, output)
-    loaded = replace(loaded, warnings=(*warnings, *loaded.warnings))
     if output == "json":
         click.echo(json.dumps(configuration_to_json(loaded)))
         return
@@ -127,21 +124,25 @@ def _berth_of(text: str, source: str) -> BerthConfiguration:
         return BerthConfiguration()
 
 
-def _registered(given: PointsByPlugin, berth: BerthConfiguration) -> tuple[PointsByPlugin, list[str]]:
+def _registered(given: PointsByPlugin, berth: BerthConfiguration, source: str) -> PointsByPlugin:
     """The plugins of the command line, of classes in process, and of the installed entry points.
 
-    And a warning for each class in process that is not installed here.
+    Raises ConfigurationError for classes in process that cannot be loaded, as the host would refuse them.
     """
-    registered, warnings = ClassRegistry(own_plugins()).points(), []
+    findings = []
+    with reported():
+        registered = ClassRegistry(own_plugins()).points()
     for plugin in berth.plugins:
         if plugin.in_process is not None and plugin.name not in given:
-            # A class that is not installed here may still be where the host runs.
             try:
                 cls = load_class(plugin.name, plugin.in_process)
                 registered[plugin.name] = points_of_class(plugin.name, cls)
             except PluginLoadError as err:
-                warnings.append(str(err))
-    return registered | given, warnings
+                cure = f"install it, or check the file without it: --plugin {plugin.name}=POINT,POINT"
+                findings.append(Finding(f"{err}; {cure}"))
+    if findings:
+        raise ConfigurationError("profile", findings, source=source)
+    return registered | given
 
 
 def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:

@@ -1,6 +1,7 @@
 """The `berth` command. Called by `berth_host.__main__`, which is also the console script.
 
 Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--fail-on-pending`,
+4 a configured rule did not run, with `--strict`,
 1 the result could not be written, or a workload of `bench` could not be run.
 """
 

@@ -14,7 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from berth_host import log
 from berth_host.app import event_loop
+from berth_host.cli.input_errors import fail
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -49,12 +51,13 @@ _OPTIONS: Final = (
         show_default=True,
         help="json and yaml print one object and nothing else.",
     ),
+    strict_option,
     verbose_option,
 )
 
 
 def simulation_options(command: Command) -> Command:
-    """-f (further paths may follow without it), --config, --no-convert, --seed, -o and -v."""
+    """-f (further paths may follow without it), --config, --no-convert, --seed, -o, --strict and -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -84,6 +87,8 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
     for warning in (*known, *ready.loaded.warnings):
         click.echo(f"warning: {warning}", err=True)
+    if ready.loaded.gaps and is_strict(options["strict"]):
+        fail("\n".join((*ready.loaded.gaps, "with --strict this is bad input: mend it, or say --no-strict")))
     return ready
 
 
@@ -98,7 +103,7 @@ def finished(ready: Prepared) -> Finished:
     """Run it, with a progress bar where standard error is a terminal."""
     with redirect_stdout(sys.stderr):
         done = _run(ready)
-    for warning in done.warnings:
+    for warning in (*done.lapses, *done.remarks):
         click.echo(f"warning: {warning}", err=True)
     missing = done.host.clients.missing
     if missing:

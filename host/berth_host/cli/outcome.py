@@ -63,6 +63,7 @@ def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> 
         newly_placed=max(0, len(placements) - run.bound_before),
         seconds=run.seconds,
         seed=run.seed,
+        gaps=loaded.gaps,
     )
     return Report(placements=tuple(placements), pending=tuple(pending), summary=summary)
 

@@ -42,7 +42,8 @@ class PendingPod:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
-    of the scheduling alone; `newly_placed`: pods that this run has bound.
+    of the scheduling alone; `newly_placed`: pods that this run has bound; `gaps`: signs that the input is not
+    what its author meant, one sentence each.
     """
 
     nodes: int
@@ -52,6 +53,7 @@ class Summary:
     newly_placed: int
     seconds: float
     seed: int
+    gaps: tuple[str, ...] = ()
 
     @property
     def pods(self) -> int:
@@ -74,6 +76,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "pods_per_s": round(self.pods_per_s, 1),
             "seed": self.seed,
+            "gaps": list(self.gaps),
         }
 
 

@@ -11,6 +11,7 @@ from berth_host.cli.input_errors import reported
 from berth_host.cli.options import finished, prepared, simulation_options
 from berth_host.cli.rendering.report import costs_text, report_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cli.strictness import conclude, is_strict
 
 STAYED_PENDING: Final = 3
 
@@ -33,5 +34,6 @@ def simulate(output: str, **options: Any) -> None:
         click.echo(report_text(done.report), nl=False)
     if options["costs"]:
         click.echo(costs_text(list(done.costs)), nl=False, err=True)
+    conclude(done.lapses, strict=is_strict(options["strict"]))
     if options["fail_on_pending"] and done.report.pending:
         sys.exit(STAYED_PENDING)

@@ -15,8 +15,8 @@ from berth_sdk.kube_object import KubeObject
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
 from berth_host.app.settle import NEVER_FLUSHED_S, Settling
-from berth_host.attach.attachment import State
 from berth_host.cli import configuration
+from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
 from berth_host.cluster.memory.claim_controller import ClaimController
@@ -26,7 +26,6 @@ from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.errors.plugins import PluginAbsentError
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 
@@ -70,15 +69,15 @@ class Prepared:
 class Finished:
     """A run that is over: the report, the host with its diagnoses, and the cluster as it is now.
 
-    `warnings`: plugins in other processes that could not be asked, remarks of the attached ones, and
-    plugins whose calls failed.
+    `lapses`: rules of the configuration that did not run, or not always; `remarks` of attached plugins.
     """
 
     report: Report
     host: Host
     server: ApiServer
     costs: Sequence[PluginCost]
-    warnings: Sequence[str]
+    lapses: Sequence[str]
+    remarks: Sequence[str]
 
 
 def prepare(request: Request) -> Prepared:
@@ -110,40 +109,13 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
         run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
-        warnings = [*attachment_warnings(host), *failure_warnings(host)]
+        lapses, remarks = lapses_of(host), remarks_of(host)
     finally:
         unsubscribe()
         for controller in controllers:
             controller.stop()
         await host.stop()
-    return Finished(report, host, prepared.server, costs, warnings)
-
-
-def attachment_warnings(host: Host) -> list[str]:
-    """The problems with plugins in other processes, one sentence each."""
-    warnings: list[str] = []
-    for condition in host.attachments.attached_places.conditions():
-        names = ", ".join(condition.plugins)
-        if condition.state is not State.ACTIVE:
-            reason = condition.reason or condition.state.value
-            warnings.append(f"plugin {names} ({condition.place}) is not attached: {reason}")
-        warnings += [f"plugin {names} ({condition.place}): {warning}" for warning in condition.warnings]
-    return warnings
-
-
-def failure_warnings(host: Host) -> list[str]:
-    """Calls that failed: a policy may have let every pod pass all the same."""
-    warnings: list[str] = []
-    for name, stats in host.plugin_stats().items():
-        for call, figures in stats.items():
-            # Absent plugins are named once, with the reason.
-            failed_count = figures.failures.total() - figures.failures[PluginAbsentError.outcome]
-            if failed_count:
-                warnings.append(
-                    f"plugin {name} failed in {failed_count} of {figures.calls} calls of {call}:"
-                    " -v and `berth why` say how"
-                )
-    return warnings
+    return Finished(report, host, prepared.server, costs, lapses, remarks)
 
 
 def costs_of(host: Host) -> list[PluginCost]:
@@ -162,7 +134,7 @@ def costs_of(host: Host) -> list[PluginCost]:
             calls=figures.calls,
             total_ms=figures.total_s * 1000,
             p99_ms=figures.quantile_s(0.99) * 1000,
-            failures=sum(figures.failures.values()),
+            failures=figures.failed,
         )
         for name, stats in host.plugin_stats().items()
         for call, figures in stats.items()

@@ -12,6 +12,7 @@ from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import finished, prepared, simulation_options
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import explanation_text
+from berth_host.cli.strictness import conclude, is_strict
 
 
 @click.command()
@@ -35,6 +36,7 @@ def why(pod: str, output: str, **options: Any) -> None:
         click.echo(serialized(explanation.as_json(), output), nl=False)
     else:
         click.echo(explanation_text(explanation), nl=False)
+    conclude(done.lapses, strict=is_strict(options["strict"]))
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:

@@ -105,17 +105,19 @@ def test_extenders_are_shown() -> None:
     assert "http://x:1" in run(HEADER + "extenders: [{urlPrefix: 'http://x:1', filterVerb: f}]").stdout
 
 
-def test_class_in_process_tells_its_points_and_a_missing_one_is_a_warning() -> None:
+def test_class_in_process_tells_its_points_and_a_missing_one_is_an_error_as_for_the_host() -> None:
     text = HEADER + "profiles: [{plugins: {multiPoint: {enabled: [{name: Mine}]}}}]\n" + BERTH
     where = "berth_plugins.node_name:NodeName"
     got = shown(f"{text}plugins: [{{name: Mine, inProcess: '{where}'}}]")
     assert got["profiles"][0]["plugins"]["filter"][-1] == {"name": "Mine"}
-    points = "points: {permit: {}}"
-    missing = run(f"{text}plugins: [{{name: Mine, inProcess: 'no.such.module:X', {points}}}]")
-    assert missing.exit_code == 0
-    assert "no.such.module" in missing.stderr
-    warnings = shown(f"{text}plugins: [{{name: Mine, inProcess: 'no.such.module:X', {points}}}]")["warnings"]
-    assert "no.such.module" in warnings[0]
+    absent = f"{text}plugins: [{{name: Mine, inProcess: 'no.such.module:X'}}]"
+    missing = run(absent)
+    assert missing.exit_code == 2
+    assert "plugin Mine (no.such.module:X) cannot be loaded: No module named 'no'" in missing.stderr
+    assert "--plugin Mine=POINT,POINT" in missing.stderr
+    error = json.loads(run(absent, "-o", "json").stdout)["error"]
+    assert "no.such.module" in error["text"]
+    assert run(absent, "--plugin", "Mine=permit").exit_code == 0
 
 
 @pytest.mark.parametrize(

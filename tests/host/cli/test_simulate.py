@@ -48,6 +48,7 @@ def test_json_is_one_object_with_placements_pending_and_summary(run: Run, write:
         "seconds": 0,
         "pods_per_s": 0,
         "seed": 7,
+        "gaps": [],
     }
     assert summary["seconds"] > 0
     assert summary["pods_per_s"] > 0
@@ -221,7 +222,7 @@ def test_an_older_configuration_is_converted_unless_told_otherwise(run: Run, wri
     assert 'no kind "Policy" is registered' in refused.stderr
 
 
-def test_what_a_plugin_prints_is_not_in_the_result(run: Run, write: Write) -> None:
+def test_output_of_a_plugin_is_not_in_the_result(run: Run, write: Write) -> None:
     path = write(node_object("a"), node_object("b"), pod_object("web"))
     config = write(*in_process(Talkative="support.cli_plugins:Talkative"), name="config.yaml")
     result = run("simulate", "-f", path, "--config", config, "-o", "json")

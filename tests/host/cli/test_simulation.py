@@ -65,7 +65,7 @@ async def test_costs_tell_in_process_from_own_process(write: Write) -> None:
     assert rows[("NodeName", "Filter")].calls == 1
     assert rows[("NodeName", "Filter")].mean_ms > 0
     assert not rows[("NodeResourcesFit", "Filter")].remote
-    assert done.warnings == []
+    assert done.lapses == []
 
 
 async def test_plugin_that_does_not_start_is_named_with_its_reason(write: Write) -> None:
@@ -74,7 +74,8 @@ async def test_plugin_that_does_not_start_is_named_with_its_reason(write: Write)
     own["plugins"] = [{"name": "Mine", "command": [sys.executable, "-c", "raise SystemExit('no licence')"]}]
     config = write(scheduler, own, name="config.yaml")
     done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
-    (warning,) = done.warnings
+    warning, failed = done.lapses
+    assert failed == "plugin Mine failed in 1 of 1 calls of Filter: it was absent"
     assert warning.startswith("plugin Mine (")
     assert "is not attached: " in warning
     assert "no licence" in warning

@@ -32,7 +32,7 @@ def test_pending_pod_shows_which_plugin_rejected_which_nodes(run: Run, write: Wr
     assert rejected["NodeResourcesFit"] == {"small", "medium", "other"}
 
 
-def test_nearest_fit_says_what_the_nodes_lack(run: Run, write: Write) -> None:
+def test_nearest_fit_names_the_resources_that_the_nodes_lack(run: Run, write: Write) -> None:
     path = write(
         node_object("a", cpu="4"),
         node_object("b", cpu="4"),

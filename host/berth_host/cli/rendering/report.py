@@ -7,7 +7,9 @@ from berth_host.cli.report import PluginCost, Report, Summary
 
 
 def report_text(report: Report) -> str:
-    """Placements, then the pods that stay pending with their messages, then one line of figures."""
+    """Placements, the pods that stay pending with their messages, doubts about the input, and one line of
+    figures.
+    """
     parts: list[str] = []
     if report.placements:
         rows = [(item.pod, item.node, item.owner or "-") for item in report.placements]
@@ -18,6 +20,8 @@ def report_text(report: Report) -> str:
             lines.append(f"  {item.pod}" + (f"   ({item.owner})" if item.owner else ""))
             lines.append(f"    {item.message}")
         parts.append("\n".join(lines))
+    if report.summary.gaps:
+        parts.append("\n".join(["INPUT", *(f"  {gap}" for gap in report.summary.gaps)]))
     parts.append(summary_text(report.summary))
     return "\n\n".join(parts) + "\n"
 

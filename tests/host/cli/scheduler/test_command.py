@@ -34,7 +34,7 @@ def test_the_written_configuration_is_kube_schedulers(tmp_path: Path) -> None:
     assert yaml.safe_load(path.read_text()) == recorded
 
 
-def test_what_was_written_can_be_read_again_and_means_the_same(tmp_path: Path) -> None:
+def test_written_configuration_can_be_read_again_and_means_the_same(tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     given = tmp_path / "given.yaml"
     given.write_text(

@@ -151,7 +151,7 @@ def _as_go(value: Any) -> str:
             return str(value)
 
 
-def test_warnings_name_what_is_deprecated_ignored_or_without_effect() -> None:
+def test_warnings_name_flags_that_are_deprecated_ignored_or_without_effect() -> None:
     assert list(parse(["--kubeconfig=k", "--vmodule=a=2", "--leader-elect=false"]).warnings()) == [
         "--kubeconfig is deprecated",
         "--vmodule has no effect in berth",
@@ -203,7 +203,7 @@ def test_with_a_file_only_leader_election_flags_beat_it(tmp_path: Path) -> None:
     assert result.scheduler_json["leaderElection"]["renewDeadline"] == "30s"  # type: ignore[index, call-overload]  # JSON
 
 
-def test_what_flags_say_is_validated_too(tmp_path: Path) -> None:
+def test_values_of_flags_are_validated_too(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(DOCUMENT)
     for line, text in (

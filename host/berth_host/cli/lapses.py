@@ -1,0 +1,56 @@
+"""`lapses_of`: rules of the configuration that did not run, or not always, in a run that is over.
+
+A pod may have passed all the same: a failure policy decides that. So a command says it, and with `--strict`
+fails. Called by `simulation` and `bench`; `strictness` has the option and the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from berth_host.app.host import Host
+from berth_host.attach.attachment import State
+from berth_host.errors.plugins import PluginAbsentError
+from berth_host.metrics.plugin_stats import CallStats
+
+
+def lapses_of(host: Host) -> list[str]:
+    """Plugins that were absent, lack a point, failed in calls or overran; one sentence each."""
+    return [*_absent(host), *_failed(host)]
+
+
+def remarks_of(host: Host) -> list[str]:
+    """Remarks of attached plugins that are no lapses, one sentence each."""
+    return [
+        f"plugin {', '.join(condition.plugins)} ({condition.place}): {warning}"
+        for condition in host.attachments.attached_places.conditions()
+        for warning in condition.warnings
+    ]
+
+
+def _absent(host: Host) -> Iterator[str]:
+    for condition in host.attachments.attached_places.conditions():
+        names = ", ".join(condition.plugins)
+        if condition.state is not State.ACTIVE:
+            reason = condition.reason or condition.state.value
+            yield f"plugin {names} ({condition.place}) is not attached: {reason}"
+        for name, reason in condition.unusable.items():
+            yield f"plugin {name} ({condition.place}) {reason}"
+
+
+def _failed(host: Host) -> Iterator[str]:
+    for name, stats in host.plugin_stats().items():
+        for call, figures in stats.items():
+            of = f"of {figures.calls} calls of {call}"
+            if figures.failed:
+                yield f"plugin {name} failed in {figures.failed} {of}{_how(figures)}"
+            if figures.overruns:
+                yield f"plugin {name} came too late in {figures.overruns} {of}"
+
+
+def _how(figures: CallStats) -> str:
+    absent = figures.failures[PluginAbsentError.outcome]
+    if absent == figures.failed:
+        return ": it was absent"
+    said = ": -v and `berth why` say how"
+    return f" (in {absent} it was absent){said}" if absent else said
