@@ -115,6 +115,13 @@ class HostAttachments:
         """How often a plugin came back."""
         return self.attached_places.recoveries
 
+    def reservations(self) -> dict[str, int]:
+        """By plugin: reservations of pods that are being bound, and those it has yet to give back."""
+        return {
+            name: len(self._seams.cycles.live(name)) + plugin.outbox.pending_unreserves
+            for name, plugin in self.attached_places.plugins.items()
+        }
+
     def route(self, plugin: BerthPlugin, profile: ResolvedProfile) -> PluginRoute:
         """Where the client of one profile finds its plugin."""
         return self.attached_places.route(plugin.name, profile.scheduler_name)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from berth_host import log
 from berth_host.app.answers.pages import PREFIX as ANSWERS
 from berth_host.app.answers.pages import Answers, HostOnPages
+from berth_host.attach.attachment import State
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
@@ -203,7 +204,7 @@ def _add_checks(server: EndpointServer, process: Observed) -> None:
     )
     attached = Check(
         "plugins",
-        lambda: _absent_plugins(process),
+        lambda: "; ".join(filter(None, (_absent_plugins(process), _unusable_plugins(process)))),
         # HUP may bring the first of them, or take the last one away.
         applies=lambda: any(plugin.in_process is None for plugin in process.configuration.berth.plugins),
     )
@@ -225,6 +226,21 @@ def _absent_plugins(process: Observed) -> str:
         and not (client.name in remote and remote[client.name].stands_by)
     }
     return f"required plugins are not attached: {', '.join(sorted(absent))}" if absent else ""
+
+
+def _unusable_plugins(process: Observed) -> str:
+    """Plugins that are there and do not fit the configuration: it or they have to be changed."""
+    host = process.host
+    conditions = [] if host is None else host.attachments.attached_places.conditions()
+    faults = [
+        f"plugin {name} {reason}" for condition in conditions for name, reason in condition.unusable.items()
+    ]
+    faults += [
+        f"plugin {', '.join(condition.plugins)} is refused: {condition.reason}"
+        for condition in conditions
+        if condition.state is State.REJECTED
+    ]
+    return "; ".join(faults)
 
 
 def _add_pages(

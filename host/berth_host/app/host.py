@@ -193,6 +193,10 @@ class Host(HostParts):
         """The cost of each plugin, by name."""
         return self.clients.stats
 
+    def reservations(self) -> dict[str, int]:
+        """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
+        return self.attachments.reservations()
+
     def _nominated_pods(self) -> list[Pod]:
         """Our pending pods with a nomination."""
         ours = self.scheduler.profiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -30,6 +31,10 @@ class MeasuredHost(Protocol):
         """The cost of each plugin, by name."""
         ...
 
+    def reservations(self) -> Mapping[str, int]:
+        """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
+        ...
+
 
 def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     """From now on `metrics` show this host's sizes, in place of an earlier one's."""
@@ -52,6 +57,10 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(
         families.OBJECTS_REFUSED, lambda: [((kind,), count) for kind, count in host.handlers.refused.items()]
     )
+    metrics.read(
+        families.RESERVATIONS, lambda: [((plugin,), count) for plugin, count in host.reservations().items()]
+    )
+    metrics.read(families.TASKS, lambda: [((), len(asyncio.all_tasks()))])
     show_plugins(metrics, host.plugin_stats)
 
 

@@ -7,6 +7,7 @@ No import statement names a plugin: default and foreign plugins are found alike.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -18,6 +19,8 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError
 
 GROUP: Final = "berth.plugins"
+_WORKING_FOLDER: Final = ""
+"""On `sys.path`: the folder in which the process works at the moment."""
 
 
 class DuplicatePluginError(HostError):
@@ -82,8 +85,13 @@ class ClassRegistry:
 
 
 def load_class(name: str, where: str) -> type:
-    """The class at `module:Class`. Raises PluginLoadError."""
+    """The class at `module:Class`; modules of the working folder can be named, as in a plugin's `command`.
+
+    Raises PluginLoadError.
+    """
     module_name, _, attribute = where.partition(":")
+    if _WORKING_FOLDER not in sys.path:
+        sys.path.insert(0, _WORKING_FOLDER)
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as err:

@@ -2,15 +2,19 @@
 asks `is_busy`.
 
 The host's clock stands still while pods are scheduled; when only timers of the queue or of Permit are left
-it jumps to the next one. RPC deadlines are real throughout. It ends when no pod is active, in flight or
-awaiting a call, no attachment is being restored, and no timer can change that. A pod that was tried several
-times in a row while nothing changed in the cluster will not be helped by one more try, be it that it ends
-in an error each time, or that it waits for siblings that time out with it.
+it jumps to the next one. While a plugin elsewhere holds a pod at Permit, time passes as the real clock does
+for a while, as the decision may be on its way. RPC deadlines are real throughout.
+
+It ends when no pod is active, in flight or awaiting a call, no attachment is being restored, and no timer can
+change that. A pod that was tried several times in a row while nothing changed in the cluster will not be
+helped by one more try, be it that it ends in an error each time, or that it waits for siblings that time out
+with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -32,6 +36,11 @@ _CYCLES_PER_LOOK: Final = 256
 NEVER_FLUSHED_S: Final = 10.0**9
 """`HostOptions.max_in_pool_s` of a simulation: the 5-minute flush is for missed events; none are missed."""
 _POLL_S: Final = 0.002
+DECISION_S: Final = 3.0
+"""Real seconds, without any change, for which a decision about a pod at Permit is awaited from a plugin
+elsewhere. After them the clock jumps to the end of the wait: nobody can tell a plugin that will not decide
+from one that takes its time.
+"""
 
 
 class MovingHost(Protocol):
@@ -92,6 +101,8 @@ class Settling:
         self._attempts_before: dict[str, int] = {}
         self._gate_jumps = 0
         self._cycles_looked_at = 0
+        self._awaited = (0, 0)
+        self._awaited_s = 0.0
 
     async def run(self) -> None:
         """Wait until nothing moves. Raises the error that ended the scheduling loop, if any."""
@@ -107,8 +118,33 @@ class Settling:
                 continue
             # A task that was woken just now may not have run yet: look twice before time moves.
             await asyncio.sleep(0)
-            if not is_busy(self._host) and not self._jump():
+            if is_busy(self._host):
+                continue
+            if self._awaits_decision():
+                await self._pass_time()
+            elif not self._jump():
                 return
+
+    def _awaits_decision(self) -> bool:
+        """Whether a plugin elsewhere holds a pod, and something changed a short while ago."""
+        host = self._host
+        elsewhere = host.attachments.attached_places.plugins
+        held = [
+            pod for pod in host.waiting_pods.list() if not elsewhere.keys().isdisjoint(pod.pending_plugins)
+        ]
+        if not held:
+            return False
+        awaited = (host.changes, len(held))
+        if awaited != self._awaited:
+            self._awaited, self._awaited_s = awaited, 0.0
+        return self._awaited_s < DECISION_S
+
+    async def _pass_time(self) -> None:
+        began_s = time.monotonic()
+        await asyncio.sleep(_POLL_S)
+        passed_s = time.monotonic() - began_s
+        self._awaited_s += passed_s
+        self._clock.advance(passed_s)
 
     def _jump(self) -> bool:
         """Move the clock to the next timer that can move a pod; False if there is none."""

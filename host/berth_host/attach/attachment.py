@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol, TypeAlias
@@ -101,7 +101,9 @@ class AttachSeams:
 
 
 class Attachment:
-    """One place. Attributes: place, state, reason, since_s (monotonic), link, warnings, instance_id."""
+    """One place. Attributes: place, state, reason, since_s (monotonic), link, warnings, instance_id, unusable
+    (why plugins that are expected here cannot be used, by name).
+    """
 
     def __init__(self, place: Place, plugins: dict[str, RemotePlugin], seams: AttachSeams) -> None:
         self.place = place
@@ -110,10 +112,14 @@ class Attachment:
         self.since_s = time.monotonic()
         self.link: InstanceLink | None = None
         self.warnings: tuple[str, ...] = ()
+        self.unusable: Mapping[str, str] = {}
         self.instance_id = ""
         self.was_active = False
         self.lost_s: float | None = None
         """When the instance was lost (monotonic), while nothing has come in its place."""
+        self.early_losses = 0
+        """Instances in a row that were lost soon after they were attached."""
+        self._active_s = 0.0
         self.tried = asyncio.Event()
         """The first attempt has come to something, good or bad."""
         self.decided = asyncio.Event()
@@ -212,6 +218,8 @@ class Attachment:
         if self.link is not None:
             if self.state is State.ACTIVE:
                 self.lost_s = time.monotonic()
+                lived_s = self.lost_s - self._active_s
+                self.early_losses = self.early_losses + 1 if lived_s < HEALTHY_S else 0
             self._withdraw("lost its instance")
             self.link.close()
             self.link = None
@@ -327,14 +335,12 @@ class Attachment:
         if reply.error:
             self._refused = (introduction.instance_id, f"refuses its arguments: {reply.error}")
             raise RefusedError(self._refused[1])
-        missing = tuple(
-            f"plugin {name} is not served by the instance at {self.place.title}"
-            for name in introduction.missing
-        )
         self.warnings = ()
-        self._warn(*introduction.warnings, *missing, *reply.warnings)
-        for name in introduction.missing:
-            self._plugins[name].absence = f"is not served by the instance at {self.place.title}"
+        self._warn(*introduction.warnings, *reply.warnings)
+        self.unusable = introduction.unusable
+        for name, reason in introduction.unusable.items():
+            self._plugins[name].absence = reason
+            _LOG.warning("plugin.unusable", plugin=name, place=self.place.title, reason=reason)
 
     def _warn(self, *warnings: str) -> None:
         self.warnings = (*self.warnings, *warnings)
@@ -419,6 +425,7 @@ class Attachment:
         self._refused = None
         self._offer(link, introduction, taken_up)
         self.was_active = True
+        self._active_s = time.monotonic()
         self.lost_s = None
         self._enter(State.ACTIVE, "")
 

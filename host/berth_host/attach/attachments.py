@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,13 +15,18 @@ from berth_host.rpc.remote.outbox import Outbox
 
 RESTORING_S: Final = 60.0
 """Seconds that settling waits for a lost plugin."""
+HOPEFUL_LOSSES: Final = 5
+"""A plugin that was lost so often in a row, soon after it came, is not waited for any more. A pod is tried so
+often, too, while nothing changes.
+"""
 FIRST_TRY_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """One place as it stands. `plugins`: those expected there; `since_s`: seconds in this state; `carrier`:
-    how calls of scheduling cycles travel to its instance, empty without one.
+    how calls of scheduling cycles travel to its instance, empty without one. `unusable`: why plugins that are
+    expected there cannot be used, by name.
     """
 
     place: str
@@ -30,6 +35,7 @@ class Condition:
     plugins: tuple[str, ...]
     instance_id: str
     warnings: tuple[str, ...]
+    unusable: Mapping[str, str]
     since_s: float
     synced_bytes: int
     carrier: str
@@ -101,7 +107,7 @@ class Attachments:
         if not attachment.tried.is_set():
             return True
         lost_s = attachment.lost_s
-        return lost_s is not None and time.monotonic() - lost_s < RESTORING_S
+        return lost_s is not None and _is_hopeful(attachment) and time.monotonic() - lost_s < RESTORING_S
 
     def confirmed_generation(self) -> int:
         """The oldest generation that some copy of the snapshot may still have; see `cache.Snapshot`."""
@@ -127,6 +133,7 @@ class Attachments:
                 plugins=tuple(wanted.name for wanted in attachment.place.plugins),
                 instance_id=attachment.instance_id,
                 warnings=attachment.warnings,
+                unusable=attachment.unusable,
                 since_s=now_s - attachment.since_s,
                 synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
                 carrier="" if attachment.link is None else attachment.link.carrier,
@@ -148,10 +155,16 @@ class Attachments:
     # --- AttachListener --------------------------------------------------------------------------------
 
     def attached(self, plugin: str) -> None:
-        """Count it and pass it on."""
-        self.recoveries += 1
+        """Count it and pass it on. It changes nothing if the plugin is lost each time that it comes."""
+        own = (one for one in self.places if any(wanted.name == plugin for wanted in one.place.plugins))
+        if all(_is_hopeful(attachment) for attachment in own):
+            self.recoveries += 1
         self._listener.attached(plugin)
 
     def lost(self, plugin: str, reason: str) -> None:
         """Pass it on."""
         self._listener.lost(plugin, reason)
+
+
+def _is_hopeful(attachment: Attachment) -> bool:
+    return attachment.early_losses < HOPEFUL_LOSSES

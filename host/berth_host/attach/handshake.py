@@ -6,7 +6,7 @@ attachment. Called by `Attachment`. Source: the contract's identity.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,7 +27,7 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.stream import FEATURE as STREAMED
 
-from berth_host.attach.wanted import Place
+from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors import HostError
 from berth_host.model.known_resources import misspelt
 
@@ -48,14 +48,16 @@ class RefusedError(HostError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """An instance that can be used. `plugins`: those of the configuration that it serves."""
+    """An instance that can be used. `plugins`: those of the configuration that it serves as the configuration
+    asks. `unusable`: why the others cannot be used, by name, each as the end of a sentence.
+    """
 
     instance_id: str
     started_at_s: float
     contract: tuple[int, int]
     features: tuple[str, ...]
     plugins: tuple[Descriptor, ...]
-    missing: tuple[str, ...]
+    unusable: Mapping[str, str]
     warnings: tuple[str, ...]
 
 
@@ -73,12 +75,17 @@ def read_handshake(
         raise RefusedError("the handshake names a plugin twice")
     wanted = {plugin.name for plugin in place.plugins}
     warnings = _Warnings()
-    served = tuple(_descriptor(message, warnings) for message in reply.plugins if message.name in wanted)
+    served = [_descriptor(message, warnings) for message in reply.plugins if message.name in wanted]
     if not served:
         raise RefusedError(
             f"the instance serves {_listed(names)}, and the configuration expects"
             f" {_listed(sorted(wanted))} at {place.title}"
         )
+    absent = sorted(wanted.difference(names))
+    unusable = dict.fromkeys(absent, f"is not served by the instance at {place.title}")
+    lacking = {found.name: lack for found in served if (lack := _lack(found, place.plugin(found.name)))}
+    if len(lacking) == len(served):
+        raise RefusedError("; ".join(f"plugin {name} {lack}" for name, lack in lacking.items()))
     for feature in reply.features:
         if feature not in FEATURES:
             warnings.add(f"unknown feature {feature!r} is ignored")
@@ -87,10 +94,26 @@ def read_handshake(
         started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
         contract=contract,
         features=tuple(sorted(offered.intersection(reply.features))),
-        plugins=served,
-        missing=tuple(sorted(wanted.difference(names))),
+        plugins=tuple(found for found in served if found.name not in lacking),
+        unusable=unusable | lacking,
         warnings=tuple(warnings.texts),
     )
+
+
+def _lack(descriptor: Descriptor, wanted: WantedPlugin | None) -> str:
+    """The points at which the configuration enables a plugin, and which it does not implement: its rule would
+    never run there. Empty where there are none.
+    """
+    has = {point.config_name for point in descriptor.points}
+    for profile in wanted.profiles if wanted is not None else ():
+        lacks = sorted(profile.named - has)
+        if lacks:
+            return (
+                f"does not implement {_listed(lacks)}, where the profile {profile.scheduler_name} enables it;"
+                f" it implements {_listed(sorted(has))}: give the plugin that method, or take it out of"
+                f" {', '.join(f'plugins.{point}' for point in lacks)}"
+            )
+    return ""
 
 
 def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:

@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
-from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.source.node import Json
 from berth_host.rpc.call_rules import PointPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedProfile:
-    """A plugin in one profile. `points`: where the profile enables it, spelled as there (`preBind`)."""
+    """A plugin in one profile. `points`: where the profile enables it, spelled as there (`preBind`); `named`:
+    those of them that name it, and not multiPoint alone.
+    """
 
     scheduler_name: str
     points: frozenset[str]
+    named: frozenset[str] = frozenset()
     args: Json
 
 
@@ -99,6 +102,7 @@ def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> Wa
                 for point, enabled in profile.plugins.items()
                 if any(entry.name == plugin.name for entry in enabled)
             ),
+            named=_named(plugin.name, profile),
             args=profile.plugin_args.get(plugin.name),
         )
         for profile in configuration.profiles
@@ -111,3 +115,19 @@ def wanted_plugin(plugin: BerthPlugin, configuration: LoadedConfiguration) -> Wa
         max_concurrency=plugin.max_concurrency,
         profiles=profiles,
     )
+
+
+def _named(plugin: str, profile: ResolvedProfile) -> frozenset[str]:
+    """The points whose own list in the profile has the plugin."""
+    listed = ((point, plugin_set) for point, plugin_set in profile.merged_plugins.items())
+    return frozenset(
+        point
+        for point, plugin_set in listed
+        if point in profile.plugins
+        and isinstance(plugin_set, Mapping)
+        and any(entry.get("name") == plugin for entry in _entries(plugin_set.get("enabled")))
+    )
+
+
+def _entries(value: Json) -> list[Mapping[str, Json]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []

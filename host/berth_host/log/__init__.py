@@ -59,6 +59,7 @@ EVENTS: Final = frozenset(
         "plugin.lost",
         "plugin.overran",
         "plugin.reconciled",
+        "plugin.unusable",
         "plugin.warned",
         "pod.aborted",
         "pod.bind_unknown",

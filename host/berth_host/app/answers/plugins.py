@@ -80,7 +80,10 @@ def _attachment(host: HostOfPlugins, condition: Condition) -> dict[str, Any]:
         "instance": condition.instance_id,
         "transport": condition.carrier,
         "syncedBytes": condition.synced_bytes,
-        "warnings": list(condition.warnings),
+        "warnings": [
+            *(f"plugin {name} {reason}" for name, reason in condition.unusable.items()),
+            *condition.warnings,
+        ],
     }
 
 

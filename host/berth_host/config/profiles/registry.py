@@ -13,11 +13,15 @@ from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugi
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
 from berth_host.config.errors import Finding, nearest
-from berth_host.config.profiles.defaulting import DefaultedProfile
+from berth_host.config.profiles.defaulting import MULTI_POINT, DefaultedProfile
 from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
 """The end of the warning about a plugin elsewhere: a command that attaches plugins leaves the warning out."""
+_OF_MULTI_POINT: Final = frozenset(EXTENSION_POINTS) - {"queueSort", "placementGenerate", "placementScore"}
+"""Where a plugin elsewhere may be asked that a profile enables at multiPoint. The queue has one order, and no
+plugin replaces it unasked.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,10 @@ def plugin_registry(
     berth: BerthConfiguration,
 ) -> PluginRegistry:
     """Merge all sources. A plugin of BerthConfiguration that is not registered implements the points that
-    the file names for it, and those at which a profile enables it.
+    the file names for it, and those at which a profile enables it; at multiPoint any of them, as the plugin
+    says itself when it is attached.
 
-    Raises ProfileError for a name that exists already or a plugin without any known point, ValueError
-    for a point that does not exist.
+    Raises ProfileError for a name that exists already, ValueError for a point that does not exist.
     """
     points = {name: plugin.points for name, plugin in DEFAULT_PLUGINS_BY_NAME.items()}
     _check_registered(registered, berth)
@@ -45,7 +49,8 @@ def plugin_registry(
     guessed = [plugin for plugin in berth.plugins if plugin.name not in points]
     for plugin in guessed:
         points[plugin.name] = _points_named(plugin) | frozenset(_points_enabled(profiles, plugin.name))
-        _check_enabled_plugin_has_points(profiles, plugin, points[plugin.name])
+        if any(_is_listed(profile, MULTI_POINT, plugin.name) for profile in profiles):
+            points[plugin.name] |= _OF_MULTI_POINT
     warnings = (
         *_profile_warnings(profiles, points),
         *_guess_warnings(guessed, points),
@@ -72,25 +77,16 @@ def _points_named(plugin: BerthPlugin) -> frozenset[str]:
 def _points_enabled(profiles: Sequence[DefaultedProfile], name: str) -> Iterator[str]:
     for profile in profiles:
         for point in EXTENSION_POINTS:
-            if any(ref.name == name for ref in profile.plugins[point].enabled):
+            if _is_listed(profile, point, name):
                 yield point
+
+
+def _is_listed(profile: DefaultedProfile, point: str, name: str) -> bool:
+    return any(ref.name == name for ref in profile.plugins[point].enabled)
 
 
 def _is_enabled(profile: DefaultedProfile, name: str) -> bool:
     return any(ref.name == name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled)
-
-
-def _check_enabled_plugin_has_points(
-    profiles: Sequence[DefaultedProfile], plugin: BerthPlugin, points: frozenset[str]
-) -> None:
-    for index, profile in enumerate(profiles):
-        if not points and _is_enabled(profile, plugin.name):
-            message = (
-                f'plugin "{plugin.name}" of BerthConfiguration: its extension points are not known before it '
-                "is attached; name them under its points, or with --plugin NAME=point,point"
-            )
-            where = f"profiles[{index}].plugins.multiPoint.enabled[{plugin.name}]"
-            raise ProfileError(Finding(message, field=where))
 
 
 def _profile_warnings(
@@ -118,7 +114,9 @@ def _cure(name: str, known: Iterable[str]) -> str:
 def _guess_warnings(guessed: Sequence[BerthPlugin], points: Mapping[str, frozenset[str]]) -> Iterator[str]:
     for plugin in guessed:
         if points[plugin.name]:
-            names = ", ".join(point for point in EXTENSION_POINTS if point in points[plugin.name])
+            is_open = points[plugin.name] >= _OF_MULTI_POINT
+            named = ", ".join(point for point in EXTENSION_POINTS if point in points[plugin.name])
+            names = "of multiPoint" if is_open else named
             yield f'plugin "{plugin.name}": the file gives it the points {names}; {UNTIL_ATTACHED}'
 
 

@@ -1,4 +1,4 @@
-"""Paths -> an API server that holds what the manifests there describe.
+"""Paths -> an API server that holds the objects of the manifests there.
 
 Called by the CLI (`simulate`, `why`) and by tests. Objects that others rely on (namespaces, priority and
 storage classes) are created first, then all others in the order of the input, workloads followed by their
@@ -7,7 +7,7 @@ pods. Every problem is collected; with one problem or more nothing is usable and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,13 +30,15 @@ class Loaded:
     """The objects that a load has put into the server.
 
     `pod_keys`: `namespace/name` of every pod, in order; `owners`: of the pods that a workload of the input
-    stands for, as `Deployment/namespace/name`; `finished_count`: pods left out because they have ended.
+    stands for, as `Deployment/namespace/name`; `finished_count`: pods left out because they have ended;
+    `gaps`: signs that the input is not what its author meant, one sentence each.
     """
 
     pod_keys: tuple[str, ...]
     owners: Mapping[str, str]
     finished_count: int
     warnings: tuple[str, ...]
+    gaps: tuple[str, ...] = ()
 
 
 def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str]) -> Loaded:
@@ -51,7 +53,24 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
         order = {source.name: i for i, source in enumerate(sources)}
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
         raise ManifestError(problems)
-    return Loaded(tuple(loader.pod_keys), loader.owners, loader.finished_count, tuple(reading.warnings))
+    gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
+    warnings = tuple(reading.warnings)
+    return Loaded(tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps)
+
+
+def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
+    if not loader.pod_keys and not loader.finished_count:
+        yield "the input has no pod" if server.list("nodes") else "the input has neither a pod nor a node"
+    elif not server.list("nodes"):
+        yield "the input has no node"
+
+
+def _without_their_node(server: ApiServer) -> Iterator[str]:
+    nodes = {node.ref.name for node in server.list("nodes")}
+    for pod in server.list("pods"):
+        name = str(pod.get("spec.nodeName") or "")
+        if name and name not in nodes:
+            yield f"pod {pod.ref.key} is bound to node {name}, which is not in the input"
 
 
 def _rank(manifest: Manifest) -> int:

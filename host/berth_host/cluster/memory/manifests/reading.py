@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from berth_host.cluster.memory.kinds import BY_KIND
@@ -22,6 +23,8 @@ _HINTS: Final[Mapping[str, str]] = {
     "BerthConfiguration": "a configuration is given with --config",
 }
 _SHOWN_NAMES: Final = 3
+_NEAR: Final = 0.8
+"""From this likeness on (0..1) a kind is taken for a slip of the pen: Pods, Deploymnet, node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,15 @@ class Reading:
     manifests: list[Manifest] = field(default_factory=list)
     problems: list[ManifestProblem] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def misspelt(self) -> list[str]:
+        """One sentence per kind that is nearly the name of one that is read."""
+        return [
+            f"{_names_text(kind, names)} is no kind: did you mean {near[0]}?"
+            for kind, names in sorted(self.left_out.items())
+            if kind not in _HINTS and (near := get_close_matches(kind, BY_KIND, n=1, cutoff=_NEAR))
+        ]
 
     @property
     def warnings(self) -> list[str]:
@@ -142,6 +154,10 @@ def _kind_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _left_out_text(kind: str, names: list[str]) -> str:
+    return f"left out {_names_text(kind, names)}: {_HINTS.get(kind, 'scheduling does not read this kind')}"
+
+
+def _names_text(kind: str, names: list[str]) -> str:
     shown = ", ".join(names[:_SHOWN_NAMES])
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return f"left out {kind} {shown}{more}: {_HINTS.get(kind, 'scheduling does not read this kind')}"
+    return f"{kind} {shown}{more}"
