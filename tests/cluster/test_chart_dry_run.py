@@ -194,7 +194,7 @@ def test_the_plain_manifests_are_taken_as_they_are(monitors: RealServers) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_wrong_is_not_taken(monitors: RealServers) -> None:
+def test_faulty_manifest_is_not_taken(monitors: RealServers) -> None:
     """The dry run sees a field of the Deployment, of its pod and of the ServiceMonitor that is not there."""
     manifests = rendered(values=EVERYTHING)
     the(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "x"

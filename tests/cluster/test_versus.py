@@ -24,6 +24,8 @@ from support.bindings import Bindings
 from support.waiting import PATIENCE_S, wait_until
 
 NODES, PODS = 40, 12
+MANY = 400
+"""Pods that take long enough for the servers' CPU time, which is told in hundredths of a second."""
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on PATH")
 
 
@@ -47,7 +49,6 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
         turn = await yard.turn(contender, workload)
         assert turn.pods_per_s > 1
         assert turn.memory_mb > 10
-        assert turn.servers_cpu_ms_per_pod > 0.1
         assert (turn.beside_cpu_ms_per_pod, turn.beside_memory_mb) == (0.0, 0.0)
 
 
@@ -104,14 +105,15 @@ def test_command_that_is_terminated_leaves_no_server_behind() -> None:
 @pytest.mark.cluster
 @pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
 def test_command_prints_one_line_of_json_per_workload() -> None:
-    arguments = ["bench", "versus", "Plain/1000Nodes", "--runs=1", f"--nodes={NODES}", f"--pods={PODS}"]
+    arguments = ["bench", "versus", "Plain/1000Nodes", "--runs=1", f"--nodes={NODES}", f"--pods={MANY}"]
     done = CliRunner().invoke(berth, [*arguments, "-o", "json"])
     assert done.exit_code == 0, done.output
     (line,) = done.stdout.splitlines()
     said = json.loads(line)
-    assert (said["workload"], said["nodes"], said["pods"]) == ("Plain/1000Nodes", NODES, PODS)
+    assert (said["workload"], said["nodes"], said["pods"]) == ("Plain/1000Nodes", NODES, MANY)
     assert [one["contender"] for one in said["contenders"]] == ["berth", "kube-scheduler"]
     assert [len(one["turns"]) for one in said["contenders"]] == [1, 1]
     (ratio,) = said["ratios"]
     assert ratio["pods_per_s"] > 0
-    assert said["command"] == (f"berth bench versus Plain/1000Nodes --runs 1 --nodes {NODES} --pods {PODS}")
+    assert all(one["median"]["servers_cpu_ms_per_pod"] > 0.1 for one in said["contenders"])
+    assert said["command"] == (f"berth bench versus Plain/1000Nodes --runs 1 --nodes {NODES} --pods {MANY}")

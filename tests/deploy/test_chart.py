@@ -101,7 +101,7 @@ def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
         assert {"name": "berth", "mountPath": "/run/berth"} in container["volumeMounts"]
 
 
-def test_what_a_container_may_have_goes_into_the_sidecar() -> None:
+def test_fields_of_a_container_go_into_the_sidecar() -> None:
     more: Json = {
         "env": [{"name": "A", "value": "b"}],
         "resources": {"limits": {"memory": "9Gi"}},

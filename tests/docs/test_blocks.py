@@ -46,6 +46,8 @@ RUN_ELSEWHERE = {
         "berth bench openb --data openb --config scheduler.yaml --dump-placements placements.csv\n"
         "python examples/openb/openb_manifests.py --data openb --out manifests\n"
         "python examples/openb/check_placements.py --manifests manifests --placements placements.csv\n",
+        # tests/host/cli/bench/soak/test_command.py
+        "berth bench soak --minutes 30 --seed 1 -o json\n",
         # tests/cluster/test_versus.py
         "make envtest\n"
         "berth bench versus\n"

@@ -67,7 +67,7 @@ def test_right_result_has_no_violation(folder: Path) -> None:
         pytest.param("default/p0,n0\ndefault/p0,n0\ndefault/p2,\n", "p0 is listed 2 times", id="a pod twice"),
     ],
 )
-def test_what_the_manifests_do_not_have_is_named(folder: Path, lines: str, problem: str) -> None:
+def test_object_that_the_manifests_lack_is_named(folder: Path, lines: str, problem: str) -> None:
     path = folder / "placements.csv"
     path.write_text(lines)
     found = list(check.violations(folder, check.read_placements(path)))

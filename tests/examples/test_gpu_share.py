@@ -223,7 +223,7 @@ FREE = st.lists(st.lists(st.integers(-200, 1000), min_size=0, max_size=5), min_s
 
 
 @given(free=FREE, count=st.integers(1, 5), milli=MILLI)
-def test_columns_say_what_node_by_node_reckoning_says(free: list[list[int]], count: int, milli: int) -> None:
+def test_columns_agree_with_reckoning_node_by_node(free: list[list[int]], count: int, milli: int) -> None:
     nodes = [gpu_node(f"n{i}", len(gpus)) for i, gpus in enumerate(free)]
     pods = [
         gpu_pod(f"n{i}g{k}-{part}", share, node=f"n{i}", index=k)
@@ -353,7 +353,7 @@ def test_chosen_gpus_fit_and_leave_the_least(free: list[int], count: int, milli:
 
 
 @given(free=st.lists(st.integers(-200, 1000), min_size=1, max_size=8), count=st.integers(1, 8), milli=MILLI)
-def test_what_is_left_over_is_that_of_the_chosen_gpus(free: list[int], count: int, milli: int) -> None:
+def test_left_over_is_that_of_the_chosen_gpus(free: list[int], count: int, milli: int) -> None:
     request = GpuRequest(count, milli)
     chosen = Ledger.choose(np.asarray(free), request)
     want = -1 if chosen is None else sum(free[index] - milli for index in chosen)
@@ -363,7 +363,7 @@ def test_what_is_left_over_is_that_of_the_chosen_gpus(free: list[int], count: in
 
 @pytest.mark.slow
 @given(data=st.data())
-def test_what_is_kept_for_a_kind_of_pod_equals_what_a_new_plugin_finds(data: st.DataObject) -> None:
+def test_answer_kept_for_a_kind_of_pod_equals_that_of_a_new_plugin(data: st.DataObject) -> None:
     cluster, kept = ClusterState(), new_plugin()
     cluster.add_nodes(
         gpu_node(f"n{i}", gpus, "A10" if i % 2 else "T4") for i, gpus in enumerate((1, 2, 4, 0))

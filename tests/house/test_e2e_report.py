@@ -51,7 +51,7 @@ def test_specs_are_named_by_their_containers_without_the_suite(tmp_path: Path) -
     ]
 
 
-def test_what_the_filter_left_out_did_not_run_and_what_skipped_itself_did(tmp_path: Path) -> None:
+def test_spec_that_the_filter_left_out_did_not_run_and_one_that_skipped_itself_did(tmp_path: Path) -> None:
     path = report(
         tmp_path,
         entry("filtered", "skipped"),
@@ -110,6 +110,6 @@ def test_table_has_a_line_per_spec_and_counts_those_that_passed() -> None:
     ]
 
 
-def test_reasons_are_told_of_what_did_not_pass() -> None:
+def test_specs_that_did_not_pass_have_their_reasons() -> None:
     assert reasons([run(KUBE, a="failed", b="passed")]) == "- kube-scheduler: a: failed: too late"
     assert reasons([run(KUBE, b="passed")]) == ""

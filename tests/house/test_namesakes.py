@@ -83,7 +83,7 @@ def test_a_module_has_a_test_of_its_name_or_is_said_to_be_covered(path: Path) ->
 
 
 @pytest.mark.parametrize(("name", "test"), ELSEWHERE.items())
-def test_what_covers_a_module_is_there_and_uses_it(name: str, test: str) -> None:
+def test_test_that_covers_a_module_is_there_and_uses_it(name: str, test: str) -> None:
     assert path_of(name) in MODULES, f"{name} is gone: take it from house/covered.py"
     assert (TESTS / test).exists()
     assert name in reached(TESTS / test)

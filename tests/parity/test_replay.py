@@ -108,7 +108,7 @@ def test_excluded_categories_are_not_run(tmp_path: Path, capsys: pytest.CaptureF
     assert '"ties"' not in capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_not_identical_and_ends_nothing(
+def test_record_that_cannot_be_read_is_not_identical_and_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = {**records_of("ties")[0], "category": "never-heard-of"}
@@ -128,7 +128,7 @@ def test_folder_without_records_is_not_a_success(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 1
 
 
-def test_actual_is_computed_without_reading_what_was_expected(tmp_path: Path) -> None:
+def test_actual_is_computed_without_reading_the_expected(tmp_path: Path) -> None:
     records = records_of("taints")[:2]
     honest = tmp_path / "honest.jsonl"
     assert main(["--actual", str(honest), str(write(tmp_path, records))]) == 0

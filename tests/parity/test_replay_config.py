@@ -39,7 +39,7 @@ def test_command_prints_one_line_and_writes_what_the_host_did(
     assert written[1]["expected"]["kind"] == "validation"
 
 
-def test_what_was_expected_is_not_read_before_the_comparison(
+def test_expected_records_are_not_read_before_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = RECORDS["empty-config"] | {"expected": {"kind": "decode", "error": "x"}}

@@ -98,7 +98,7 @@ def test_actual_states_are_written_without_looking_at_the_recorded_ones(tmp_path
     assert tool.first_difference(record["name"], record["expected"], line["expected"]) is None
 
 
-def test_script_that_speaks_of_what_did_not_happen_is_a_difference_and_no_crash(tmp_path: Path) -> None:
+def test_script_that_speaks_of_a_missing_event_is_a_difference_and_no_crash(tmp_path: Path) -> None:
     record = {
         "name": "odd",
         "ops": [{"at": 1, "op": "fail", "pod": "default/nobody"}],

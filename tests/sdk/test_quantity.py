@@ -79,7 +79,7 @@ def test_readings(text: Any, milli: int, whole: int) -> None:
         "9" * 5000,
     ],
 )
-def test_what_kubernetes_would_refuse(value: Any) -> None:
+def test_quantities_that_kubernetes_would_refuse(value: Any) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         nano_value(value)
 

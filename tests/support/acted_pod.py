@@ -128,7 +128,7 @@ class ActedPod:
         return codes
 
     def log_of(self, name: str) -> str:
-        """What a container printed."""
+        """The output of a container."""
         return self._log(name).read_text(errors="replace")
 
     def alive(self) -> dict[str, bool]:
@@ -144,7 +144,7 @@ class ActedPod:
         return _answer(f"{asked['scheme'].lower()}://127.0.0.1:{port}{asked['path']}")[0]
 
     def plugins(self) -> dict[str, Json]:
-        """What the scheduler says of its plugins' attachments, by name; none while it does not answer."""
+        """The attachments of the scheduler's plugins, by name; none while it does not answer."""
         (port,) = [one["containerPort"] for one in self.spec["containers"][0]["ports"]]
         url = f"https://127.0.0.1:{port}/berth/v1/plugins"
         code, text = _answer(url, self._servers.tokens[ADMIN])
@@ -223,7 +223,7 @@ class ActedPod:
         if not self._isolated:
             if "serviceAccountName" in self.spec:
                 environment["KUBECONFIG"] = str(self._servers.kubeconfig(token=self._token()))
-            # What the image has in its working folder.
+            # The contents of the image's working folder.
             environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}{os.pathsep}{ROOT}"
             return [word.replace("examples/", f"{ROOT}/examples/") for word in words], environment
         root = self._folder / f"root-{container['name']}"

@@ -86,7 +86,7 @@ class AffineCluster:
 
     @property
     def rules(self) -> Rules:
-        """What the rules say of it."""
+        """The answer of the rules."""
         return Rules(
             self.nodes,
             self.pods,

@@ -50,7 +50,7 @@ class Plug:
 
 
 class Ask(Protocol):
-    """What tests may ask. Filter follows PreFilter, Score follows PreScore, as in a cycle."""
+    """The questions of tests. Filter follows PreFilter, Score follows PreScore, as in a cycle."""
 
     async def pre_filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> PreFilterResult:
         """PreFilter alone."""

@@ -71,7 +71,7 @@ class ClusterState:
         return self._log.version
 
     def changes_since(self, base: StateVersion | None, selection: StateSelection) -> StateChanges | None:
-        """What a holder of `base` lacks."""
+        """The changes that a holder of `base` lacks."""
         return self._log.changes_since(base, selection)
 
     def index_of(self, node_name: str) -> int | None:

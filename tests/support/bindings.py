@@ -110,7 +110,7 @@ def bound_twice(audit_log: Path) -> list[str]:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Ask again and again until it holds. Raises TimeoutError that says `what` was waited for."""
+    """Ask again and again until it holds. Raises TimeoutError with `what`, the name of the condition."""
     ends_s = time.monotonic() + timeout_s
     while not await condition():
         if time.monotonic() > ends_s:

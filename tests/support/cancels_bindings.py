@@ -32,7 +32,7 @@ class CancelsBindings(Plugin):
         return ReserveResult(SUCCESS)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """What a cancelled binding leads to."""
+        """The status after a cancelled binding."""
         self._write(f"unreserve {pod.name}")
 
     async def pre_bind(

@@ -1,4 +1,4 @@
-"""What the host's PostFilter and its preemption answered in one attempt, overheard.
+"""The answers of the host's PostFilter and its preemption in one attempt, overheard.
 
 Used by `decision_host`.
 """

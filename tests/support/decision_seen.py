@@ -1,4 +1,4 @@
-"""What the host's search and its preemption answered in one attempt, overheard, in the format of the records.
+"""The answers of the host's search and its preemption in one attempt, overheard, in the format of records.
 
 Used by `decision_host`. The host goes its own way: what is asked beside it, each plugin by itself, is asked
 in a cycle of its own. The format is described in `parity/golden/README.md`.
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Seen:
-    """What the host's parts answered in one attempt."""
+    """The answers of the host's parts in one attempt."""
 
     nodes: NodeTable | None = None
     pre_filter: dict[str, Json] = field(default_factory=dict)

@@ -55,7 +55,7 @@ VALUES: Final[Json] = {
 
 
 class Deeds:
-    """What a scheduler does, each deed with objects of its own, called after `tag`.
+    """The deeds of a scheduler, each with objects of its own, called after `tag`.
 
     A deed sets its objects up and returns the question whether the scheduler has done it.
     """
@@ -224,7 +224,7 @@ class Deeds:
     # --- objects -------------------------------------------------------------------------------
 
     def remove_pods(self) -> None:
-        """So that what failed is not tried again."""
+        """So that a failed deed is not tried again."""
         path = "/api/v1/namespaces/default/pods"
         for pod in (self._berth.get(path) or {})["items"]:
             name = pod["metadata"]["name"]

@@ -28,7 +28,7 @@ from support.examples import ROOT
 
 Json = dict[str, Any]
 PROGRAMS: Final = ("kwok", "e2e.test")
-"""What `make e2e` builds beyond the servers."""
+"""The programs that `make e2e` builds beyond the servers."""
 CURE: Final = "run `make e2e` (it needs Go), which builds them"
 NODES: Final = 4
 ZONES: Final = 2
@@ -40,7 +40,7 @@ _ENDS_WITHIN_S: Final = 20.0
 
 
 def missing_e2e_programs() -> str:
-    """What is missing beyond the servers, and the cure; empty where all is there."""
+    """The programs that are missing beyond the servers, and the cure; empty where all is there."""
     missing = [name for name in PROGRAMS if not os.access(program(name), os.X_OK)]
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
 

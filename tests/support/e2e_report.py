@@ -1,4 +1,4 @@
-"""What Ginkgo's JSON report says of each spec, and how two schedulers compare.
+"""The state of each spec in Ginkgo's JSON report, and how two schedulers compare.
 
 Called by tests/cluster/e2e/run.py. Source of the format: Ginkgo's `types.Report`.
 """
@@ -71,7 +71,7 @@ def read_run(scheduler: str, report: Path) -> Run:
 
 
 def lost(runs: Sequence[Run]) -> list[str]:
-    """What berth fails and kube-scheduler passes in the same turn, a line each.
+    """The specs that berth fails and kube-scheduler passes in the same turn, a line each.
 
     The first run of the one is held against the first of the other, and so on; a run alone against nothing.
     """

@@ -72,7 +72,7 @@ def marked(pod: Pod, *, resource: str = "pods", version: str = "") -> ObjectPatc
 
 
 def first_answer(pod: Pod) -> PreBindResult:
-    """What the pod's label asks for."""
+    """The wish of the pod's label."""
     success = Status.success()
     answers = {
         "is done": PreBindResult(success, (marked(pod),), done_when_applied=True),

@@ -245,7 +245,7 @@ def _create(server: ApiServer, content: Json) -> None:
 
 
 def _refusal(scenario: Json) -> str:
-    """What the admission policy of the scenario answers."""
+    """The answer of the scenario's admission policy."""
     answers = (write.get("response") for step in scenario["expected"] for write in step["writes"])
     return str(next(answer for answer in answers if answer)["message"])
 

@@ -51,7 +51,7 @@ class Everything(Plugin):
             file.write(json.dumps([point, pod.name, detail]) + "\n")
 
     def wish(self, pod: Pod, point: str) -> str:
-        """What the pod wants of a point."""
+        """The wish of the pod at a point."""
         return pod.labels.get(f"everything/{point}", "")
 
     def verdict(self, point: str, pod: Pod, *, on_success: Status | None = None) -> Status:

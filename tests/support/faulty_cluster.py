@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What happens to one call."""
+    """The fate of one call."""
 
     NONE = auto()
     TIME_OUT_BEFORE = auto()
@@ -187,7 +187,7 @@ class FaultyCluster:
 
     @property
     def undelivered_count(self) -> int:
-        """What is held back counts."""
+        """Changes that are held back count."""
         return self._inner.undelivered_count + sum(map(len, self._waiting.values()))
 
     @property

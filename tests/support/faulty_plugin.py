@@ -151,7 +151,7 @@ def refused_before(uid: str) -> bool:
 
 
 def write_table(nodes: NodeTable) -> None:
-    """What this process believes of every node."""
+    """This process's view of every node."""
     table = {
         node.name: [
             node.pod_count,
@@ -216,7 +216,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "PostBind": lambda _: None,
     "EndCycles": lambda _: None,
 }
-"""What each call answers instead; None: a gRPC error, where an answer says nothing anyway."""
+"""The lie in the place of each answer; None: a gRPC error, where an answer says nothing anyway."""
 
 
 STREAMED: dict[int, tuple[str, Any]] = {

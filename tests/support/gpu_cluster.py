@@ -79,7 +79,7 @@ def placements(world: World) -> dict[str, tuple[str, str]]:
 def violations(
     folder: Path, manifests: Iterable[Manifest], placed: Mapping[str, tuple[str, str]]
 ) -> list[str]:
-    """What the check from outside says of these placements."""
+    """The findings of the check from outside on these placements."""
     (folder / "manifests").mkdir(exist_ok=True)
     listed = {"kind": "List", "items": list(manifests)}
     (folder / "manifests" / "all.json").write_text(json.dumps(listed))

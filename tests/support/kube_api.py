@@ -44,7 +44,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """What the server is to say next, once, to a request whose method and path's end fit."""
+    """The next answer of the server, once, to a request whose method and path's end fit."""
 
     method: str
     path_end: str

@@ -1,4 +1,4 @@
-"""What a cluster does with a Deployment, as far as one machine can: its pod is acted out, as it changes.
+"""The work of a cluster on a Deployment, as far as one machine can: its pod is acted out, as it changes.
 
 For walks of pages that deploy berth: there is no controller of Deployments and no kubelet. Pods of
 `helm test` are run to their end, once they have a node.

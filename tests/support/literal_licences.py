@@ -42,7 +42,7 @@ class LiteralLicences(ScriptedPlugin):
 
     @property
     def taken(self) -> set[str]:
-        """Who holds a licence."""
+        """The holders of licences."""
         return self.on_nodes | set(self.reserved.values())
 
     # --- reservations --------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ class Rules:
     # --- Score ---------------------------------------------------------------------------------
 
     def worth(self) -> dict[Pair, int]:
-        """What each pair of a node's labels is worth; a pair of worth 0 was talked about all the same."""
+        """The worth of each pair of a node's labels; a pair of worth 0 was talked about all the same."""
         worth: dict[Pair, int] = {}
 
         def count(term: Json, labels: Mapping[str, str], weight: int) -> None:

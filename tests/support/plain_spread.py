@@ -170,7 +170,7 @@ class _Lowest:
 
 
 class HardState:
-    """What PreFilter counts, and what AddPod and RemovePod change."""
+    """The counts of PreFilter, which AddPod and RemovePod change."""
 
     def __init__(self, pod: Json, cluster: Cluster) -> None:
         self.pod = pod

@@ -1,4 +1,4 @@
-"""What the volume plugins say about one node, written as plainly as can be, for comparison.
+"""The verdicts of the volume plugins on one node, written as plainly as can be, for comparison.
 
 Works on manifests. Written from kube-scheduler 1.36's rules, apart from the plugins: node by node, pod by
 pod, volume by volume.

@@ -41,7 +41,7 @@ class PluginProcess:
         )
 
     def command(self) -> list[str]:
-        """What is started."""
+        """The command that is started."""
         return [*serve_command(*self._names), "--listen", self.endpoint]
 
     async def ended(self) -> None:

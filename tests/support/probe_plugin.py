@@ -95,7 +95,7 @@ class Probe(Plugin):
 
 
 def annotation(pod: Pod, point: str) -> str:
-    """What the pod says about one point, spelled as in the configuration."""
+    """The pod's word on one point, spelled as in the configuration."""
     return pod.annotations.get(f"{_PREFIX}{point}", "")
 
 

@@ -118,7 +118,7 @@ class EvictingPods:
 
 @dataclass
 class Plugins:
-    """What the one profile has. Plugins `Fit` and `Taint` wait for new nodes unless told otherwise."""
+    """The plugins of the one profile. Plugins `Fit` and `Taint` wait for new nodes unless told otherwise."""
 
     registrations: Mapping[str, Sequence[Registration]] = field(
         default_factory=lambda: {"Fit": [NODE_ADD], "Taint": [NODE_ADD]}

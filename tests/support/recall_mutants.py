@@ -45,7 +45,7 @@ from support.recall_world import RecallMachine
 
 
 def known_pods_do_not_catch_up(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What is put together outlives its rows."""
+    """Verdicts that are put together outlive their rows."""
     patch.setattr(known_pods.KnownPods, "catch_up", lambda self, columns: None)
 
 
@@ -99,7 +99,7 @@ def verdicts_are_put_together_once(patch: pytest.MonkeyPatch, world: RecallMachi
 
 
 def errors_are_verdicts(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What is said while a plugin fails is kept."""
+    """An answer given while a plugin fails is kept."""
     keep = recalled_verdicts.RecalledVerdicts._keep
 
     def sound(self: Any, clients: Any, slots: Any, found: Any, asked: Any) -> bool:
@@ -159,7 +159,7 @@ def scores_outlive_their_plugins(patch: pytest.MonkeyPatch, world: RecallMachine
 
 
 def failures_are_scores(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What a policy put in the place of an answer is kept."""
+    """The stand-in of a policy is kept."""
     learn = recalled_scores.RecalledScores._learn
 
     async def sound(self: Any, cycle: Any, nodes: Any, missing: Any) -> Any:
@@ -203,7 +203,7 @@ def score_roles_are_kept(patch: pytest.MonkeyPatch, world: RecallMachine) -> Non
 
 
 def pre_filter_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """Who skips is kept although a Node object changed."""
+    """The list of plugins that skip is kept although a Node object changed."""
     catch_up = known_pods.KnownPods.catch_up
 
     def keep(self: Any, columns: Any) -> None:
@@ -230,7 +230,7 @@ def pre_score_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine
 
 
 def what_was_said_outlives_the_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What a plugin answered at PreFilter and PreScore is kept although a Node object changed."""
+    """The answers of a plugin at PreFilter and PreScore are kept although a Node object changed."""
     patch.setattr(said.Said, "catch_up", lambda self, nodes_version: None)
 
 
@@ -263,7 +263,7 @@ def columns_outlive_all_nodes(patch: pytest.MonkeyPatch, world: RecallMachine) -
 
 
 def columns_are_read_once(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What was read of a column is handed out again although rows were written since."""
+    """A column that was read is handed out again although rows were written since."""
     keep = RowColumn.keep
 
     def quietly(self: Any, nodes: Any, positions: Any, numbers: Any) -> None:

@@ -64,7 +64,7 @@ def terms_of_others_are_not_looked_for(patch: pytest.MonkeyPatch, world: RecallM
 
 
 def a_new_term_means_nobody(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What was found for a pod's labels is kept although a term appeared."""
+    """The terms found for a pod's labels are kept although a term appeared."""
     carried = plugin_of(world, "InterPodAffinity")._carried
     carried.catch_up(world.both[0].cycle(pod("p0")).nodes.pods)
     for index in (carried.anti, carried.scored):
@@ -146,7 +146,7 @@ def _sign_by(signers: Any, plugin: str, sign: Any) -> None:
 
 
 def spread_counts_outlive_the_table(patch: pytest.MonkeyPatch, world: RecallMachine) -> None:
-    """What was counted for an equal pod is kept although something moved."""
+    """The counts of an equal pod are kept although something moved."""
     spread = plugin_of(world, "PodTopologySpread")
     count = spread._count
     known: dict[Any, Any] = {}

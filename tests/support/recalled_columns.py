@@ -447,7 +447,7 @@ class RecalledColumnsMachine(RuleBasedStateMachine):
 
     @rule(pod=st.sampled_from(WAITING), mask=st.integers(0, 31), lagging=st.booleans())
     def cycle(self, pod: Pod, mask: int, lagging: bool) -> None:
-        """What shared columns answer is what a new plugin answers on a snapshot built anew.
+        """Shared columns answer as a new plugin does on a snapshot built anew.
 
         `mask`: the candidates; 0: all of them. `lagging`: the copy misses this version.
         """

@@ -70,7 +70,7 @@ class AskedLog:
         """All that was read so far."""
 
     def read(self) -> list[Asked]:
-        """What came since the last call."""
+        """The entries since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             text = file.read()

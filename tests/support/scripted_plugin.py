@@ -214,7 +214,7 @@ class ScriptedPlugin:
     # --- the shortest good answers -----------------------------------------------------------------
 
     def unscripted(self, rpc: str) -> Callable[[Any], Any]:
-        """What answers a call (`Bind`) where no script does."""
+        """The answer to a call (`Bind`) where no script gives one."""
         answer: Callable[[Any], Any] = getattr(self, f"_{rpc}", _nothing)
         return answer
 

@@ -47,7 +47,7 @@ class FakeElection:
 
 @dataclass
 class FakeProcess:
-    """What `app.endpoints` looks at; with an election unless `elector` is None."""
+    """The process as `app.endpoints` sees it; with an election unless `elector` is None."""
 
     configuration: LoadedConfiguration
     host: Host | None = None
@@ -59,7 +59,7 @@ class FakeProcess:
 
 @dataclass
 class FakeSettings:
-    """What `app.endpoints` reads of the process's settings."""
+    """The settings of the process that `app.endpoints` reads."""
 
     serving: ServingOptions = field(default_factory=ServingOptions)
     authentication_kubeconfig: str = ""
@@ -97,7 +97,7 @@ class KnownUsers:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """The answer."""
 
     status: int
     content_type: str | None

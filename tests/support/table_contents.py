@@ -1,4 +1,4 @@
-"""What tables say, read through their columns, by node name and pod uid: for comparing two of them."""
+"""The contents of tables, read through their columns, by node name and pod uid: for comparing two of them."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ async def test_change_that_fails_is_told_and_the_pod_tried_again(fault: Fault) -
         assert world.everything_is_accounted_for()
 
 
-async def test_deleting_what_is_gone_by_then_counts_as_done() -> None:
+async def test_deleting_an_object_that_is_gone_counts_as_done() -> None:
     class Clears(Plugin):
         needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
 

@@ -96,7 +96,7 @@ class RejectsOnce:
         return Status.unschedulable("not now") if len(self.asked) == 1 else Status.success()
 
 
-async def test_what_an_attempt_reserved_is_given_back() -> None:
+async def test_reservation_of_an_attempt_is_given_back() -> None:
     RejectsOnce.asked.clear()
     pods = [pod_with("a", name="one"), pod_with("b", name="two")]
     async with World(cluster(1, claim("a"), claim("b"), *pods), [RejectsOnce]) as world:
@@ -143,7 +143,7 @@ async def test_a_claim_left_over_from_another_attempt_is_deleted_first() -> None
         assert world.node_of("web") == "n1" or "deletion of ResourceClaim completed" in message
 
 
-async def test_what_becomes_of_claims_that_are_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outcomes_of_claims_that_are_made_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     pod = pod_with(requests={"example.com/gpu": "1"})
     async with World(cluster(1, extendedResourceName="example.com/gpu")) as world:
         make = world.server.create_named

@@ -147,7 +147,7 @@ async def test_an_early_skip_leaves_pre_bind_out(run: Run) -> None:
 
 
 @pytest.mark.slow
-async def test_what_is_wrong_with_it_meets_the_policy_of_pre_bind(run: Run) -> None:
+async def test_faulty_early_answer_meets_the_policy_of_pre_bind(run: Run) -> None:
     labels = {"says": "oversteps"}
     by_call, _, _ = await run({"a": labels}, policy="Ignore")
     early, _, stats = await run({"a": {**labels, "early": "y"}}, policy="Ignore")

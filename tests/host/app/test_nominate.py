@@ -158,7 +158,7 @@ async def test_a_promise_goes_with_the_pod(text: str) -> None:
         assert promised(world) == {}
 
 
-async def test_what_the_status_says_can_be_asked_for(configured: Configured, tmp_path: Path) -> None:
+async def test_nomination_of_the_status_can_be_asked_for(configured: Configured, tmp_path: Path) -> None:
     text = configured("TakesStatus")
     async with World([node("n0", cpu="1"), node("n1", cpu="1"), HELD_MEMBER], configuration=text) as world:
         await world.settle()

@@ -67,7 +67,7 @@ async def test_an_object_is_made_and_the_server_completes_its_name() -> None:
         assert (found.kind, found.get("spec.selector")) == ("Service", {"app": "web"})
 
 
-async def test_a_name_that_is_taken_is_a_conflict_and_shows_who_has_it() -> None:
+async def test_a_name_that_is_taken_is_a_conflict_and_shows_its_object() -> None:
     plugin, seen = pre_binding(change(action=PatchAction.CREATE, spec={}))
     async with World([SERVICE, node("n1"), pod("web")], [plugin]) as world:
         await world.settle()
@@ -113,7 +113,7 @@ class FreesAnother(Frees):
     ("plugin", "node_name", "selector"),
     [(Frees, "n1", {"app": "free"}), (FreesAnother, "", {"app": "web"})],
 )
-async def test_post_filter_changes_what_stands_in_the_way(
+async def test_post_filter_changes_the_objects_in_the_way(
     plugin: type, node_name: str, selector: dict[str, str]
 ) -> None:
     async with World([SERVICE, node("n1"), pod("web")], [plugin]) as world:

@@ -132,7 +132,7 @@ async def test_row_10_a_wait_goes_on_with_the_new_instance(tmp_path: Path) -> No
         assert not case.second.requests("Reserve")
 
 
-async def test_row_9_what_the_new_instance_does_not_know_is_given_back_and_tried_again(
+async def test_row_9_reservation_that_the_new_instance_does_not_know_is_given_back_and_tried_again(
     tmp_path: Path,
 ) -> None:
     async with held(tmp_path) as case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def broken_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_what_is_no_class_is_refused() -> None:
+def test_value_that_is_no_class_is_refused() -> None:
     with pytest.raises(PluginLoadError, match="it is a Mine, not a class"):
         ClassRegistry({"Mine": Mine()})  # type: ignore[dict-item]
 
@@ -81,3 +82,10 @@ def test_class_that_cannot_be_loaded_names_where_it_was_looked_for(where: str, p
     with pytest.raises(PluginLoadError, match=problem) as caught:
         load_class("Mine", where)
     assert caught.value.where == where
+
+
+def test_class_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here_alone.py").write_text("class Here:\n    def filter(self, state, pod, node): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
+    assert load_class("Here", "here_alone:Here").__name__ == "Here"

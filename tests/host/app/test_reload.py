@@ -263,7 +263,7 @@ async def test_host_that_stands_by_is_replaced_by_one_that_stands_by() -> None:
         await world.host.stop()
 
 
-async def test_what_changes_while_the_new_host_is_fed_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_while_the_new_host_is_fed_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reload_module, "ADDS_PER_TURN", 1)
     objects = [node(f"n{i}", cpu="1") for i in range(20)] + [pod(f"p{i}", cpu="1") for i in range(10)]
     async with running(*objects) as world:

@@ -37,7 +37,7 @@ async def arrival(path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_what_happens_while_a_remote_filter_is_awaited_changes_nothing_in_that_cycle(
+async def test_events_while_a_remote_filter_is_awaited_change_nothing_in_that_cycle(
     tmp_path: Path,
 ) -> None:
     args = f"  pluginConfig: [{{name: Gatekeeper, args: {{folder: {tmp_path}}}}}]\n"

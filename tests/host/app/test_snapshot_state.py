@@ -33,7 +33,7 @@ def state(snapshot: Snapshot, cache: Cache) -> SnapshotState:
     return SnapshotState(snapshot, cache)
 
 
-async def test_a_refresh_takes_over_what_the_cache_has(state: SnapshotState) -> None:
+async def test_a_refresh_takes_over_the_state_of_the_cache(state: SnapshotState) -> None:
     assert (state.node_names(), state.index_of("n0")) == ([], None)
     before = state.version
     await state.refresh()

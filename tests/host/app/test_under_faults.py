@@ -178,7 +178,7 @@ class Storm:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-async def test_nothing_is_lost_doubled_or_leaked_whatever_the_cluster_does(seed: int) -> None:
+async def test_nothing_is_lost_doubled_or_leaked_under_faults_of_the_cluster(seed: int) -> None:
     storm = Storm(seed)
     await storm.run(60)
     world = storm.world

@@ -215,7 +215,7 @@ async def test_volume_that_was_changed_by_another_client_is_not_overwritten(endp
 
 
 @pytest.mark.slow
-async def test_new_host_takes_up_what_the_first_one_had_written(endpoint: str) -> None:
+async def test_new_host_takes_up_the_writes_of_the_first_one(endpoint: str) -> None:
     async with Storage(endpoint, storage_class(), claim("data"), using("web", "data")) as storage:
         chosen = await storage.until_selected("data")
         # The first host is gone from one moment to the next: it undoes nothing and sees nothing any more.

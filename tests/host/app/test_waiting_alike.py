@@ -107,7 +107,7 @@ def test_the_pod_that_the_event_is_about_is_asked_about_by_itself() -> None:
     assert kind_of(HintQuestion("Demo", another, second, 1, "Update")) != others[0]
 
 
-def test_what_the_instance_of_the_moment_says_counts() -> None:
+def test_fields_of_the_instance_of_the_moment_count() -> None:
     said: list[tuple[PodField, ...] | None] = [(PodField.LABELS,)]
     kind_of = WaitingAlike(lambda: said[0]).kind_of
     event = ClusterEvent(resource="Node", action="add")

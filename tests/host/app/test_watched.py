@@ -63,7 +63,7 @@ SERVICE = {
 }
 
 
-def test_default_configuration_needs_what_kube_scheduler_watches() -> None:
+def test_default_configuration_needs_the_resources_that_kube_scheduler_watches() -> None:
     assert World().host.watching.needed == KUBE_SCHEDULER_WATCHES
 
 
@@ -116,7 +116,7 @@ def test_events_count_as_what_is_read_does(events: tuple[EventInterest, ...] | N
         assert found == want
 
 
-async def test_plugin_that_attaches_later_gets_what_it_reads_before_it_is_asked(tmp_path: Path) -> None:
+async def test_plugin_that_attaches_later_gets_its_objects_before_it_is_asked(tmp_path: Path) -> None:
     process = PluginProcess(tmp_path / "p.sock", "support.reads_services:ReadsServices")
     text = BARE % ", {name: ReadsServices}" + BERTH % (
         "ReadsServices",

@@ -52,7 +52,7 @@ def kinds(seen: list[WatchEvent]) -> list[str]:
     return sorted(event.kind for event in seen)
 
 
-async def test_what_is_declared_before_is_listed_with_the_rest(cluster: MemoryCluster) -> None:
+async def test_resource_that_is_declared_before_is_listed_with_the_rest(cluster: MemoryCluster) -> None:
     watching = Watching(cluster)
     watching.need({"pods", "nodes"})
     await watching.declare(NEW)
@@ -63,7 +63,7 @@ async def test_what_is_declared_before_is_listed_with_the_rest(cluster: MemoryCl
     await cluster.stop()
 
 
-async def test_what_is_declared_later_is_there_when_that_returns(cluster: MemoryCluster) -> None:
+async def test_resource_that_is_declared_later_is_there_when_that_returns(cluster: MemoryCluster) -> None:
     watching = Watching(cluster)
     watching.need({"nodes"})
     seen: list[WatchEvent] = []
@@ -89,7 +89,7 @@ async def test_the_successor_of_a_host_asks_the_cluster_that_is_followed_already
     await cluster.stop()
 
 
-async def test_what_the_cluster_does_not_hand_over_is_not_needed(
+async def test_resource_that_the_cluster_does_not_hand_over_is_not_needed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the next attachment asks for it again."""

@@ -343,7 +343,7 @@ async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-async def test_what_is_being_restored_is_waited_for_and_what_never_came_is_not(tmp_path: Path) -> None:
+async def test_restarting_instance_is_waited_for_and_one_that_never_came_is_not(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
     async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
         assert not host.attachments.restoring

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,7 +106,9 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused(message: identity_pb2.HandshakeResponse, words: str) -> None:
+def test_introduction_that_cannot_be_used_is_refused(
+    message: identity_pb2.HandshakeResponse, words: str
+) -> None:
     with pytest.raises(RefusedError, match=words):
         read_handshake(message, PLACE)
 
@@ -113,7 +116,7 @@ def test_what_cannot_be_used_is_refused(message: identity_pb2.HandshakeResponse,
 def test_unconfigured_plugins_are_left_out_and_missing_ones_are_named() -> None:
     got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Stranger", "FILTER")), PLACE)
     assert [plugin.name for plugin in got.plugins] == ["Demo"]
-    assert got.missing == ("Other",)
+    assert got.unusable == {"Other": "is not served by the instance at unix:///run/p.sock"}
 
 
 def test_descriptor_of_the_sdk_arrives_as_it_was_written() -> None:
@@ -191,3 +194,23 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     assert len(got.warnings) == len(words)
     for word in words:
         assert sum(word in warning for warning in got.warnings) == 1
+
+
+def test_plugin_without_a_point_at_which_the_file_names_it_is_refused_with_the_cure() -> None:
+    profile = replace(wanted("Demo").profiles[0], named=frozenset({"filter", "score"}))
+    place = replace(PLACE, plugins=(replace(wanted("Demo"), profiles=(profile,)),))
+    with pytest.raises(RefusedError, match=r"plugin Demo does not implement score, where .* take it out of"):
+        read_handshake(reply(descriptor("Demo", "FILTER")), place)
+
+
+def test_plugin_that_multi_point_enables_has_the_points_that_it_has() -> None:
+    got = read_handshake(reply(descriptor("Demo", "FILTER")), PLACE)
+    assert got.plugins[0].points == (ExtensionPoint.FILTER,)
+
+
+def test_other_plugins_of_the_instance_are_used_where_one_lacks_a_point() -> None:
+    profile = replace(wanted("Other").profiles[0], named=frozenset({"score"}))
+    place = replace(PLACE, plugins=(wanted("Demo"), replace(wanted("Other"), profiles=(profile,))))
+    got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Other", "FILTER")), place)
+    assert [found.name for found in got.plugins] == ["Demo"]
+    assert "does not implement score" in got.unusable["Other"]

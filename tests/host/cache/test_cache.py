@@ -95,7 +95,7 @@ def test_confirmation_replaces_the_assumed_record(cache: Cache) -> None:
     assert requested(cache) == {"cpu": 100, "memory": 10}
 
 
-def test_newer_record_comes_last_on_its_node_and_counts_by_what_it_says(cache: Cache) -> None:
+def test_newer_record_comes_last_on_its_node_and_is_the_one_that_counts(cache: Cache) -> None:
     for name in "abcd":
         cache.add_pod(pod(name))
     cache.update_pod(pod("b"), pod("b", resource_version="2"))
@@ -133,7 +133,7 @@ def test_second_add_of_a_bound_pod_is_refused_and_counts_once(cache: Cache) -> N
     assert requested(cache) == {"cpu": 100, "memory": 10}
 
 
-def test_update_recounts_the_pod_by_what_the_cache_had(cache: Cache) -> None:
+def test_update_recounts_the_pod_from_the_record_in_the_cache(cache: Cache) -> None:
     cache.add_pod(pod("a"))
     stale = pod("a", requests={"cpu": 1})
     cache.update_pod(stale, pod("a", requests={"cpu": 300, "example.com/gpu": 1}))

@@ -86,7 +86,7 @@ def test_custom_resource_is_stored_under_its_resource_name() -> None:
     assert stores.of_resource("example.com/widgets").get("w") is widget
 
 
-def test_store_says_what_changed_and_what_left_since_a_generation() -> None:
+def test_store_names_changed_and_removed_objects_since_a_generation() -> None:
     stores = ObjectStores()
     for name in "abc":
         stores.put("PersistentVolumeClaim", claim(name))

@@ -71,7 +71,7 @@ def test_held_snapshot_refuses_to_move_until_it_is_released() -> None:
     assert setup.snapshot.nodes.names == []
 
 
-def test_what_waits_for_its_release_is_done_between_two_cycles_and_once() -> None:
+def test_work_that_waits_for_the_release_is_done_between_two_cycles_and_once() -> None:
     setup = Setup(node("n1"))
     setup.snapshot.hold()
     setup.cache.add_node(node("n2"))

@@ -91,5 +91,5 @@ def test_unknown_and_locked_gates_are_refused() -> None:
     ]
 
 
-def test_what_a_gate_needs_exists() -> None:
+def test_gates_need_gates_that_exist() -> None:
     assert all(required in KNOWN_GATES for gate in KNOWN_GATES.values() for required in gate.requires)

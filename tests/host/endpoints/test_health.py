@@ -33,7 +33,7 @@ async def verbose(port: Served, path: str) -> tuple[int, list[str]]:
     return reply.status, reply.body.splitlines()
 
 
-async def test_what_makes_it_unready_or_unhealthy() -> None:
+async def test_conditions_that_make_it_unready_or_unhealthy() -> None:
     process = FakeProcess(default_configuration())
     async with served(process, KnownUsers()) as port:
         assert (await verbose(port, "/readyz"))[0] == 200

@@ -27,7 +27,7 @@ def test_node_that_is_full_of_pods_lacks_room() -> None:
     assert found.text == "node a lacks room for 1 pod"
 
 
-def test_what_the_pod_does_not_ask_for_is_not_lacking() -> None:
+def test_resource_that_the_pod_does_not_ask_for_is_not_lacking() -> None:
     assert shortages(make_pod("web", cpu="1"), [make_node("a", cpu="1")], []) == []
 
 

@@ -52,7 +52,7 @@ async def passed_in(framework: Framework, columns: NodeColumns, cycle_id: str) -
     return [int(row) for row in rows]
 
 
-async def test_what_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> None:
+async def test_state_that_pre_filter_wrote_is_not_taken_over_when_a_node_came() -> None:
     framework = framework_of([AtMostTwoNodes({}, NO_HANDLE)])
     columns = NodeColumns()
     for name in ("n0", "n1"):

@@ -78,7 +78,7 @@ async def test_scores_are_asked_for_together_and_added_up(tmp_path: Path) -> Non
         assert [scores.plugin for scores in table.plugins] == ["A", "Here", "B"]
 
 
-async def test_what_runs_in_process_runs_while_the_others_are_asked(tmp_path: Path) -> None:
+async def test_plugins_in_process_run_while_the_others_are_asked(tmp_path: Path) -> None:
     async with framework(tmp_path, scorer("A")) as (made, cycle, served, here):
         asked_before: list[bool] = []
 
@@ -111,7 +111,7 @@ async def test_first_error_in_the_configured_order_counts_whichever_came_first(t
         assert "broken A" in status.message
 
 
-async def test_pre_scores_are_asked_for_together_unless_one_reads_what_others_publish(tmp_path: Path) -> None:
+async def test_pre_scores_are_asked_for_together_unless_one_reads_shared_state(tmp_path: Path) -> None:
     together = asyncio.Barrier(2)
     order: list[str] = []
 

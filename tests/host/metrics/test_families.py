@@ -38,7 +38,7 @@ def test_there_are_no_other_families_under_their_prefixes_but_the_older_cache_ga
     assert older == {f"scheduler_cache_size_{kind}" for kind in ("assumed_pods", "pods", "nodes")}
 
 
-def test_what_needs_a_gate_of_kube_scheduler_is_not_exposed() -> None:
+def test_family_that_needs_a_gate_of_kube_scheduler_is_not_exposed() -> None:
     gated = {
         wanted["name"] for wanted in RECORDED["families"] if "feature gate G" in (wanted.get("when") or "")
     }

@@ -63,7 +63,7 @@ class Hold:
         return PermitResult(Status(Code.WAIT), float(wait)) if wait else SUCCESS
 
 
-async def test_a_busy_host_shows_what_kube_scheduler_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_host_shows_the_series_of_kube_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points_module, "SAMPLED_SHARE", 1.0)  # else one cycle in ten, by chance
     cluster = [node("n1"), node("n2", labels={"disk": "ssd"}), pod("a"), pod("b"), pod("big", cpu="40")]
     cluster += [pod("gated", schedulingGates=[{"name": "x"}]), pod("ssd", nodeSelector={"disk": "nvme"})]

@@ -78,7 +78,7 @@ async def test_the_larger_of_init_and_main_containers_counts_and_overhead_is_add
     }
 
 
-async def test_what_is_nothing_is_not_shown_and_a_pod_kept_as_bytes_stays_so() -> None:
+async def test_amount_of_zero_is_not_shown_and_a_pod_kept_as_bytes_stays_so() -> None:
     pod = a_pod(containers=[container({"cpu": "0"})])
     assert pod.object is not None
     pod.object.release()

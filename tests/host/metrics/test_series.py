@@ -28,7 +28,7 @@ async def shown(*sources: Source) -> Samples:
 
 
 @given(st.lists(st.floats(0, 3) | st.sampled_from([0.5, 1.0, 2.0])))
-async def test_a_bucket_counts_what_is_not_above_its_bound(values: list[float]) -> None:
+async def test_a_bucket_counts_values_up_to_its_bound(values: list[float]) -> None:
     waits = Histograms(WAITS)
     for value in values:
         waits.of("here").observe(value)
@@ -57,7 +57,7 @@ async def test_without_labels_a_family_is_there_from_the_start() -> None:
     }
 
 
-async def test_cleared_series_begin_anew_and_whoever_holds_one_goes_on() -> None:
+async def test_cleared_series_begin_anew_and_holders_of_one_go_on() -> None:
     waits, seen = Histograms(WAITS), Counters(SEEN)
     held = waits.of("here")
     held.observe(1)

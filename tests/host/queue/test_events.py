@@ -35,7 +35,7 @@ from support.queue_parts import a_pod, node_added
         pytest.param(force_activated(a_pod("a")), "ForceActivate", id="activation"),
     ],
 )
-def test_label_says_what_happened_to_what(event: QueueEvent, want: str) -> None:
+def test_label_names_the_resource_and_the_action(event: QueueEvent, want: str) -> None:
     assert event.label == want
 
 

@@ -8,7 +8,7 @@ from support.queue_parts import START_S
 from support.watched_host import WatchedHost
 
 
-def test_every_place_is_kept_with_what_brought_the_pod_there() -> None:
+def test_every_place_is_kept_with_the_event_that_brought_the_pod_there() -> None:
     host = WatchedHost()
     host.pod("web")
     info = host.pop()

@@ -28,7 +28,7 @@ def test_event_without_pods_in_flight_is_not_kept() -> None:
     assert flights.event_count == 0
 
 
-def test_each_pod_sees_what_came_after_its_own_pop() -> None:
+def test_each_pod_sees_the_events_after_its_own_pop() -> None:
     flights = started("a")
     first, second = node_added(), node_added()
     flights.remember(first)

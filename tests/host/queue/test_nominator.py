@@ -59,7 +59,7 @@ def test_pod_that_is_gone_or_bound_loses_its_nomination(nominator: Nominator, po
     assert names(nominator) == {}
 
 
-def test_update_that_says_nothing_keeps_what_is_in_memory(nominator: Nominator, pods: KnownPods) -> None:
+def test_update_without_a_nomination_keeps_the_one_in_memory(nominator: Nominator, pods: KnownPods) -> None:
     old = pods.put(a_pod("a"))
     nominator.nominate(old, "n1")
     new = pods.put(replace(old, resource_version="2", labels={"x": "1"}))
@@ -76,7 +76,7 @@ def test_update_that_says_nothing_keeps_what_is_in_memory(nominator: Nominator, 
         pytest.param("n1", "", {}, id="cleared"),
     ],
 )
-def test_update_of_the_status_replaces_what_is_in_memory(
+def test_update_of_the_status_replaces_the_nomination_in_memory(
     nominator: Nominator, pods: KnownPods, before: str, after: str, want: dict[str, list[str]]
 ) -> None:
     old = pods.put(a_pod("a", nominated_node=before))

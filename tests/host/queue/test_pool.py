@@ -75,7 +75,7 @@ def labelled(name: str, *plugins: str) -> QueuedPodInfo:
     return QueuedPodInfo(a_pod(name, labels={"pod": name}), 0, unschedulable_plugins=set(plugins))
 
 
-def test_pods_that_their_plugins_sign_alike_are_alike_whatever_else_they_say() -> None:
+def test_pods_that_their_plugins_sign_alike_are_alike_in_spite_of_other_fields() -> None:
     signs: dict[str, Callable[[Pod], Hashable]] = {"Fit": lambda pod: pod.priority, "Taint": wishes}
     assert kinds(signs, labelled("a", "Fit"), labelled("b", "Fit")) == 1
     assert kinds(signs, labelled("a", "Taint"), labelled("b", "Taint")) == 2

@@ -67,7 +67,7 @@ def test_request_during_the_attempt_counts_when_the_pod_comes_back() -> None:
     assert (bench.backing_off, bench.pool, bench.active) == (["a"], ["b"], ["c"])
 
 
-def test_recovered_plugin_brings_back_what_failed_on_its_account() -> None:
+def test_recovered_plugin_brings_back_the_pods_that_failed_on_its_account() -> None:
     bench = QueueBench()
     bench.add("a", "b", "c")
     bench.fail(bench.pop(), "Gpu")

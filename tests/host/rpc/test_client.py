@@ -174,7 +174,7 @@ async def test_pre_enqueue_with_policy_fail_keeps_the_pods_out() -> None:
     assert status == Status(Code.ERROR, (BOOM.format("PreEnqueue"),), "Broken")
 
 
-async def test_what_only_informs_never_fails() -> None:
+async def test_call_that_only_informs_never_fails() -> None:
     client, cycle = local_client(Broken()), make_cycle()
     await client.unreserve(cycle, "n0", "test")
     await client.post_bind(cycle, "n0")

@@ -111,7 +111,7 @@ def test_undeclared_state_is_not_sent() -> None:
     assert {field.name for field, _ in state.ListFields()} == {"generation", "name"}
 
 
-def test_labels_annotations_and_images_are_narrowed_to_what_was_declared() -> None:
+def test_labels_annotations_and_images_are_narrowed_to_the_declared_ones() -> None:
     setup = Setup(Need(kind=NeedKind.NODE_SUMMARY, label_prefixes=("topology.",)))
     (state,) = setup.delta(full=True).upserts
     assert dict(state.summary.labels) == {"topology.kubernetes.io/zone": "a"}
@@ -123,7 +123,7 @@ def test_labels_annotations_and_images_are_narrowed_to_what_was_declared() -> No
     assert [list(image.names) for image in state.summary.images] == [["img"]]
 
 
-def test_pods_carry_their_mark_and_leave_the_node_to_what_carries_them() -> None:
+def test_pods_carry_their_mark_and_leave_the_node_to_the_message_around_them() -> None:
     setup = Setup(Need(kind=NeedKind.POD_SUMMARY, label_prefixes=("x",)))
     setup.cache.assume(pod("a"))
     (state,) = setup.delta().upserts

@@ -115,7 +115,7 @@ def test_failure_of_a_pod_that_was_recreated_is_nobodys_business(host: WatchedHo
         pytest.param("", "n2", {"n2": ["a"]}, id="first nomination"),
     ],
 )
-def test_nomination_follows_what_the_attempt_says(
+def test_nomination_follows_the_attempt(
     host: WatchedHost, in_status: str, said: str | None, want: dict[str, list[str]]
 ) -> None:
     info = popped(host, **({"nominated": in_status} if in_status else {}))

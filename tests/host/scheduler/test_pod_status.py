@@ -160,7 +160,7 @@ async def test_pod_that_is_gone_is_no_failure_of_the_writer() -> None:
     assert written.writer.pending_count == 0
 
 
-async def test_what_is_handed_over_about_a_pod_is_written_in_order_whatever_fails() -> None:
+async def test_statuses_of_a_pod_are_written_in_order_though_some_fail() -> None:
     written, seen = Written(), list[str]()
 
     async def write(what: str, error: Exception | None = None) -> None:

@@ -105,7 +105,7 @@ SCHEDULED = {"type": "PodScheduled"}
         ),
     ],
 )
-def test_patch_holds_what_changes(
+def test_patch_holds_the_changes(
     conditions: list[dict[str, Any]], wanted: dict[str, Any], patch: dict[str, Any] | None
 ) -> None:
     assert condition_patch(conditions, wanted, NOW) == patch
@@ -119,7 +119,7 @@ STATUS = st.sampled_from(["True", "False"])
     st.lists(st.tuples(st.sampled_from("PQRS"), STATUS, WORDS, WORDS), unique_by=lambda item: item[0]),
     st.tuples(STATUS, WORDS, WORDS),
 )
-def test_patched_conditions_say_what_was_wanted_and_keep_the_others(
+def test_patched_conditions_hold_the_wanted_one_and_keep_the_others(
     before: list[tuple[str, str, str, str]], wanted: tuple[str, str, str]
 ) -> None:
     def condition(type: str, status: str, reason: str, message: str) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def plug(*claims: Json, args: Json | None = None, **others: Any) -> Plug:
         ),
     ],
 )
-async def test_what_is_wrong_has_kube_schedulers_words(ask: Ask, given: Json | None, want: str) -> None:
+async def test_faults_have_kube_schedulers_words(ask: Ask, given: Json | None, want: str) -> None:
     asked = plug(*([given] if given else []))
     got = (await ask.pre_filter(asked, pod_using("web", "data"), table())).status
     assert got == Status.unresolvable(want)

@@ -79,7 +79,7 @@ async def test_labels(ask: Ask, labels: Json, node_labels: Json, fits: bool) -> 
         ),
     ],
 )
-async def test_what_is_missing_has_kube_schedulers_words(ask: Ask, asked: Plug, want: str) -> None:
+async def test_missing_objects_have_kube_schedulers_words(ask: Ask, asked: Plug, want: str) -> None:
     got = (await ask.pre_filter(asked, POD, make_table([make_node("n")]))).status
     assert got == Status.unresolvable(want)
 

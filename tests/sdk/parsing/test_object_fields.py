@@ -10,12 +10,12 @@ from berth_sdk.parsing.object_fields import integer, items, mapping, strings
 
 
 @pytest.mark.parametrize("parent", [{}, {"a": None}], ids=["missing", "null"])
-def test_what_is_not_there_is_empty(parent: dict[str, Any]) -> None:
+def test_absent_field_is_empty(parent: dict[str, Any]) -> None:
     assert (mapping(parent, "a"), items(parent, "a"), strings(parent, "p", "a")) == ({}, [], {})
     assert integer(parent.get("a"), "p.a") == 0
 
 
-def test_what_is_there_is_not_copied() -> None:
+def test_present_field_is_not_copied() -> None:
     parent: dict[str, Any] = {"map": {"x": "1"}, "list": [{"x": "1"}]}
     assert mapping(parent, "map") is parent["map"]
     assert items(parent, "list") is parent["list"]

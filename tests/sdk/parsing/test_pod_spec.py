@@ -61,7 +61,7 @@ def test_resizes_in_the_status_are_of_one_pod_alone() -> None:
     assert pod("b", spec).requests["cpu"] == 500
 
 
-def test_what_is_not_plain_json_is_read_all_the_same() -> None:
+def test_value_that_is_not_plain_json_is_read_all_the_same() -> None:
     read = PodSpec.of(MappingProxyType(SPEC), None)
     assert read.priority == 1
     assert read is not PodSpec.of(MappingProxyType(SPEC), None)

@@ -17,7 +17,7 @@ def begin(coroutine: Any) -> Any:
     return begun(coroutine)
 
 
-async def test_what_has_come_since_needs_no_turn_of_the_loop() -> None:
+async def test_answer_that_has_come_since_needs_no_turn_of_the_loop() -> None:
     future: asyncio.Future[int] = asyncio.Future()
     rest = begin(waits_for(future))
     future.set_result(3)
@@ -27,7 +27,7 @@ async def test_what_has_come_since_needs_no_turn_of_the_loop() -> None:
     assert not turned
 
 
-async def test_what_comes_later_is_awaited() -> None:
+async def test_answer_that_comes_later_is_awaited() -> None:
     first: asyncio.Future[int] = asyncio.Future()
     second: asyncio.Future[int] = asyncio.Future()
     rest = begin(waits_for(first, second))
@@ -44,7 +44,7 @@ async def test_failure_that_came_since_is_raised() -> None:
         await rest
 
 
-async def test_what_never_waits_is_its_own_value() -> None:
+async def test_answer_that_never_waits_is_its_own_value() -> None:
     future: asyncio.Future[int] = asyncio.Future()
     future.set_result(3)
     assert begin(waits_for(future)) == 3

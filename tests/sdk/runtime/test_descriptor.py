@@ -228,7 +228,7 @@ def test_both_styles_of_filter_are_allowed() -> None:
     assert describe(made(filter_nodes=nothing)).points == (ExtensionPoint.FILTER,)
 
 
-def test_what_a_class_can_do_beside_its_points_is_noted() -> None:
+def test_abilities_of_a_class_beside_its_points_are_noted() -> None:
     got = describe(
         made(
             add_pod=nothing,

@@ -161,7 +161,7 @@ async def test_pre_score_that_skips_beside_filter_is_asked_again_about_the_candi
     assert plugin.asked == [("filter", 4), ("pre_score", 2)]
 
 
-async def test_what_the_profile_does_not_enable_is_not_answered() -> None:
+async def test_point_that_the_profile_does_not_enable_is_not_answered() -> None:
     only = frozenset([ExtensionPoint.PRE_FILTER])
     plugin = made()
     assert await result(ahead(plugin, only).pre_filter(state(), POD, NODES)) == PreFilterResult()

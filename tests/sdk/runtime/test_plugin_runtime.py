@@ -145,7 +145,7 @@ def test_a_wrong_answer_to_filter_names_plugin_and_cure(methods: dict[str, Any],
         runtime(**methods).filter(state(), POD, NODES)
 
 
-async def test_what_the_plugin_raises_passes_through() -> None:
+async def test_exception_of_the_plugin_passes_through() -> None:
     async def broken(self: Any, state: CycleState, pod: Pod, node: Any) -> Status:
         raise LookupError("no price list")
 
@@ -484,7 +484,7 @@ def test_a_wrong_answer_names_plugin_method_and_cure(
         getattr(runtime(**{method: lambda *_: answer}), method)(*args)
 
 
-def test_what_a_plugin_does_not_say_has_a_reading() -> None:
+def test_unset_fields_of_a_plugin_have_a_reading() -> None:
     plugin = runtime(filter=per_node, reserve=lambda *_: Status.success(), pre_bind=lambda *_: None)
     assert plugin.pre_enqueue(QueuedPod(pod=POD)) == Status.success()
     assert plugin.sort_key(QueuedPod(pod=POD)) == b""

@@ -19,12 +19,12 @@ def given(worth: Worth, calls: int, seconds: float) -> list[int]:
     return answered
 
 
-def test_what_is_quick_is_always_given() -> None:
+def test_quick_answer_is_always_given() -> None:
     assert len(given(Worth(), 500, QUICK_S)) == 500
 
 
 @pytest.mark.parametrize("seconds", [2 * SAVED_S, SLOW_S, 1000 * SAVED_S])
-def test_what_takes_longer_than_it_saves_is_soon_given_no_more(seconds: float) -> None:
+def test_answer_that_takes_longer_than_it_saves_is_soon_given_no_more(seconds: float) -> None:
     assert given(Worth(), RETRY_EVERY, seconds) == list(range(8))
 
 

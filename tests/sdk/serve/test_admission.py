@@ -172,7 +172,7 @@ def test_a_file_that_holds_none_is_named(tmp_path: Path, content: bytes | None, 
     assert str(path) in str(caught.value)
 
 
-def test_what_a_child_was_given_is_not_inherited() -> None:
+def test_credential_given_to_a_child_is_not_inherited() -> None:
     environment = {CREDENTIAL: SECRET, "HOME": "/"}
     assert take_credential(environment) == SECRET
     assert environment == {"HOME": "/"}

@@ -56,7 +56,9 @@ def test_caller_that_is_gone_gets_no_answer() -> None:
     assert executed == []
 
 
-def test_what_the_plugin_raises_is_refused_with_its_name_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_of_the_plugin_is_refused_with_its_name_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken() -> None:
         raise LookupError("no price list")
 

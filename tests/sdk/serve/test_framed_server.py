@@ -125,7 +125,7 @@ def test_a_stale_socket_is_replaced_and_a_successors_is_left(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_is_no_frame_ends_the_connection(
+def test_bytes_that_are_no_frame_end_the_connection(
     serving: Serving, client: FramedClient, said: bytes, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.sock.sendall(said)

@@ -195,7 +195,7 @@ def test_coroutines_run_on_one_thread(loop: EventLoopThread) -> None:
     assert {loop.wait_for(where(), Call()) for _ in range(3)} == {"berth-async-plugins"}
 
 
-def test_what_a_coroutine_raises_passes_through(loop: EventLoopThread) -> None:
+def test_exception_of_a_coroutine_passes_through(loop: EventLoopThread) -> None:
     async def broken() -> None:
         raise LookupError("no price list")
 

@@ -104,7 +104,7 @@ def test_a_reserve_that_arrives_after_its_unreserve_is_refused(host: RawHost) ->
     assert reserve(host, "c2") == pb.Status.CODE_SUCCESS
 
 
-def test_what_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
+def test_reservation_that_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
     reserve(host)
     Keeper.broken = True
     with pytest.raises(grpc.RpcError, match=r"Keeper.unreserve failed for each of 1 reservations"):

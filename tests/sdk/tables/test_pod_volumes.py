@@ -84,7 +84,7 @@ def test_another_table_is_news_altogether() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.sampled_from("abcdef"), unique=True))))
-def test_what_is_kept_equals_a_look_at_every_pod(steps: list[tuple[int, list[str]]]) -> None:
+def test_kept_columns_equal_a_look_at_every_pod(steps: list[tuple[int, list[str]]]) -> None:
     columns = columns_with("n0", "n1", "n2")
     nodes = NodeTable.of(columns)
     # Three of the pods have storage; a pod is on the node where it was put last.

@@ -89,7 +89,7 @@ def test_raw_fields_win() -> None:
     assert pod_object("web", node="a", spec={"nodeName": "b"})["spec"]["nodeName"] == "b"
 
 
-def test_what_the_host_refuses_is_refused_here() -> None:
+def test_object_that_the_host_refuses_is_refused_here() -> None:
     with pytest.raises(ObjectError, match=r"spec\.containers\[0\]\.resources\.requests\.cpu"):
         make_pod("web", cpu="lots")
 

@@ -326,7 +326,7 @@ def test_bad_arguments_and_bad_classes_are_refused_as_by_a_host() -> None:
         PluginHost(type("Nothing", (Plugin,), {}))
 
 
-def test_what_the_plugin_raises_passes_through() -> None:
+def test_exception_of_the_plugin_passes_through() -> None:
     class Broken(Plugin):
         async def filter(self, state: Any, pod: Pod, node: Any) -> None:
             raise LookupError("no price list")

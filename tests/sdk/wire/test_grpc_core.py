@@ -52,7 +52,7 @@ def test_the_command_sets_it_and_grpc_takes_it_without_a_word() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_user_set_stands() -> None:
+def test_value_that_the_user_set_stands() -> None:
     entry = ENTRIES["berth"] + "\ntry: main()\nexcept SystemExit: pass"
     assert outcome(entry, **{VARIABLE: "event_engine_client"}) == ["True", "event_engine_client"]
 

@@ -31,7 +31,7 @@ def test_protobuf_reads_what_is_written_and_so_does_the_reader(scores: list[int]
 
 
 @given(SCORES)
-def test_what_protobuf_wrote_is_read(scores: list[int]) -> None:
+def test_bytes_that_protobuf_wrote_are_read(scores: list[int]) -> None:
     assert decode_aligned(spb.Scores(dense=scores).SerializeToString()).tolist() == scores
     if all(0 <= score <= 255 for score in scores):
         assert decode_aligned(spb.Scores(small=bytes(scores)).SerializeToString()).tolist() == scores

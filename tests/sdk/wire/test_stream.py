@@ -64,6 +64,6 @@ def test_another_way_of_writing_is_read_too() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x12", b"\x12\xff\xff", b"\x12\x05x", b"\xa2\x06\x00", b"\xff"])
-def test_what_carries_no_call_is_refused(raw: bytes) -> None:
+def test_envelope_without_a_call_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         unwrap_request(raw)

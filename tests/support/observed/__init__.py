@@ -1,1 +1,1 @@
-"""What a scheduler shows to the API server, recorded and compared: parts of `replay_observability`."""
+"""The traces of a scheduler at the API server, recorded and compared: parts of `replay_observability`."""

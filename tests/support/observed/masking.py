@@ -1,4 +1,4 @@
-"""What differs from run to run, made equal: uids, versions, times, the host's name, tails of Events' names.
+"""Values that differ from run to run, made equal: uids, versions, times, host names, tails of Events' names.
 
 Used on everything that is observed before it is compared with what was recorded (which is masked already).
 """

@@ -1,4 +1,4 @@
-"""What a scheduler has made of a cluster since the last look: its pods, its Events, its writes, masked.
+"""The work of a scheduler on a cluster since the last look: its pods, its Events, its writes, masked.
 
 The form is that of the recordings (`pods`, `events`, `writes`). Used by `replay_observability`.
 """
@@ -26,7 +26,7 @@ class Observer:
         self._events: dict[str, str] = {}
 
     def begin_step(self) -> None:
-        """What was seen at the last look is no news any more."""
+        """Everything seen so far is no news any more."""
         self._before = dict(self._events)
         self._audited.clear()
 

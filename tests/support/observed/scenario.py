@@ -47,7 +47,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a scenario. `other_retries`: it agrees but for how often pods were tried again."""
+    """The result of a scenario. `other_retries`: it agrees but for how often pods were tried again."""
 
     name: str
     difference: Json | None = None

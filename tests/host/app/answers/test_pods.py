@@ -79,7 +79,7 @@ async def test_pod_that_waits_on_permit_names_plugin_node_and_time(transport: st
         assert "rejected due to timeout after waiting 1m0s at plugin Holding" in _text(again, "rejected")
 
 
-async def test_pod_that_cannot_fit_has_rejections_shortages_and_what_wakes_it() -> None:
+async def test_pod_that_cannot_fit_has_rejections_shortages_and_the_events_that_wake_it() -> None:
     objects = [node("a", cpu="2"), node("b", cpu="4"), pod("huge", cpu="6")]
     async with World(objects) as world:
         await world.settle()
@@ -103,7 +103,7 @@ async def test_pod_that_cannot_fit_has_rejections_shortages_and_what_wakes_it() 
         assert steps(found) == ["queued", "tried", "rejected", "unschedulable"]
 
 
-async def test_timeline_tells_what_woke_the_pod_and_where_it_went_then() -> None:
+async def test_timeline_tells_the_event_that_woke_the_pod_and_where_it_went_then() -> None:
     async with World([node("a", cpu="2"), pod("huge", cpu="6")]) as world:
         await world.settle()
         world.clock.advance(30)

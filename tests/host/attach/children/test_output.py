@@ -38,7 +38,7 @@ async def test_line_without_an_end_comes_in_pieces() -> None:
     assert [len(piece) for piece in pieces] == [MAX_LINE_BYTES] * 3 + [5]
 
 
-async def test_what_is_thrown_away_is_read_to_its_end() -> None:
+async def test_discarded_output_is_read_to_its_end() -> None:
     reader = stream_of(b"x" * 1_000_000)
     await throw_away(reader)
     assert reader.at_eof()

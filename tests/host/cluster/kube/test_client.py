@@ -122,7 +122,7 @@ async def test_answer_that_is_no_json_is_unavailable(api: KubeApi, client: KubeC
         await client.request("GET", "/api/v1/nodes/n1")
 
 
-async def test_what_stops_sending_is_asked_before_every_try(api: KubeApi) -> None:
+async def test_condition_to_stop_sending_is_asked_before_every_try(api: KubeApi) -> None:
     asked = 0
 
     def stop_at_the_second() -> None:

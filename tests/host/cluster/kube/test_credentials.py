@@ -256,7 +256,7 @@ async def test_exec_plugin_is_told_of_the_cluster_if_it_asks(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", ["authority", "temporary folder"])
-async def test_what_is_gone_when_a_certificate_is_renewed_does_not_end_what_works(
+async def test_file_that_is_gone_when_a_certificate_is_renewed_ends_no_working_connection(
     authority: Authority, tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def given(name: str) -> dict[str, Any]:

@@ -119,7 +119,7 @@ async def test_second_of_the_same_is_patched_and_later_ones_are_counted(
         ),
     ],
 )
-async def test_what_differs_in_more_than_its_text_is_a_new_event(
+async def test_event_that_differs_in_more_than_its_text_is_a_new_one(
     api: KubeApi, cluster: KubeCluster, other: EventRecord
 ) -> None:
     cluster.create_event(failed())

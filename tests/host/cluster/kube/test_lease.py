@@ -365,7 +365,9 @@ async def test_one_that_is_stopped_while_its_first_write_is_under_way_gives_that
     assert server.spec["holderIdentity"] == ""
 
 
-async def test_what_cannot_be_released_does_not_hold_the_process(server: Server, clock: ManualClock) -> None:
+async def test_lease_that_cannot_be_released_does_not_hold_the_process(
+    server: Server, clock: ManualClock
+) -> None:
     first = Replica("host_1", server, clock)
     await run_for(clock, 1.0)
     await first.kill()
@@ -394,7 +396,7 @@ async def test_elector_that_is_cancelled_while_a_try_times_out_ends(
 
 
 @pytest.mark.parametrize(("fault", "error"), [("forbidden", ForbiddenError), ("invalid", InvalidError)])
-async def test_what_no_waiting_changes_ends_the_first_try_only(
+async def test_fault_that_no_waiting_mends_ends_the_first_try_only(
     server: Server, clock: ManualClock, fault: str, error: type[Exception]
 ) -> None:
     refused = Replica("host_1", server, clock)

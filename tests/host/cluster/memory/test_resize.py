@@ -80,7 +80,7 @@ def test_resize_to_what_it_has_changes_nothing(server: ApiServer) -> None:
         ),
     ],
 )
-def test_what_is_no_resize_is_refused(server: ApiServer, containers: list[Json], problem: str) -> None:
+def test_change_that_is_no_resize_is_refused(server: ApiServer, containers: list[Json], problem: str) -> None:
     assert problem in refusal(server, *containers)
 
 

@@ -61,5 +61,5 @@ def test_duration_is_written(duration_ns: int, want: str) -> None:
 
 
 @given(duration_ns=st.integers(-(2**63), 2**63 - 1))
-def test_what_is_written_is_read_back(duration_ns: int) -> None:
+def test_duration_that_is_written_is_read_back(duration_ns: int) -> None:
     assert parse_duration(format_duration(duration_ns)) == duration_ns

@@ -79,7 +79,7 @@ def test_arguments_with_the_version_of_the_file_have_v1_after_it() -> None:
     assert args(loaded, "InterPodAffinity")["apiVersion"] == f"{GROUP}/v1"
 
 
-def test_weights_of_then_give_way_to_what_the_file_says() -> None:
+def test_weights_of_then_give_way_to_those_of_the_file() -> None:
     plugins = "{score: {enabled: [{name: NodeAffinity, weight: 9}], disabled: [{name: InterPodAffinity}]}}"
     found = weights(load("v1beta2", f"profiles: [{{plugins: {plugins}}}]"))
     assert found["NodeAffinity"] == 9

@@ -36,7 +36,7 @@ def weights(profile: ResolvedProfile) -> dict[str, int]:
     return {plugin.name: plugin.weight for plugin in profile.plugins_at("score")}
 
 
-def test_only_what_a_policy_lists_filters_and_scores() -> None:
+def test_only_the_plugins_that_a_policy_lists_filter_and_score() -> None:
     profile = profile_of(
         {
             "predicates": [{"name": "PodFitsResources"}, {"name": "HostName"}],
@@ -268,7 +268,7 @@ def test_extenders_and_the_symmetric_weight_are_carried_over() -> None:
         assert word in said
 
 
-def test_what_has_no_equal_is_dropped_with_a_warning() -> None:
+def test_rule_without_an_equal_is_dropped_with_a_warning() -> None:
     loaded = load(
         {
             "predicates": [{"name": "Same", "argument": {"serviceAffinity": {"labels": ["rack"]}}}],

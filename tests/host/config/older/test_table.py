@@ -57,7 +57,7 @@ CASES = [pytest.param(row, form, id=f"{row.name}-{form}") for row in PLUGINS for
 
 
 @pytest.mark.parametrize(("row", "form"), CASES)
-def test_every_plugin_of_every_form_becomes_what_its_row_says(row: Row, form: Form) -> None:
+def test_every_plugin_of_every_form_becomes_the_one_of_its_row(row: Row, form: Form) -> None:
     (becomes,) = row.becomes or ("NodeResourcesFit",)
     point = "score" if "score" in DEFAULT_PLUGINS_BY_NAME[becomes].points else "filter"
     listed: object = [{"name": row.name}]
@@ -70,7 +70,7 @@ def test_every_plugin_of_every_form_becomes_what_its_row_says(row: Row, form: Fo
 
 
 @pytest.mark.parametrize("row", POINTS, ids=lambda row: row.name)
-def test_every_point_of_every_form_becomes_what_its_row_says(row: Row) -> None:
+def test_every_point_of_every_form_becomes_the_one_of_its_row(row: Row) -> None:
     for form in sorted(row.forms):
         enabled: object = [{"name": "ImageLocality"}]
         plugins = {row.name: {"enabled": enabled}, "score": {"enabled": enabled}}

@@ -25,9 +25,12 @@ EVERYWHERE = "{multiPoint: {enabled: [{name: Gpu}]}}"
 GPU = "{name: Gpu, endpoint: 'unix:///run/gpu.sock'"
 
 
-def test_points_that_the_file_names_count_until_the_plugin_is_attached() -> None:
-    loaded = load(EVERYWHERE, GPU + ", points: {simulateFilter: {}, normalizeScore: {}, queueingHints: {}}}")
-    assert points_of(loaded, "Gpu") == {"filter", "score"}
+def test_multi_point_stands_for_every_point_until_the_plugin_says_its_own() -> None:
+    loaded = load(EVERYWHERE, GPU + "}")
+    points = points_of(loaded, "Gpu")
+    assert {"preEnqueue", "preFilter", "filter", "score", "reserve", "permit", "preBind", "bind"} <= points
+    # The order of the queue is one plugin's, and not taken from it unasked.
+    assert "queueSort" not in points
     assert any("known when it is attached" in warning for warning in loaded.warnings)
 
 
@@ -41,11 +44,9 @@ def test_registered_points_beat_the_file() -> None:
     assert loaded.warnings == ()
 
 
-def test_plugin_whose_points_nothing_tells_is_an_error_with_the_cure() -> None:
-    with pytest.raises(ConfigurationError, match="--plugin NAME=point,point") as caught:
-        load(EVERYWHERE, GPU + "}")
-    assert caught.value.kind == "profile"
-    assert caught.value.line == 4
+def test_points_that_the_file_names_add_to_those_of_the_profile() -> None:
+    loaded = load("{permit: {enabled: [{name: Gpu}]}}", GPU + ", points: {simulateFilter: {}}}")
+    assert points_of(loaded, "Gpu") == {"permit"}
 
 
 def test_plugin_in_no_profile_is_named() -> None:

@@ -113,7 +113,7 @@ def test_a_document_of_its_own_is_not_joined(rest: str) -> None:
 
 
 @pytest.mark.parametrize("rest", ["# the end\n", "...\n", "\n\n", "%YAML 1.1\n---\n# nothing\n"])
-def test_what_says_nothing_after_an_end_mark_is_nothing(rest: str) -> None:
+def test_empty_document_after_an_end_mark_is_nothing(rest: str) -> None:
     assert joined(f"...\n{rest}").warnings == ()
 
 

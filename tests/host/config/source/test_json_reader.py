@@ -18,7 +18,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(value=JSON_VALUES, indent=st.sampled_from([None, 2, "\t"]))
-def test_reads_what_json_writes(value: object, indent: int | str | None) -> None:
+def test_reader_agrees_with_the_writer_of_json(value: object, indent: int | str | None) -> None:
     assert read_json(json.dumps(value, indent=indent)).to_json() == value
 
 

@@ -62,7 +62,7 @@ def test_list_of_maps_is_merged_with_the_earlier_ones_winning() -> None:
     assert root.members["c"].node.to_json() == {"k": 1, "m": 3}
 
 
-def test_what_follows_the_document_is_not_looked_at() -> None:
+def test_text_after_the_document_is_not_looked_at() -> None:
     document = read_yaml("a: 1\n---\nb: [\n")
     assert document.root.to_json() == {"a": 1}
     assert (document.end_line, document.end_column) == (1, 0)

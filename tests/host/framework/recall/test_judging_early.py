@@ -123,7 +123,7 @@ class Picky(Refuses):
         return Verdicts.reject_where(nodes.pod_count > 0, Status.unschedulable("full"))
 
 
-async def test_plugin_is_not_asked_to_score_what_it_has_yet_to_judge(tmp_path: Path) -> None:
+async def test_plugin_is_not_asked_to_score_nodes_that_it_has_yet_to_judge(tmp_path: Path) -> None:
     async with with_a_filter_elsewhere(tmp_path, Picky) as (framework, host, _):
         elsewhere, picky = framework.clients[1], framework.clients[0]
         behind = framework_of([elsewhere, picky])

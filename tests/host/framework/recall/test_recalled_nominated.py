@@ -104,7 +104,7 @@ async def judged(
     return [texts[row] for row in rows.tolist()]
 
 
-async def test_the_next_attempt_begins_with_what_the_first_one_found() -> None:
+async def test_the_next_attempt_begins_with_the_answers_of_the_first() -> None:
     plugin, columns = at_most_one_pod(), columns_of(3)
     framework = await known(plugin, columns)
     assert await judged(framework, columns, "") == ["", "", ""]

@@ -114,7 +114,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @pytest.mark.slow
-async def test_what_was_asked_early_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
+async def test_early_question_changes_no_score(steps: list[tuple[str, object, int]]) -> None:
     columns = NodeColumns()
     slots = [columns.add(Node(name=f"n{i}")) for i in range(NODES)]
     table = NodeTable(columns)
@@ -146,7 +146,7 @@ async def test_what_was_asked_early_changes_no_score(steps: list[tuple[str, obje
             assert one.normalized.tolist() == two.normalized.tolist()
 
 
-async def test_what_is_asked_early_and_never_summed_up_is_not_kept() -> None:
+async def test_early_scores_that_are_never_summed_up_are_not_kept() -> None:
     columns = NodeColumns()
     slot = columns.add(Node(name="n0"))
     table = NodeTable(columns)

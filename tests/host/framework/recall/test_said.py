@@ -54,7 +54,7 @@ async def scores_of(framework: Framework, columns: NodeColumns, cycle_id: str) -
     return [int(total) for total in table.total]
 
 
-async def test_what_score_wrote_after_a_skip_is_not_taken_over() -> None:
+async def test_state_that_score_wrote_after_a_skip_is_not_taken_over() -> None:
     framework = framework_of([CountsAtScore({}, NO_HANDLE)])
     columns = NodeColumns()
     slot = columns.add(Node(name="n0"))
@@ -113,7 +113,7 @@ async def test_a_row_that_moved_is_asked_about_alone() -> None:
     assert ByPods.asked[2:] == [["n1"]]
 
 
-async def test_what_was_used_least_recently_is_dropped() -> None:
+async def test_answer_that_was_used_least_recently_is_dropped() -> None:
     recalled = Recalled(ByPods({}, NO_HANDLE))
     first = recalled.memory.of("first", recalled.nodes)
     second = recalled.memory.of("second", recalled.nodes)

@@ -180,7 +180,7 @@ def test_a_class_that_signs_more_than_the_spec_is_named_and_does_not_get_the_ans
     assert "write it as sign" in logs[0]["reason"]
 
 
-def test_specs_of_their_own_that_come_to_the_same_share_what_is_put_together() -> None:
+def test_specs_of_their_own_that_come_to_the_same_share_their_parts() -> None:
     signers = signers_of(BySpec({}, NO_HANDLE), ByLabel({}, NO_HANDLE))
     (_, first), (_, second) = (signers.sign(make_pod(name, cpu=name), NODES) for name in ("1", "2"))
     toleration = [{"key": "dedicated", "operator": "Exists"}]

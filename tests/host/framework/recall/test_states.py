@@ -154,7 +154,7 @@ async def said(framework: Framework, columns: NodeColumns, name: str, **labels: 
 
 
 @pytest.mark.parametrize("plugin", [Remembers, Narrows, OnlyFilters])
-async def test_a_row_that_moves_finds_what_was_written(plugin: type[Plugin]) -> None:
+async def test_a_row_that_moves_finds_the_written_state(plugin: type[Plugin]) -> None:
     framework, columns = framework_of([plugin({}, NO_HANDLE)]), columns_of(3)
     for turn in range(8):
         assert (await said(framework, columns, f"p{turn}"))[0] == ""
@@ -164,7 +164,7 @@ async def test_a_row_that_moves_finds_what_was_written(plugin: type[Plugin]) -> 
             columns.add(Node(name=f"later{turn}"))
 
 
-async def test_a_class_that_does_not_sign_finds_what_is_the_pods_own() -> None:
+async def test_a_class_that_does_not_sign_finds_the_pods_own_state() -> None:
     framework = framework_of([Remembers({}, NO_HANDLE), WritesForSome({}, NO_HANDLE)])
     columns = columns_of(3)
     for name, labels in (("a", {"own": "a"}), ("b", {"own": "a"}), ("c", {}), ("d", {"own": "d"}), ("e", {})):

@@ -98,7 +98,7 @@ async def test_pod_object_travels_to_plugins_that_declare_it(tmp_path: Path) -> 
         assert b'"web"' in wanted.pods[0].object.raw
 
 
-async def test_first_call_of_a_cycle_carries_what_moved_and_later_ones_nothing(tmp_path: Path) -> None:
+async def test_first_call_of_a_cycle_carries_the_changes_and_later_ones_nothing(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         host.state.put(make_pod("x", uid="x", cpu="1"), "n1")
         cycle = host.cycle()
@@ -165,7 +165,7 @@ async def test_answers_come_back_in_the_order_of_the_rows_that_were_asked_about(
         assert not plugin.requests("Score")
 
 
-async def test_what_comes_with_pre_filter_is_in_that_order_too(tmp_path: Path) -> None:
+async def test_answers_that_come_with_pre_filter_are_in_that_order_too(tmp_path: Path) -> None:
     none = identity_pb2.SCORE_NORMALIZATION_NONE
     async with attached(
         tmp_path, descriptor("Demo", "PRE_FILTER", "FILTER", "SCORE", normalization=none)
@@ -511,7 +511,7 @@ async def test_each_code_has_its_reading(
         assert host.client.stats.of("Filter").failures == {outcome: 1}
 
 
-async def test_fault_of_the_host_fails_whatever_the_policy(tmp_path: Path) -> None:
+async def test_fault_of_the_host_fails_under_every_policy(tmp_path: Path) -> None:
     points = {"filter": PointPolicy(policy=Policy.IGNORE)}
     async with attached(tmp_path, points=points) as (host, plugin):
         plugin.on("Filter", refuse(grpc.StatusCode.INVALID_ARGUMENT))
@@ -543,7 +543,7 @@ async def test_remote_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-async def test_deadline_that_the_budget_cut_is_named_as_such(tmp_path: Path) -> None:
+async def test_deadline_that_the_budget_cut_is_called_so(tmp_path: Path) -> None:
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
         status = (await host.client.filter(host.cycle(budget_s=0.05), host.nodes)).status(0)

@@ -100,7 +100,7 @@ def test_host_reads_names_of_replies(candidates: set[int], listed: set[int], com
     by_name=st.booleans(),
     mode=st.sampled_from([NodeMode.SNAPSHOT, NodeMode.NAMES]),
 )
-def test_host_reads_what_pre_filter_leaves(
+def test_host_reads_the_nodes_that_pre_filter_leaves(
     candidates: set[int], listed: set[int], complement: bool, spare: int, by_name: bool, mode: NodeMode
 ) -> None:
     names = [NAMES[slot] for slot in listed]
@@ -136,7 +136,7 @@ def test_plugin_reads_sets_of_requests(
 
 
 @given(candidates=slots, mode=st.sampled_from([NodeMode.SNAPSHOT, NodeMode.NAMES]))
-def test_what_the_host_writes_is_what_a_plugin_reads(candidates: set[int], mode: NodeMode) -> None:
+def test_sets_that_the_host_writes_are_read_alike_by_a_plugin(candidates: set[int], mode: NodeMode) -> None:
     expected = [NAMES[slot] for slot in sorted(candidates)]
     of_nodes = encode_candidates(table(candidates), mode)
     of_names = encode_names(expected, mode, INDEX.get)

@@ -124,7 +124,7 @@ async def test_failed_delivery_is_repeated_with_growing_waits(clock: ManualClock
     assert all(0 <= wait <= bound for wait, bound in zip(waits, bounds, strict=True))
 
 
-async def test_what_is_missing_in_the_answer_is_sent_again(clock: ManualClock) -> None:
+async def test_parcel_that_the_answer_lacks_is_sent_again(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     box.attach(receiver)
     receiver.done = set()
@@ -308,7 +308,7 @@ async def test_closed_outbox_leaves_no_task_behind(clock: ManualClock) -> None:
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox-Demo"]
 
 
-async def test_row_15_what_a_reconcile_superseded_is_sent_a_few_times_more_and_no_longer(
+async def test_row_15_parcel_that_a_reconcile_superseded_is_sent_a_few_times_more_and_no_longer(
     clock: ManualClock,
 ) -> None:
     box, receiver = outbox(clock), Receiver()
@@ -325,7 +325,7 @@ async def test_row_15_what_a_reconcile_superseded_is_sent_a_few_times_more_and_n
     assert len(receiver.unreserved) == 7
 
 
-async def test_what_an_instance_that_is_gone_did_not_take_is_kept_for_the_next_one(
+async def test_parcel_that_a_lost_instance_did_not_take_is_kept_for_the_next_one(
     clock: ManualClock,
 ) -> None:
     box, receiver = outbox(clock), Receiver()

@@ -313,7 +313,7 @@ class ByImage(Base):
         return np.where(nodes.slots % 3 == 0, nodes.slots, 0).astype(np.int64)
 
 
-async def test_what_pre_score_skips_for_one_node_is_asked_for_the_others(tmp_path: Path) -> None:
+async def test_plugin_that_skips_pre_score_for_one_node_is_asked_about_the_others(tmp_path: Path) -> None:
     """As where the pod is promised a node, which another plugin rejects."""
     found = []
     async with served(ByImage, tmp_path) as host:

@@ -80,7 +80,7 @@ async def scores(host: AttachedHost) -> list[int]:
     return [int(score) for score in outcome.raw]
 
 
-async def test_call_costs_the_bytes_of_what_changed_and_one_round_trip(tmp_path: Path) -> None:
+async def test_call_costs_the_bytes_of_the_changes_and_one_round_trip(tmp_path: Path) -> None:
     async with attached(tmp_path, Summary) as (host, _, link):
         assert await scores(host) == [0] * NODES
         before = link.calls_made
@@ -132,7 +132,7 @@ async def test_full_synchronisation_goes_in_chunks_below_the_limit(tmp_path: Pat
         assert same(server, host)
 
 
-async def test_what_changes_during_a_full_synchronisation_comes_with_the_next_call(tmp_path: Path) -> None:
+async def test_changes_during_a_full_synchronisation_come_with_the_next_call(tmp_path: Path) -> None:
     async with attached(tmp_path, Crowded, 50) as (host, server, link):
         for i in range(500):
             host.state.put(make_pod(f"p-{i}"), f"n{i % 50}")

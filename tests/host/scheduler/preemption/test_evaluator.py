@@ -159,7 +159,7 @@ def clusters(draw: st.DrawFn) -> list[PlainNode]:
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), nodes=clusters())
-def test_columns_find_what_the_rules_find(data: st.DataObject, nodes: list[PlainNode]) -> None:
+def test_columns_find_the_victims_that_the_rules_find(data: st.DataObject, nodes: list[PlainNode]) -> None:
     pod = make_pod(
         "new",
         uid="uid-new",
@@ -247,7 +247,7 @@ def test_search_ends_when_it_has_enough(limits: SearchLimits, count: int) -> Non
     wanted=st.integers(1, 3),
     allowed=st.integers(0, 2),
 )
-def test_search_of_a_part_finds_what_the_search_of_all_nodes_finds(
+def test_search_of_a_part_finds_the_victims_that_the_search_of_all_nodes_finds(
     priorities: list[list[int]], wanted: int, allowed: int
 ) -> None:
     pod = make_pod("new", uid="uid-new", cpu=2, priority=4)

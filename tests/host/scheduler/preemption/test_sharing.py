@@ -270,7 +270,7 @@ STEPS: Final = st.builds(
     ),
     limits=st.sampled_from([ALL, SearchLimits(0, 1), SearchLimits(0, 2)]),
 )
-def test_what_is_kept_says_what_is_found_anew(
+def test_kept_answer_equals_the_one_that_is_found_anew(
     first: list[tuple[int, int, int]], rounds: list[tuple[list[Step], int, int]], limits: SearchLimits
 ) -> None:
     world = World()

@@ -168,6 +168,6 @@ JSON = st.recursive(
 
 @pytest.mark.slow
 @given(value=st.dictionaries(st.text(max_size=8), JSON, max_size=4))
-def test_what_is_dumped_is_read_back(value: Any) -> None:
+def test_dumped_documents_are_read_back(value: Any) -> None:
     assert only(json.dumps(value)) == value
     assert only("# a comment\n" + yaml.safe_dump(value, allow_unicode=False)) == value

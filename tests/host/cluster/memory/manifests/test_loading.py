@@ -67,7 +67,7 @@ def test_empty_lists_and_documents_are_fine(server: ApiServer) -> None:
     assert loaded(server, "-", stdin=text).pod_keys == ()
 
 
-def test_what_others_rely_on_may_come_later_in_the_input(server: ApiServer, tmp_path: Path) -> None:
+def test_object_that_others_rely_on_may_come_later_in_the_input(server: ApiServer, tmp_path: Path) -> None:
     priority = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -141,7 +141,7 @@ def test_claims_of_a_stateful_set_are_made_unless_they_are_there(server: ApiServ
     assert claims == {"data-db-0": "yes", "data-db-1": None}
 
 
-def test_what_is_left_out_is_named(server: ApiServer) -> None:
+def test_object_that_is_left_out_is_named(server: ApiServer) -> None:
     maps = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"m{i}", "namespace": "x"}}
         for i in range(5)
