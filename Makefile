@@ -23,7 +23,7 @@ help:
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
 	@echo 'make recall-mutants break what is recalled, one way at a time; each must be noticed'
-	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster; 45 minutes'
+	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak; 80 minutes'
 
 setup: $(STAMP)
 
@@ -37,6 +37,7 @@ recall-mutants: $(STAMP)
 	$(BIN)/pytest -v -m recall_mutants tests/host/framework/recall/test_recall.py tests/host/rpc/test_recalled_answers.py
 
 soak: $(STAMP)
+	$(BIN)/berth bench soak --minutes 30 --seed $${SEED:-1} -o json
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \
 		|| exit; done
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 $(BIN)/pytest -v tests/cluster/test_failover.py \

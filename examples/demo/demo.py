@@ -42,7 +42,7 @@ def main() -> int:
         f"\nDone: {summary.placed} of {summary.pods} pods placed in {summary.seconds:.2f} s"
         f" ({summary.pods_per_s:.0f} pods/s), {summary.pending} stay pending.\n"
     )
-    for warning in done.warnings:
+    for warning in (*done.lapses, *done.remarks):
         print(f"warning: {warning}", file=sys.stderr)
     say_where(done.report.placements)
     say_what_plugins_did(done)
