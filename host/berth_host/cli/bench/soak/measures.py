@@ -6,25 +6,47 @@ Called by `world`.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+
+from berth_host.cli.bench.soak.descriptors import descriptors
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """`tasks` of its event loop; `reservations` of plugins, alive or not given back; `assumed` pods in its
-    cache; `waiting` pods in its queue; `fds`: open descriptors.
+    cache; `waiting` pods in its queue; `open`: descriptors by name.
     """
 
     tasks: int
     reservations: int
     assumed: int
     waiting: int
-    fds: int
+    open: Mapping[str, int]
+
+    @property
+    def fds(self) -> int:
+        """Open descriptors."""
+        return sum(self.open.values())
+
+    def is_within(self, other: Reading) -> bool:
+        """Whether nothing that must come back to where it was stands above `other`."""
+        held = self.reservations + self.assumed
+        return not held and self.tasks <= other.tasks and self.fds <= other.fds
+
+
+def least(readings: Sequence[Reading]) -> Reading:
+    """Of each figure the least: a probe or an event may be under way at any one reading."""
+    return Reading(
+        tasks=min(one.tasks for one in readings),
+        reservations=min(one.reservations for one in readings),
+        assumed=min(one.assumed for one in readings),
+        waiting=min(one.waiting for one in readings),
+        open=min(readings, key=lambda one: one.fds).open,
+    )
 
 
 async def read(port: int, pid: int) -> Reading:
@@ -45,7 +67,7 @@ async def read(port: int, pid: int) -> Reading:
         reservations=int(sums.get("berth_reservations", 0)),
         assumed=int(sums["scheduler_cache_size_assumed_pods"]),
         waiting=int(sums["scheduler_pending_pods"]),
-        fds=len(list((Path("/proc") / str(pid) / "fd").iterdir())),
+        open=descriptors(pid),
     )
 
 

@@ -19,6 +19,7 @@ import aiohttp
 import yaml
 
 from berth_host.cli.bench.soak import measures
+from berth_host.cli.bench.soak.descriptors import more
 from berth_host.cli.bench.soak.faults import Faults
 from berth_host.cli.bench.soak.load import Account, Load
 from berth_host.cli.bench.soak.plugin_process import PluginProcess
@@ -26,7 +27,11 @@ from berth_host.cli.bench.soak.plugins import SoakFit, SoakGate, SoakKeeper, Soa
 from berth_host.cli.bench.soak.result import GROWTH_FROM_MINUTES, Result
 from berth_host.cli.bench.versus.contenders import UNLIMITED
 from berth_host.cli.bench.versus.processes import memory_mb
-from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_host.cli.bench.versus.scheduler_process import (
+    SchedulerError,
+    SchedulerProcess,
+    SchedulerSetup,
+)
 from berth_host.cluster.kube.client import KEEP_ALIVE_S
 from berth_host.cluster.memory.http.serving import ServedCluster, served
 from berth_host.cluster.memory.server import ApiServer
@@ -36,6 +41,10 @@ SETTLES_WITHIN_S: Final = 180.0
 """A plugin that was away may be tried again as late as 60 s after it is back, and a pod as late as that."""
 REST_S: Final = KEEP_ALIVE_S + 5.0
 """After this time without work the host has closed the connections to the cluster that it does not need."""
+LOOKS_S: Final = 5.0
+LEAKS_AFTER_S: Final = 90.0
+"""What is still there after this time, and the rest before it, has leaked: a watch may just be taken up anew,
+or a plugin that was lost be tried again."""
 _SAMPLE_S: Final = 2.0
 _WARM_UP_S: Final = 10.0
 _POINTS: Final = {
@@ -76,10 +85,12 @@ async def soak(plan: Plan) -> Result:
             pending = len(account.unbound)
             plan.say(f"the load has ended, {pending} pods are pending")
             await _settled(account)
-            after = await hosts.at_rest()
+            after = await hosts.at_rest(since=before)
         finally:
             await hosts.stop()
     account.close()
+    if leaked_fds := max(after.fds - before.fds, 0):
+        plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
     return Result(
         seed=plan.seed,
         minutes=plan.minutes,
@@ -92,7 +103,7 @@ async def soak(plan: Plan) -> Result:
         leaked_reservations=after.reservations + after.assumed,
         double_binds=account.double_binds + cluster.handlers.rebinds,
         leaked_tasks=max(after.tasks - before.tasks, 0),
-        leaked_fds=max(after.fds - before.fds, 0),
+        leaked_fds=leaked_fds,
         memory_growth_percent=round(measures.growth_percent(memory), 2) if memory else None,
     )
 
@@ -185,23 +196,23 @@ class Hosts:
         except (OSError, LookupError):
             return 0.0
 
-    async def at_rest(self) -> measures.Reading:
-        """After a rest, the least that it shows within a few seconds: a probe or an event may be under way
-        at any one.
+    async def at_rest(self, since: measures.Reading | None = None) -> measures.Reading:
+        """After a rest, the least that it shows. With `since` it is read until it shows no more than then,
+        or for so long that the rest is a leak.
         """
         await asyncio.sleep(REST_S)
-        readings = []
-        for _ in range(10):
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (LOOKS_S if since is None else LEAKS_AFTER_S)
+        readings: list[measures.Reading] = []
+        while loop.time() < until_s:
             with contextlib.suppress(aiohttp.ClientError):
                 readings.append(await measures.read(self._process.port, self._process.pid))
+            if since is not None and readings and measures.least(readings).is_within(since):
+                break
             await asyncio.sleep(0.5)
-        return measures.Reading(
-            tasks=min(one.tasks for one in readings),
-            reservations=min(one.reservations for one in readings),
-            assumed=min(one.assumed for one in readings),
-            waiting=min(one.waiting for one in readings),
-            fds=min(one.fds for one in readings),
-        )
+        if not readings:
+            raise SchedulerError(f"it does not answer at /metrics:\n{self._process.last_lines()}")
+        return measures.least(readings)
 
 
 @asynccontextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
-from berth_host.cli.bench.soak.measures import growth_percent, read
+from berth_host.cli.bench.soak.measures import Reading, growth_percent, least, read
 from support.certificates import Authority
 
 METRICS = """\
@@ -51,3 +53,16 @@ def test_growth_is_the_last_third_over_the_second() -> None:
     assert growth_percent([500.0] * 10 + [100.0] * 10 + [110.0] * 10) == pytest.approx(10)
     assert growth_percent([100.0, 100.0, 100.0]) == 0.0
     assert growth_percent([1.0]) == 0.0
+
+
+def test_least_of_each_figure_counts() -> None:
+    busy = Reading(tasks=9, reservations=0, assumed=1, waiting=2, open={"pipe": 2})
+    quiet = Reading(tasks=7, reservations=1, assumed=0, waiting=3, open={"pipe": 2, "socket": 3})
+    assert least([busy, quiet]) == Reading(tasks=7, reservations=0, assumed=0, waiting=2, open={"pipe": 2})
+
+
+@pytest.mark.parametrize("more", [{"tasks": 8}, {"reservations": 1}, {"assumed": 1}, {"open": {"pipe": 3}}])
+def test_host_is_back_where_it_was_with_nothing_held(more: dict[str, Any]) -> None:
+    before = Reading(tasks=7, reservations=0, assumed=0, waiting=0, open={"pipe": 2})
+    assert replace(before, tasks=6, waiting=5).is_within(before)
+    assert not replace(before, **more).is_within(before)

@@ -1,0 +1,73 @@
+"""What a process holds open, by name: a count alone does not tell which one leaked.
+
+Called by `measures`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of sockets.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+_STATES: Final = {1: "established", 8: "in close-wait", 10: "listening"}
+_OWN_PORT_FROM: Final = 32768
+"""Ports from here on are given by the system to whoever connects; they say nothing about the socket."""
+
+
+def descriptors(pid: int) -> Counter[str]:
+    """How many of each name are open. Raises OSError where the process is gone."""
+    sockets: dict[str, str] | None = None
+    names: Counter[str] = Counter()
+    for entry in (PROC / str(pid) / "fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except FileNotFoundError:
+            continue
+        kind, _, inode = target.partition(":[")
+        if kind == "socket":
+            sockets = dict(_sockets(pid)) if sockets is None else sockets
+            target = sockets.get(inode.rstrip("]"), "socket")
+        # Every pipe has a number of its own.
+        names[kind if kind == "pipe" else target] += 1
+    return names
+
+
+def more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """What `after` has more than `before`, by name."""
+    return dict(Counter(after) - Counter(before))
+
+
+def _sockets(pid: int) -> Iterator[tuple[str, str]]:
+    """inode, name"""
+    net = PROC / str(pid) / "net"
+    for line in _lines(net / "unix"):
+        fields = line.split(maxsplit=7)
+        yield fields[6], f"unix socket {fields[7] if len(fields) > 7 else 'without a name'}"
+    for name in ("tcp", "tcp6"):
+        for line in _lines(net / name):
+            fields = line.split()
+            ends = f"{_end(fields[1])} to {_end(fields[2])}"
+            number = int(fields[3], 16)
+            yield fields[9], f"{name} socket {ends} {_STATES.get(number, f'in state {number}')}"
+
+
+def _lines(table: Path) -> list[str]:
+    """Without the head line."""
+    try:
+        return table.read_text().splitlines()[1:]
+    except FileNotFoundError:
+        return []
+
+
+def _end(text: str) -> str:
+    """`0100007F:1F90` as 127.0.0.1:8080: words of the address are in the machine's own byte order."""
+    address, port = text.split(":")
+    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
+    raw = b"".join(words)
+    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
+    number = int(port, 16)
+    shown = str(number) if number < _OWN_PORT_FROM else "any"
+    return f"{socket.inet_ntop(family, raw)}:{shown}"
