@@ -72,13 +72,13 @@ class HostAttachments:
             declare=self._declare,
         )
         self.attached_places = Attachments(wanted_places(configuration), attach_seams)
-        if self.attached_places.places:
+        if self.attached_places:
             seams.snapshot.confirmed_generation = self.attached_places.confirmed_generation
 
     async def start(self, *, stands_by: bool = False) -> None:
         """Try every place once; missing ones are tried again in the background."""
         await self.attached_places.start(stands_by=stands_by)
-        if self.attached_places.places:
+        if self.attached_places:
             self._refresher = asyncio.ensure_future(self._refresh())
             self._refresher.add_done_callback(self._refresh_ended)
 
@@ -89,7 +89,7 @@ class HostAttachments:
             if link is None or link.feed is None:
                 continue
             try:
-                first = attachment.place.plugins[0].name
+                first = attachment.served[0]
                 await link.sync((first, "SyncState"), time.monotonic() + FIRST_SYNC_S)
             except PluginError as err:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from berth_host import log
 from berth_host.app.answers.pages import PREFIX as ANSWERS
 from berth_host.app.answers.pages import Answers, HostOnPages
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection

@@ -70,7 +70,7 @@ class Host(HostParts):
     async def _attach(self, *, stands_by: bool) -> None:
         show_host(self.metrics, self)
         self._loop_errors.listen()
-        if self.attachments.attached_places.places:
+        if self.attachments.attached_places:
             await self.handle_server.start()
         await self.attachments.start(stands_by=stands_by)
 

@@ -3,6 +3,9 @@
     CONNECTING -> HANDSHAKING -> CONFIGURING -> SYNCING -> ACTIVE        each failure: BACKOFF -> CONNECTING
     HANDSHAKING -the host does not lead-> STANDBY -it leads-> CONFIGURING
     HANDSHAKING, CONFIGURING -refused-> REJECTED -another socket or instance-> CONNECTING
+    ACTIVE <-another instance of its plugins is asked-> STANDBY
+    ACTIVE <-it is not ready, does not answer, a circuit breaker is open-> DEGRADED
+    ACTIVE -it breaks the contract again and again-> QUARANTINED -the instance is lost-> BACKOFF
     any state -stop-> DRAINING -> CLOSED
 
 Moved by its own task; `state` and `reason` are what conditions show. Times are real: an attachment lives
@@ -13,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
@@ -29,19 +32,19 @@ from google.protobuf.duration_pb2 import Duration
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
+from berth_host.attach.configure import HandleGrants, accept, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.reconciling import RECONCILE_S, LiveCycles, NothingAlive, TakenUp
-from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.routes import AttachListener, RemotePlugin
+from berth_host.attach.standing import Standing
+from berth_host.attach.state import ATTACHED, State
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, Traffic
-from berth_host.rpc.remote.sender import LinkSender
 
 HANDSHAKE_S: Final = 5.0
 CONFIGURE_S: Final = 10.0
@@ -53,33 +56,6 @@ _LOG = get_logger()
 Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
 
 
-class State(Enum):
-    """Where an attachment stands."""
-
-    CONNECTING = "Connecting"
-    HANDSHAKING = "Handshaking"
-    STANDBY = "Standby"
-    CONFIGURING = "Configuring"
-    SYNCING = "Syncing"
-    ACTIVE = "Active"
-    BACKOFF = "BackOff"
-    REJECTED = "Rejected"
-    DRAINING = "Draining"
-    CLOSED = "Closed"
-
-
-class AttachListener(Protocol):
-    """Hears of attached and lost plugins, on the loop. It must not raise."""
-
-    def attached(self, plugin: str) -> None:
-        """An instance can be asked; pods that failed on the plugin's account may be tried again."""
-        ...
-
-    def lost(self, plugin: str, reason: str) -> None:
-        """No instance can be asked."""
-        ...
-
-
 async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
     """Before there is a cluster."""
 
@@ -88,7 +64,8 @@ async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
 class AttachSeams:
     """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
     every message. `declare`: is told of the plugins of an instance before it gets the state, and returns
-    when what they need of the cluster is in it; may raise LostError.
+    when what they need of the cluster is in it; may raise LostError. `holder`: the place of another attachment
+    that holds this instance, empty if none does. `order`: numbers attached instances.
     """
 
     state: HostState
@@ -98,6 +75,8 @@ class AttachSeams:
     host_version: str = "unknown"
     traffic: Traffic = lambda plugin, call, sent, received: None
     declare: Declare = _declare_nothing
+    holder: Callable[[str, object], str] = lambda instance_id, asking: ""
+    order: Iterator[int] = field(default_factory=itertools.count)
 
 
 class Attachment:
@@ -136,8 +115,8 @@ class Attachment:
         self._refused: tuple[str, str] | None = None
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
-        self._transports: dict[str, dict[str, GrpcTransport]] = {}
-        self._introduction: Introduction | None = None
+        self.standing: Standing | None = None
+        self._served: frozenset[str] = frozenset() if place.is_open else frozenset(plugins)
         self._features: frozenset[str] = frozenset()
 
     # --- life ------------------------------------------------------------------------------------------
@@ -154,7 +133,7 @@ class Attachment:
         if task is not None and not task.done():
             self._grace_s = grace_s
             self._stopping.set()
-            if self.state is State.ACTIVE:
+            if self.standing is not None:
                 await asyncio.wait({task}, timeout=2 * grace_s)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -205,22 +184,24 @@ class Attachment:
             ends_s = time.monotonic() + SYNC_BUDGET_S
             await self._synchronise(link, ends_s)
             taken_up = await self._reconcile(link, introduction, ends_s)
-            self._activate(link, introduction, taken_up)
-            await self._keep(link, channel)
+            standing = self._activate(link, introduction, taken_up)
+            await self._keep(link, standing, channel)
             self._enter(State.DRAINING, "the host stops")
-            await self._drain(link, self._grace_s)
+            await self._drain(link, standing, self._grace_s)
         finally:
             await self._let_go(channel, attachment_id)
 
     async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:
         if self._seams.grants is not None:
             self._seams.grants.revoke(attachment_id)
-        if self.link is not None:
-            if self.state is State.ACTIVE:
-                self.lost_s = time.monotonic()
-                lived_s = self.lost_s - self._active_s
+        if self.standing is not None:
+            if not self._stopping.is_set():
+                self.lost_s = self.lost_s or time.monotonic()
+                lived_s = time.monotonic() - self._active_s
                 self.early_losses = self.early_losses + 1 if lived_s < HEALTHY_S else 0
-            self._withdraw("lost its instance")
+            standing, self.standing = self.standing, None
+            standing.end("lost its instance")
+        if self.link is not None:
             self.link.close()
             self.link = None
         if channel is not None:
@@ -238,12 +219,17 @@ class Attachment:
         reply = await self._hello(stub, attachment_id)
         if self._refused is not None and self._refused[0] == reply.instance_id:
             raise RefusedError(self._refused[1])
+        if holder := self._seams.holder(reply.instance_id, self):
+            raise DialError(f"instance {reply.instance_id} is attached already, at {holder}")
         try:
             if expected and reply.instance_id != expected:
                 raise RefusedError(
                     f"the process said that it is {expected}, and {reply.instance_id} answers at its socket"
                 )
-            return read_handshake(reply, self.place, self._features)
+            introduction = read_handshake(reply, self.place, self._features)
+            if self.place.is_open:
+                self._served = frozenset(item.name for item in introduction.plugins)
+            return introduction
         except RefusedError as err:
             self._refused = (reply.instance_id, err.reason)
             await self._tell_refusal(stub, attachment_id, err.reason)
@@ -390,7 +376,7 @@ class Attachment:
 
     async def _reconcile(self, link: InstanceLink, introduction: Introduction, ends_s: float) -> TakenUp:
         """Tell the instance which reservations are alive. None can be added before the instance is active."""
-        taken_up = TakenUp(self._seams.cycles, self._seams.state.version.epoch)
+        taken_up = self._start_taking_up()
         for descriptor in introduction.plugins:
             await taken_up.reconcile(link, self._plugins[descriptor.name], descriptor, ends_s)
         return taken_up
@@ -407,11 +393,10 @@ class Attachment:
             self._leads.set()
             await self.tried.wait()
             return
-        link, introduction = self.link, self._introduction
-        if self.state is not State.ACTIVE or link is None or introduction is None:
+        if self.standing is None:
             return
         try:
-            await self._reconcile(link, introduction, time.monotonic() + RECONCILE_S)
+            await self.standing.begin_term()
         except LostError as err:
             # The keeper looks at it at once; one that is lost hears of the term when it comes again.
             _LOG.warning("plugin.warned", place=self.place.title, warning=f"new term: {err}")
@@ -419,74 +404,62 @@ class Attachment:
 
     # --- being there -----------------------------------------------------------------------------------
 
-    def _activate(self, link: InstanceLink, introduction: Introduction, taken_up: TakenUp) -> None:
+    def _activate(self, link: InstanceLink, introduction: Introduction, taken_up: TakenUp) -> Standing:
         self.instance_id = introduction.instance_id
-        self._introduction = introduction
         self._refused = None
-        self._offer(link, introduction, taken_up)
+        self.standing = Standing(
+            link,
+            introduction,
+            self._plugins,
+            order=next(self._seams.order),
+            take_up=self._start_taking_up,
+            changed=self._stand_changed,
+        )
         self.was_active = True
         self._active_s = time.monotonic()
         self.lost_s = None
-        self._enter(State.ACTIVE, "")
+        self.standing.offer(taken_up)
+        self._stand_changed()
+        return self.standing
 
-    def _offer(self, link: InstanceLink, introduction: Introduction, taken_up: TakenUp | None = None) -> None:
-        """Let calls go to this instance."""
-        for descriptor in introduction.plugins:
-            plugin = self._plugins[descriptor.name]
-            slots = asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted))
-            transports = {
-                profile.scheduler_name: GrpcTransport(
-                    link, descriptor, profile.scheduler_name, plugin.outbox, slots
-                )
-                for profile in plugin.wanted.profiles
-            }
-            plugin.use(descriptor, transports)
-            if taken_up is not None:
-                taken_up.adopt(descriptor.name, transports)
-            plugin.attach_outbox(LinkSender(link, descriptor.name))
-            self._seams.listener.attached(descriptor.name)
+    def _start_taking_up(self) -> TakenUp:
+        return TakenUp(self._seams.cycles, self._seams.state.version.epoch)
 
-    def _withdraw(self, reason: str) -> None:
-        """Let no new cycle go to this instance."""
-        for plugin in self._plugins.values():
-            if plugin.is_attached:
-                plugin.lose(reason)
-                self._seams.listener.lost(plugin.name, reason)
+    def _stand_changed(self) -> None:
+        """The instance is asked or not any more, or fares better or worse."""
+        standing = self.standing
+        if standing is None or self._stopping.is_set():
+            return
+        state, reason = standing.state
+        if state is State.QUARANTINED:
+            self._refused = (self.instance_id, reason)
+        if not standing.is_silent:
+            self.lost_s = None
+        elif self.lost_s is None:
+            self.lost_s = time.monotonic()
+        self._enter(state, reason)
 
-    async def _keep(self, link: InstanceLink, channel: grpc.aio.Channel) -> None:
+    async def _keep(self, link: InstanceLink, standing: Standing, channel: grpc.aio.Channel) -> None:
         """Probe it, keep its copy in step, until told to stop. Raises LostError when it is lost."""
         loop = asyncio.get_running_loop()
         watch = loop.create_task(watch_connection(channel, self._trouble))
         ended = None if self.child is None else loop.create_task(self.child.ended())
         try:
             signals = Signals(self._trouble, self._stopping, ended)
-            await Keeper(link, self._first_name, signals, self._ready_changed).run()
+            await Keeper(link, self._first_name, signals, standing).run()
         finally:
             tasks = [watch] if ended is None else [watch, ended]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ready_changed(self, link: InstanceLink, ready: bool, message: str) -> None:
-        """The result of the last probe. Calls go to an instance only while it is ready."""
-        introduction = self._introduction
-        if introduction is None or self.state is not State.ACTIVE:
-            return
-        attached = any(plugin.is_attached for plugin in self._plugins.values())
-        if ready and not attached:
-            self._offer(link, introduction)
-            self._enter(State.ACTIVE, "")
-        elif not ready and attached:
-            self._withdraw(f"is not ready: {message}")
-            self._enter(State.ACTIVE, f"not ready: {message}")
-
     # --- going -----------------------------------------------------------------------------------------
 
-    async def _drain(self, link: InstanceLink, grace_s: float) -> None:
+    async def _drain(self, link: InstanceLink, standing: Standing, grace_s: float) -> None:
         ends_s = time.monotonic() + grace_s
-        for plugin in self._plugins.values():
-            await plugin.outbox.drained(max(ends_s - time.monotonic(), 0.0))
-        self._withdraw("is let go: the host stops")
+        for name in standing.conducts:
+            await self._plugins[name].outbox.drained(max(ends_s - time.monotonic(), 0.0))
+        standing.withdraw("is let go: the host stops")
         grace = Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9))
         request = identity_pb2.DrainRequest(
             reason="the host stops",
@@ -515,24 +488,34 @@ class Attachment:
 
     @property
     def _first_name(self) -> str:
-        return next(iter(self._plugins))
+        return next((name for name in self._plugins if name in self._served), self.place.title)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The plugins of this place, in the order of the configuration: those expected at a place of their
+        own; in a folder, those that the instance serves.
+        """
+        return tuple(name for name in self._plugins if name in self._served)
+
+    @property
+    def _own_plugins(self) -> list[RemotePlugin]:
+        return [self._plugins[name] for name in self.served]
 
     def _enter(self, state: State, reason: str) -> None:
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
-        if state in (State.ACTIVE, State.STANDBY, State.REJECTED, State.BACKOFF):
+        settled = state in ATTACHED or state in (State.STANDBY, State.REJECTED)
+        if settled or state is State.BACKOFF:
             self.tried.set()
-        if state in (State.ACTIVE, State.STANDBY, State.REJECTED):
+        if settled:
             self.decided.set()
         elif state in (State.BACKOFF, State.DRAINING, State.CLOSED):
             self.decided.clear()
-        if state in (State.REJECTED, State.BACKOFF):
-            for plugin in self._plugins.values():
+        for plugin in self._own_plugins:
+            if state in (State.REJECTED, State.BACKOFF) and not plugin.is_attached:
                 plugin.absence = f"is not attached: {reason}"
-        for plugin in self._plugins.values():
-            plugin.stands_by = state is State.STANDBY
-        if state is State.STANDBY:
-            for plugin in self._plugins.values():
+            plugin.stands_by = state is State.STANDBY and not self._leads.is_set()
+            if plugin.stands_by:
                 plugin.absence = "is not attached: this host stands by"
         if changed:
             self.since_s = time.monotonic()
@@ -542,7 +525,7 @@ class Attachment:
         """One line per change that lasts; the steps in between are for debugging."""
         if state is State.BACKOFF and reason == self._told_reason:
             return
-        if state in (State.ACTIVE, State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
+        if state in ATTACHED or state in (State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
             self._told_reason = reason
             told = state in (State.ACTIVE, State.STANDBY, State.CLOSED)
             level = _LOG.info if told else _LOG.warning
@@ -551,7 +534,7 @@ class Attachment:
         level(
             "attachment.changed",
             place=self.place.title,
-            plugins=sorted(self._plugins),
+            plugins=sorted(self._served),
             state=state.value,
             reason=reason,
             instance_id=self.instance_id,

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_host.attach.attachment import Attachment, AttachSeams, State
+from berth_host.attach.attachment import Attachment, AttachSeams
+from berth_host.attach.dialing import socket_path
+from berth_host.attach.folder import SocketFolder
 from berth_host.attach.routes import PluginRoute, RemotePlugin
-from berth_host.attach.wanted import Place
+from berth_host.attach.state import State
+from berth_host.attach.wanted import Place, WantedPlugin
+from berth_host.errors.state import InvariantError
 from berth_host.rpc.remote.outbox import Outbox
 
 RESTORING_S: Final = 60.0
@@ -42,20 +46,40 @@ class Condition:
 
 
 class Attachments:
-    """Attributes: plugins, by name; places, in the order of the configuration."""
+    """Attributes: plugins, by name. `places`: fixed ones; at most one of them stands for a folder of sockets
+    (`Place.is_open`), each of which becomes a place of its own.
+    """
 
     def __init__(self, places: Sequence[Place], seams: AttachSeams) -> None:
         self.plugins: dict[str, RemotePlugin] = {}
         self.recoveries = 0
         """How often a plugin came back, or came for the first time."""
-        self._seams = seams
+        self._seams = replace(seams, listener=self, holder=self._holder)
         self._listener = seams.listener
-        self.places: list[Attachment] = []
-        own = replace(seams, listener=self)
+        self._fixed: list[Attachment] = []
+        self.folder: SocketFolder | None = None
+        self._folder_place: Place | None = None
+        self._stands_by = False
         for place in places:
-            members = {wanted.name: RemotePlugin(wanted, Outbox(wanted.name)) for wanted in place.plugins}
+            members = {wanted.name: self._plugin(wanted) for wanted in place.plugins}
             self.plugins |= members
-            self.places.append(Attachment(place, members, own))
+            if place.is_open:
+                self._folder_place = place
+                self.folder = SocketFolder(socket_path(place.endpoint), self._attach_in_folder)
+            else:
+                self._fixed.append(Attachment(place, members, self._seams))
+
+    def _plugin(self, wanted: WantedPlugin) -> RemotePlugin:
+        return RemotePlugin(wanted, Outbox(wanted.name), self)
+
+    @property
+    def places(self) -> list[Attachment]:
+        """Those of the configuration in its order, then those that were found in the folder."""
+        return [*self._fixed, *(() if self.folder is None else self.folder.members)]
+
+    def __bool__(self) -> bool:
+        """Whether there is, or may come to be, anything to attach."""
+        return bool(self._fixed) or self.folder is not None
 
     # --- life ------------------------------------------------------------------------------------------
 
@@ -64,17 +88,49 @@ class Attachments:
         and something is still missing. Never fails: what is missing is retried for as long as it takes.
         `stands_by`: the host does not lead yet; no instance is configured before `begin_term`.
         """
-        for attachment in self.places:
+        self._stands_by = stands_by
+        for attachment in self._fixed:
             attachment.start(stands_by=stands_by)
+        if self.folder is not None:
+            await self.folder.start()
         await self._all([attachment.tried for attachment in self.places], FIRST_TRY_S)
         await self.settled(patience_s)
 
+    def _attach_in_folder(self, endpoint: str) -> Attachment:
+        place = self._folder_place
+        if place is None:
+            raise InvariantError("there is no folder of sockets")
+        members = {wanted.name: self.plugins[wanted.name] for wanted in place.plugins}
+        attachment = Attachment(replace(place, endpoint=endpoint), members, self._seams)
+        attachment.start(stands_by=self._stands_by)
+        return attachment
+
+    def _holder(self, instance_id: str, asking: object) -> str:
+        """Where an instance is attached already; empty: nowhere, or only by the one that asks."""
+        return next(
+            (
+                attachment.place.title
+                for attachment in self.places
+                if attachment is not asking
+                and attachment.standing is not None
+                and attachment.instance_id == instance_id
+            ),
+            "",
+        )
+
     async def settled(self, timeout_s: float) -> bool:
-        """Wait until every place is attached or refused; False if time runs out."""
-        return await self._all([attachment.decided for attachment in self.places], timeout_s)
+        """Wait until every place is attached or refused, and every plugin of the folder has come; False if
+        time runs out.
+        """
+        awaited = [attachment.decided for attachment in self._fixed]
+        if self._folder_place is not None and not self._stands_by:
+            awaited += [self.plugins[wanted.name].present for wanted in self._folder_place.plugins]
+        return await self._all(awaited, timeout_s)
 
     async def stop(self) -> None:
         """Let every plugin go, and end the children."""
+        if self.folder is not None:
+            await self.folder.stop()
         await asyncio.gather(*(attachment.stop() for attachment in self.places))
         for plugin in self.plugins.values():
             await plugin.outbox.close()
@@ -104,7 +160,9 @@ class Attachments:
         )
 
     def _is_restoring(self, attachment: Attachment) -> bool:
-        if not attachment.tried.is_set():
+        if not attachment.tried.is_set() or (
+            attachment.standing is not None and attachment.standing.is_restoring
+        ):
             return True
         lost_s = attachment.lost_s
         return lost_s is not None and _is_hopeful(attachment) and time.monotonic() - lost_s < RESTORING_S
@@ -123,26 +181,20 @@ class Attachments:
         )
 
     def conditions(self) -> list[Condition]:
-        """Every place, for people."""
+        """Every place, for people; and the folder, as long as a plugin is expected there that nobody serves."""
         now_s = time.monotonic()
-        return [
-            Condition(
-                place=attachment.place.title,
-                state=attachment.state,
-                reason=attachment.reason,
-                plugins=tuple(wanted.name for wanted in attachment.place.plugins),
-                instance_id=attachment.instance_id,
-                warnings=attachment.warnings,
-                unusable=attachment.unusable,
-                since_s=now_s - attachment.since_s,
-                synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
-                carrier="" if attachment.link is None else attachment.link.carrier,
-            )
-            for attachment in self.places
-        ]
+        found = [_condition(attachment, now_s) for attachment in self.places]
+        if self.folder is not None and self._folder_place is not None:
+            waits = [one.name for one in self._folder_place.plugins if not self.plugins[one.name].is_attached]
+            shown = {name for condition in found for name in condition.plugins}
+            waits = [name for name in waits if name not in shown]
+            if waits or self.folder.problem:
+                found.append(_folder_condition(self.folder, waits))
+        return found
 
     async def begin_term(self) -> None:
         """The host leads from now on, under a new epoch: every instance hears which reservations live on."""
+        self._stands_by = False
         terms = [asyncio.ensure_future(attachment.begin_term()) for attachment in self.places]
         if terms:
             done, late = await asyncio.wait(terms, timeout=FIRST_TRY_S)
@@ -156,7 +208,7 @@ class Attachments:
 
     def attached(self, plugin: str) -> None:
         """Count it and pass it on. It changes nothing if the plugin is lost each time that it comes."""
-        own = (one for one in self.places if any(wanted.name == plugin for wanted in one.place.plugins))
+        own = (one for one in self.places if plugin in one.served)
         if all(_is_hopeful(attachment) for attachment in own):
             self.recoveries += 1
         self._listener.attached(plugin)
@@ -164,6 +216,36 @@ class Attachments:
     def lost(self, plugin: str, reason: str) -> None:
         """Pass it on."""
         self._listener.lost(plugin, reason)
+
+
+def _condition(attachment: Attachment, now_s: float) -> Condition:
+    return Condition(
+        place=attachment.place.title,
+        state=attachment.state,
+        reason=attachment.reason,
+        plugins=attachment.served,
+        instance_id=attachment.instance_id,
+        warnings=attachment.warnings,
+        unusable=attachment.unusable,
+        since_s=now_s - attachment.since_s,
+        synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
+        carrier="" if attachment.link is None else attachment.link.carrier,
+    )
+
+
+def _folder_condition(folder: SocketFolder, plugins: Sequence[str]) -> Condition:
+    return Condition(
+        place=str(folder.path),
+        state=State.BACKOFF if folder.problem else State.CONNECTING,
+        reason=folder.problem or "no socket in the folder serves it yet",
+        plugins=tuple(plugins),
+        instance_id="",
+        warnings=(),
+        unusable={},
+        since_s=0.0,
+        synced_bytes=0,
+        carrier="",
+    )
 
 
 def _is_hopeful(attachment: Attachment) -> bool:

@@ -81,7 +81,7 @@ def read_handshake(
             f"the instance serves {_listed(names)}, and the configuration expects"
             f" {_listed(sorted(wanted))} at {place.title}"
         )
-    absent = sorted(wanted.difference(names))
+    absent = [] if place.is_open else sorted(wanted.difference(names))
     unusable = dict.fromkeys(absent, f"is not served by the instance at {place.title}")
     lacking = {found.name: lack for found in served if (lack := _lack(found, place.plugin(found.name)))}
     if len(lacking) == len(served):

@@ -1,6 +1,7 @@
 """`Keeper`: an active instance is probed and kept in step until it is lost.
 
-Run by `Attachment` while it is ACTIVE. A call that finds the instance unavailable wakes it at once; the
+Run by `Attachment` while an instance is attached. One that does not answer its probes is not lost as long as
+its connection is there: it is not asked. A call that finds the instance unavailable wakes it at once; the
 end of a child does too.
 """
 
@@ -8,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2
@@ -72,22 +72,39 @@ class Signals:
     ended: asyncio.Task[str] | None = None
 
 
+class Watched(Protocol):
+    """Hears how probes go. Implemented by `Standing`."""
+
+    @property
+    def next_trial_s(self) -> float | None:
+        """When a probe is due ahead of its time (monotonic seconds)."""
+        ...
+
+    def ready_changed(self, ready: bool, message: str) -> None:
+        """A probe was answered."""
+        ...
+
+    def missed(self, why: str) -> None:
+        """`PROBE_MISSES` or more in a row were not."""
+        ...
+
+
 class Keeper:
-    """`plugin`: a name for errors. `ready_changed` is called with the result of each probe."""
+    """`plugin`: a name for errors."""
 
     def __init__(
         self,
         link: InstanceLink,
         plugin: str,
         signals: Signals,
-        ready_changed: Callable[[InstanceLink, bool, str], None],
+        watched: Watched,
     ) -> None:
         self._link = link
         self._plugin = plugin
         self._trouble = signals.trouble
         self._stopping = signals.stopping
         self._ended = signals.ended
-        self._ready_changed = ready_changed
+        self._watched = watched
         self._misses = 0
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
         self._calls_before = -1
@@ -107,13 +124,19 @@ class Keeper:
 
     async def _watch(self) -> None:
         while not self._stopping.is_set():
-            await self._something(min(max(self._next_probe_s - time.monotonic(), 0.0), TICK_S))
+            await self._something(min(max(self._due_s - time.monotonic(), 0.0), TICK_S))
             if self._ended is not None and self._ended.done():
                 raise LostError(f"its process {self._ended.result()}")
-            if self._trouble.is_set() or time.monotonic() >= self._next_probe_s:
+            if self._trouble.is_set() or time.monotonic() >= self._due_s:
                 self._trouble.clear()
                 await self._check_up()
             await self.keep_in_step()
+
+    @property
+    def _due_s(self) -> float:
+        """When the next probe is due."""
+        trial_s = self._watched.next_trial_s
+        return self._next_probe_s if trial_s is None else min(self._next_probe_s, trial_s)
 
     async def _something(self, timeout_s: float) -> None:
         """Wait for trouble, the host's end, the end of the child, or the time."""
@@ -133,12 +156,12 @@ class Keeper:
         except PluginError as err:
             self._misses += 1
             if self._misses >= PROBE_MISSES:
-                raise LostError(f"did not answer {self._misses} probes: {err.detail}") from err
+                self._watched.missed(f"did not answer {self._misses} probes: {err.detail}")
             self._next_probe_s = time.monotonic() + TICK_S
             return
         self._misses = 0
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
-        self._ready_changed(self._link, reply.ready, reply.message)
+        self._watched.ready_changed(reply.ready, reply.message)
 
     async def keep_in_step(self) -> None:
         """Send changes that no call carries: when idle, and for plugins that are in PreBind."""
@@ -147,7 +170,7 @@ class Keeper:
         if link.calls_made != self._calls_before:
             self._calls_before, self._idle_since_s = link.calls_made, now_s
         idle = now_s - self._idle_since_s >= TICK_S / 2
-        if feed is None or (link.held == feed.version and not link.wants_full):
+        if feed is None or self._misses or (link.held == feed.version and not link.wants_full):
             return
         if link.wants_full or link.pre_binds_open or idle:
             try:

@@ -1,7 +1,8 @@
 """Reconcile: an instance that comes is told which reservations and waits are alive, before its first cycle.
 
-Called by `Attachment` while SYNCING. Cycles that the instance knows continue with it, all others are
-aborted. The list is the truth: it replaces what an outbox still had to give back.
+Called by `Attachment` while SYNCING, and by `Standing` when an instance takes the place of another one. Cycles
+that the instance knows continue with it, all others are aborted; while another instance is attached they stay
+with that one. The list is the truth: it replaces what an outbox still had to give back.
 Source: the contract's state.proto; failures 9, 10, 11 and 15.
 """
 
@@ -117,6 +118,8 @@ class TakenUp:
         if not unknown <= {item.cycle_id for item in listed}:
             raise PluginProtocolError(*asked, "named cycles that it was not asked about")
         plugin.outbox.supersede(given_back)
+        if any(offer.instance_id != link.identity.instance_id for offer in plugin.offers):
+            return
         self._cycles.lost(plugin.name, [item for key, item in live.items() if key in unknown])
         self._taken[plugin.name] = [item for key, item in live.items() if key not in unknown]
         _LOG.info(

@@ -1,31 +1,54 @@
 """`RemotePlugin`: one plugin elsewhere, whichever instance serves it; `PluginRoute`: the same in one profile.
 
-Attachments put transports in and take them out; clients look at them for every call. The outbox and the
-last known descriptor outlive attachments.
+Attachments offer instances and withdraw them; the one that is asked changes between two calls, and a cycle
+stays with the instance that it began with. The outbox and the last known descriptor outlive attachments.
 """
 
 from __future__ import annotations
 
+import asyncio
+from typing import Protocol
+
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
+from berth_host.attach.instances import Offer, chosen
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
+from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.outbox import Outbox
-from berth_host.rpc.remote.sender import LinkSender
+
+_LOG = get_logger()
+
+
+class AttachListener(Protocol):
+    """Hears of attached and lost plugins, on the loop. It must not raise."""
+
+    def attached(self, plugin: str) -> None:
+        """An instance can be asked; pods that failed on the plugin's account may be tried again."""
+        ...
+
+    def lost(self, plugin: str, reason: str) -> None:
+        """No instance can be asked."""
+        ...
 
 
 class RemotePlugin:
-    """absent -use-> attached -lose-> absent. `absence`: why it is absent, as the end of a sentence."""
+    """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
+    sentence. `active`: the instance that is asked; `present` is set while there is one. `seen`: one was.
+    """
 
-    def __init__(self, wanted: WantedPlugin, outbox: Outbox) -> None:
+    def __init__(self, wanted: WantedPlugin, outbox: Outbox, listener: AttachListener) -> None:
         self.wanted = wanted
         self.outbox = outbox
         self.absence = "is not attached yet"
         self.stands_by = False
         """Whether an instance is there, which this host will attach to when it leads."""
         self.seen = False
-        self._sender: LinkSender | None = None
+        self.active: Offer | None = None
+        self.present = asyncio.Event()
+        self.offers: list[Offer] = []
+        self._listener = listener
         self.descriptor = _expected(wanted)
         self.routes = {profile.scheduler_name: PluginRoute(self, profile) for profile in wanted.profiles}
 
@@ -37,29 +60,63 @@ class RemotePlugin:
     @property
     def is_attached(self) -> bool:
         """Whether an instance can be asked."""
-        return any(route.transport is not None for route in self.routes.values())
+        return self.active is not None
 
-    def use(self, descriptor: Descriptor, transports: dict[str, GrpcTransport]) -> None:
-        """An instance serves it now, one transport per profile."""
-        self.descriptor = descriptor
+    def offer(self, offer: Offer) -> None:
+        """An instance can serve it."""
+        self.offers.append(offer)
+        self.choose("")
+
+    def withdraw(self, offer: Offer, reason: str) -> None:
+        """It cannot any more. Another one that is attached takes up what this one was in the middle of."""
+        self.offers.remove(offer)
+        before = self.active
+        self.choose(reason)
+        if self.active is not None and self.active is before:
+            self.active.taken_up()
+
+    def choose(self, reason: str) -> None:
+        """Ask the best instance from now on. `reason`: why there is none, if there is none."""
+        best, before = chosen(self.offers), self.active
+        if best is before:
+            return
+        self.active = best
+        if before is not None:
+            self.outbox.detach(before.sender)
+        if best is None:
+            self._leave(reason)
+        else:
+            self._use(best, before)
+        for offer in (before, best):
+            if offer is not None:
+                offer.judged()
+
+    def recovered(self) -> None:
+        """The active instance is well again: what failed on its account may be tried again."""
+        if self.active is not None:
+            self._listener.attached(self.name)
+
+    def _use(self, offer: Offer, before: Offer | None) -> None:
+        self.descriptor = offer.descriptor
         self.seen = True
         self.absence = ""
-        for profile, transport in transports.items():
+        self.present.set()
+        for profile, transport in offer.transports.items():
             self.routes[profile].transport = transport
+        self.outbox.attach(offer.sender)
+        if before is not None:
+            _LOG.info(
+                "plugin.swapped", plugin=self.name, before=before.instance_id, instance_id=offer.instance_id
+            )
+        offer.taken_up()
+        self._listener.attached(self.name)
 
-    def attach_outbox(self, sender: LinkSender) -> None:
-        """The outbox sends to this instance from now on."""
-        self._sender = sender
-        self.outbox.attach(sender)
-
-    def lose(self, reason: str) -> None:
-        """No instance serves it any more."""
+    def _leave(self, reason: str) -> None:
         self.absence = reason
-        if self._sender is not None:
-            self.outbox.detach(self._sender)
-            self._sender = None
+        self.present.clear()
         for route in self.routes.values():
             route.transport = None
+        self._listener.lost(self.name, reason)
 
 
 class PluginRoute:

@@ -42,7 +42,8 @@ class WantedPlugin:
 class Place:
     """Where an instance is found: a fixed `endpoint`, or a `command` that starts one.
 
-    `credential_file`: holds the secret to name at an endpoint, empty: none.
+    `credential_file`: holds the secret to name at an endpoint, empty: none. `is_open`: the endpoint is in a
+    folder of sockets, and any of `plugins` may be there.
     """
 
     endpoint: str = ""
@@ -50,6 +51,7 @@ class Place:
     tls: TlsFiles | None = None
     credential_file: str = ""
     transport: Transport = Transport.FRAMED
+    is_open: bool = False
     plugins: tuple[WantedPlugin, ...]
 
     @property
@@ -63,7 +65,10 @@ class Place:
 
 
 def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
-    """Every place with a plugin that some profile enables, in the order of the file."""
+    """Every place with a plugin that some profile enables, in the order of the file. The folder of sockets is
+    one of them, with the plugins that have no place of their own.
+    """
+    folder = f"unix://{configuration.berth.socket_folder}"
     by_endpoint: dict[str, list[WantedPlugin]] = {}
     places: list[tuple[BerthPlugin, list[WantedPlugin]]] = []
     for plugin in configuration.berth.plugins:
@@ -72,20 +77,22 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
         wanted = wanted_plugin(plugin, configuration)
         if not wanted.profiles:
             continue
-        if plugin.endpoint is not None and plugin.endpoint in by_endpoint:
-            by_endpoint[plugin.endpoint].append(wanted)
+        endpoint = folder if plugin.in_folder else plugin.endpoint
+        if endpoint is not None and endpoint in by_endpoint:
+            by_endpoint[endpoint].append(wanted)
             continue
         members = [wanted]
-        if plugin.endpoint is not None:
-            by_endpoint[plugin.endpoint] = members
+        if endpoint is not None:
+            by_endpoint[endpoint] = members
         places.append((plugin, members))
     return [
         Place(
-            endpoint=plugin.endpoint or "",
+            endpoint=folder if plugin.in_folder else plugin.endpoint or "",
             command=plugin.command or (),
             tls=plugin.tls,
             credential_file=plugin.credential_file,
             transport=plugin.transport,
+            is_open=plugin.in_folder,
             plugins=tuple(members),
         )
         for plugin, members in places

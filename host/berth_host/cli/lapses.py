@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from berth_host.app.host import Host
-from berth_host.attach.attachment import State
+from berth_host.attach.state import ATTACHED, State
 from berth_host.errors.plugins import PluginAbsentError
 from berth_host.metrics.plugin_stats import CallStats
 
@@ -31,9 +31,10 @@ def remarks_of(host: Host) -> list[str]:
 def _absent(host: Host) -> Iterator[str]:
     for condition in host.attachments.attached_places.conditions():
         names = ", ".join(condition.plugins)
-        if condition.state is not State.ACTIVE:
+        if names and condition.state not in (State.ACTIVE, State.STANDBY):
             reason = condition.reason or condition.state.value
-            yield f"plugin {names} ({condition.place}) is not attached: {reason}"
+            how = condition.state.value.lower() if condition.state in ATTACHED else "not attached"
+            yield f"plugin {names} ({condition.place}) is {how}: {reason}"
         for name, reason in condition.unusable.items():
             yield f"plugin {name} ({condition.place}) {reason}"
 

@@ -3,6 +3,7 @@
     PluginError                  a call that gave no usable answer; the point's policy applies
     ├── PluginAbsentError        no instance is attached: the call was not made
     │   └── PluginNotAskedError  the profile enables it at a point that it does not have
+    ├── CircuitOpenError         the instance failed lately: the call was not made
     ├── PluginUnavailableError   the instance is gone, or went while it was asked
     ├── PluginTimeoutError       no answer before the deadline: the outcome is unknown
     │   └── BudgetSpentError     the cycle has no remote time left: the call was not made
@@ -59,6 +60,15 @@ class PluginNotAskedError(PluginAbsentError):
     """Not a failure: nothing was due. The configuration's warning says so once."""
 
 
+class CircuitOpenError(PluginError):
+    """The call was not made: the circuit breaker of the plugin at this point is open."""
+
+    outcome = "circuit_open"
+
+    def __init__(self, plugin: str, call: str, last_failure: str) -> None:
+        super().__init__(plugin, call, f"is not asked until it is well again (it {last_failure})")
+
+
 class PluginUnavailableError(PluginError):
     """The connection is lost or was refused; whether the plugin acted is not known."""
 
@@ -67,14 +77,16 @@ class PluginUnavailableError(PluginError):
 
 
 class PluginTimeoutError(PluginError):
-    """No answer before the deadline. Attribute: deadline_s. `budget`: the deadline was the rest of the
-    cycle's time."""
+    """No answer before the deadline. Attributes: deadline_s; of_budget: the deadline was the rest of the
+    cycle's time, which others had spent.
+    """
 
     outcome = "timeout"
     outcome_unknown = True
 
     def __init__(self, plugin: str, call: str, deadline_s: float, *, budget: bool = False) -> None:
         self.deadline_s = deadline_s
+        self.of_budget = budget
         why = ", all that was left of the cycle's budget," if budget else ""
         super().__init__(plugin, call, f"did not answer within {1000 * max(deadline_s, 0.0):.0f} ms{why}")
 
@@ -86,6 +98,7 @@ class BudgetSpentError(PluginTimeoutError):
 
     def __init__(self, plugin: str, call: str, budget_s: float) -> None:
         self.deadline_s = 0.0
+        self.of_budget = True
         self.budget_s = budget_s
         spent = f"was not asked, the cycle's {budget_s:g} s of remote time are spent,"
         PluginError.__init__(self, plugin, call, spent)

@@ -55,6 +55,10 @@ class InProcessTransport:
         """By call: whether the plugin itself has a plain method for it."""
 
     @property
+    def conduct(self) -> None:
+        """None: the class is a part of the host, and always asked."""
+
+    @property
     def is_open(self) -> bool:
         """Always True: the plugin lives as long as the host."""
         return True

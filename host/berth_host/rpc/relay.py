@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
@@ -192,22 +192,26 @@ class PluginRelay:
         if call.point not in self._route.descriptor.points and call is not QUEUEING_HINTS:
             raise PluginNotAskedError(self._name, call.rpc, "does not take part")
         way = self._way(call, cycle)
+        begun = call.in_rounds and cycle is not None and self._name in cycle.rounds
+        conduct = way.conduct
+        watched = nullcontext() if conduct is None else conduct.watched(call, begun=begun)
         if cycle is not None:
             cycle.remote_begins()
         deadline_s = rule.deadline_s
         try:
-            deadline_s = self._deadline_s(call, rule, cycle)
-            try:
-                raw = await settled(way.ask(call, cycle, args, deadline_s))
-                return self._checked(call, cycle, raw, args, then)
-            except PluginUnavailableError:
-                if not call.pure or not way.is_open:
-                    raise
+            with watched:
                 deadline_s = self._deadline_s(call, rule, cycle)
-                self._stats.of(call.rpc).repeats += 1
-                with _repeating(cycle, self._name):
+                try:
                     raw = await settled(way.ask(call, cycle, args, deadline_s))
                     return self._checked(call, cycle, raw, args, then)
+                except PluginUnavailableError:
+                    if not call.pure or not way.is_open:
+                        raise
+                    deadline_s = self._deadline_s(call, rule, cycle)
+                    self._stats.of(call.rpc).repeats += 1
+                    with _repeating(cycle, self._name):
+                        raw = await settled(way.ask(call, cycle, args, deadline_s))
+                        return self._checked(call, cycle, raw, args, then)
         except PluginUnavailableError as failure:
             self._restart_if_replaced(cycle, way, failure)
             raise
@@ -296,7 +300,7 @@ class PluginRelay:
         stats.failures[failure.outcome] += 1
         stats.policies[policy.value] += 1
         if isinstance(failure, PluginProtocolError):
-            self._stats.violations += 1
+            self._violated(call, cycle, failure)
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
         if call.rpc not in self.failing:
@@ -310,6 +314,13 @@ class PluginRelay:
                 error=failure.text,
             )
         return policy
+
+    def _violated(self, call: AnyCall, cycle: CycleContext | None, failure: PluginProtocolError) -> None:
+        self._stats.violations += 1
+        pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
+        way = pinned or self._route.transport
+        if way is not None and way.conduct is not None:
+            way.conduct.violated(f"{failure.detail} at {call.rpc}")
 
     def _recovered(self, call: AnyCall) -> None:
         if call.rpc in self.failing:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 from berth_sdk.extension_points import Answer
 
 from berth_host.rpc.call import Call
+from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 
 Args = TypeVarTuple("Args")
@@ -24,6 +25,11 @@ class Transport(Protocol):
     @property
     def is_open(self) -> bool:
         """False once the transport will never answer again."""
+        ...
+
+    @property
+    def conduct(self) -> Conduct | None:
+        """How its instance behaves; None: it is a class in the host, which is always asked."""
         ...
 
     def ask(

@@ -51,6 +51,11 @@ def framed_path(socket_path: Path) -> Path:
     return socket_path.with_name(socket_path.name + _SUFFIX)
 
 
+def is_framed(socket_path: Path) -> bool:
+    """Whether the path is that of a framed socket, beside which a gRPC socket is."""
+    return socket_path.name.endswith(_SUFFIX)
+
+
 def frame(kind: Kind, payload: bytes = b"") -> bytes:
     """One whole frame."""
     return _HEADER.pack(len(payload), kind) + payload

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from berth_host.attach import attachment, backoff, keeper, reconciling
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.remote.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef

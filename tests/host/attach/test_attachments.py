@@ -12,7 +12,7 @@ import grpc
 import pytest
 from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
@@ -273,15 +273,25 @@ async def test_instance_that_is_not_ready_any_more_gets_no_new_cycle(tmp_path: P
 
 
 @pytest.mark.slow
-async def test_three_missed_probes_end_the_attachment(tmp_path: Path, quick: None) -> None:
+async def test_instance_that_misses_three_probes_is_not_asked_until_it_answers_one(
+    tmp_path: Path, quick: None
+) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
-        for _ in range(3):
-            plugin.once("Probe", refuse(grpc.StatusCode.INTERNAL))
-        await until(lambda: len(plugin.requests("Handshake")) == 2)
-        assert ("lost", "Demo", "lost its instance") in host.witness.seen
+        well = identity_pb2.ProbeResponse(ready=True, instance_id=plugin.instance_id)
+        plugin.on("Probe", refuse(grpc.StatusCode.INTERNAL))
+        await until(lambda: state_of(host) is State.DEGRADED)
+        assert "did not answer 3 probes" in reason_of(host)
+        context = host.cycle()
+        verdicts = await host.client.filter(context, host.nodes)
+        assert not verdicts.passed.any()
+        assert plugin.requests("Filter") == []
+        assert "is not asked until it is well again (it did not answer 3 probes" in str(verdicts.statuses)
+        plugin.on("Probe", lambda _: well)
         await until(lambda: state_of(host) is State.ACTIVE)
+        assert len(plugin.requests("Handshake")) == 1
+        assert host.witness.seen == [("attached", "Demo"), ("attached", "Demo")]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from berth_host.attach import backoff
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
 from support.attached import AttachedHost, attached_host, launched, wanted

@@ -16,7 +16,7 @@ from typing import Any
 import berth_host
 import pytest
 from berth_host.attach import keeper
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_sdk.plugin.v1 import common_pb2 as pb

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from berth_host.attach import keeper
-from berth_host.attach.keeper import TICK_S, Keeper, Signals
+from berth_host.attach.keeper import TICK_S, Keeper, Signals, Watched
 from berth_host.rpc.remote.link import InstanceLink
 
 
@@ -36,7 +36,7 @@ class Watch:
         monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.link = Link()
         signals = Signals(asyncio.Event(), asyncio.Event())
-        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, lambda *_: None)
+        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, cast(Watched, SimpleNamespace(next_trial_s=None)))
 
     async def look(self, after_s: float = 0.0, calls: int = 0) -> int:
         """One look, so long after the one before, with so many calls in between; how often it synced."""

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.errors.plugins import PluginError
 from berth_host.rpc.calls import FILTER
 from berth_sdk.testing.builders import make_pod

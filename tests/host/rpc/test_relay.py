@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,7 +196,7 @@ async def test_a_remote_plugin_is_not_asked_about_its_own_workload() -> None:
 
 async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:
     class Route(Away):
-        transport: Any = object()  # nothing on it may be called
+        transport: Any = SimpleNamespace(conduct=None)  # nothing else on it may be called
 
     client = PluginClient("Breaks", PROFILE, Route(), Facts())
     status = await client.reserve(make_cycle(budget_s=0.0), "n0")

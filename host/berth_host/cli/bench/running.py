@@ -17,7 +17,7 @@ from berth_sdk.quantity import nano_value
 
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cli.bench import feature_mocks
 from berth_host.cli.bench.actions import Actions, OpError

@@ -53,6 +53,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
     plugins = document.plugins or ()
     if len(plugins) > MAX_PLUGINS:
         findings.append(invalid("plugins", len(plugins), f"at most {MAX_PLUGINS} plugins"))
+    folder = document.socket_folder
     seen: set[str] = set()
     credentials: dict[str, str] = {}
     transports: dict[str, str | None] = {}
@@ -62,7 +63,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         if plugin.name in seen:
             findings.append(duplicate(f"{path}.name", plugin.name))
         seen.add(plugin.name)
-        findings += _check_plugin(path, plugin)
+        findings += _check_plugin(path, plugin, folder)
         if plugin.endpoint and transports.setdefault(plugin.endpoint, plugin.transport) != plugin.transport:
             message = "plugins at one endpoint are one process, which is asked in one way"
             findings.append(invalid(f"{path}.transport", plugin.transport or "", message))
@@ -71,6 +72,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         ):
             message = "plugins at one endpoint are one process, which expects one credential"
             findings.append(invalid(f"{path}.credentialFile", plugin.credential_file, message))
+    findings += _check_folder(document)
     if document.cycle_budget is not None:
         limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
         findings += _check_duration("cycleBudget", document.cycle_budget, limits)
@@ -86,8 +88,25 @@ def _check_name(path: str, name: str) -> list[Finding]:
     return [invalid(path, name, message)]
 
 
-def _check_plugin(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
-    findings = _check_where(path, plugin)
+def _check_folder(document: BerthConfigurationV1Alpha1) -> list[Finding]:
+    folder = document.socket_folder
+    if not folder:
+        return []
+    if not folder.startswith("/") or "\0" in folder:
+        return [invalid("socketFolder", folder, "the absolute path of a folder, such as /run/berth")]
+    inside = [one for one in document.plugins or () if _is_in_folder(one)]
+    if len({plugin.transport for plugin in inside}) > 1:
+        message = "the plugins of the folder are asked in one way: give all of them the same transport"
+        return [invalid("socketFolder", folder, message)]
+    return []
+
+
+def _is_in_folder(plugin: PluginV1Alpha1) -> bool:
+    return plugin.endpoint is None and plugin.command is None and plugin.in_process is None
+
+
+def _check_plugin(path: str, plugin: PluginV1Alpha1, folder: str) -> list[Finding]:
+    findings = _check_where(path, plugin, folder)
     findings += _check_scope(f"{path}.scope", plugin.scope)
     findings += _check_points(f"{path}.points", plugin.points)
     if not 0 <= plugin.max_concurrency <= MAX_CONCURRENCY:
@@ -106,15 +125,16 @@ def _check_transport(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
     return [] if plugin.transport in known else [not_supported(path, plugin.transport, known)]
 
 
-def _check_where(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
+def _check_where(path: str, plugin: PluginV1Alpha1, folder: str) -> list[Finding]:
     ways = {
         "endpoint": plugin.endpoint,
         "command": plugin.command,
         "inProcess": plugin.in_process,
     }
     given = [name for name, value in ways.items() if value is not None]
-    if not given:
-        return [required(path, "say where the plugin is: endpoint, command or inProcess")]
+    if not given and not folder:
+        message = "say where the plugin is: endpoint, command or inProcess; or a socketFolder for all of them"
+        return [required(path, message)]
     if len(given) > 1:
         message = f"{' and '.join(given)} exclude each other: a plugin is in one place"
         return [forbidden(f"{path}.{name}", message) for name in given[1:]]
@@ -127,9 +147,10 @@ def _check_where(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
     if plugin.endpoint is not None:
         findings += _check_endpoint(path, plugin, plugin.endpoint)
     else:
-        findings += _check_no_transport_security(path, plugin, f"{given[0]} needs none")
+        way = given[0] if given else "a socket of the folder"
+        findings += _check_no_transport_security(path, plugin, f"{way} needs none")
         if plugin.credential_file:
-            message = f"only for an endpoint: {given[0]} needs none"
+            message = f"only for an endpoint: {way} needs none"
             findings.append(forbidden(f"{path}.credentialFile", message))
     return findings
 

@@ -93,8 +93,8 @@ class PluginScope:
 class BerthPlugin:
     """One plugin outside the host, or a class inside it.
 
-    Exactly one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and
-    `in_process` (`module:Class`) is set. `required`: without it, pods in its scope are not scheduled.
+    At most one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and `in_process`
+    (`module:Class`) is set; with none of them it is found in the folder of sockets. `required`: without it, pods in its scope are not scheduled.
     `points` has the effective settings of every point; `points_given` has the file's own settings.
     `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at
     an endpoint was told to expect; empty: none is sent. `max_concurrency` 0: the plugin decides.
@@ -113,6 +113,11 @@ class BerthPlugin:
     credential_file: str = ""
     max_concurrency: int = 0
     transport: Transport = Transport.FRAMED
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether a sidecar brings it."""
+        return self.endpoint is None and self.command is None and self.in_process is None
 
     def to_json(self) -> dict[str, Json]:
         """For `check-config`: the file's fields, with the points it names or all defaults filled in."""
@@ -140,9 +145,12 @@ class BerthPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BerthConfiguration:
-    """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for remote plugins."""
+    """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for remote plugins.
+    `socket_folder`: where sidecars put their sockets, empty: nowhere.
+    """
 
     plugins: tuple[BerthPlugin, ...] = ()
+    socket_folder: str = ""
     cycle_budget_s: float = DEFAULT_CYCLE_BUDGET_MS / 1000
 
     def plugin(self, name: str) -> BerthPlugin | None:
@@ -154,6 +162,7 @@ class BerthConfiguration:
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,
+            **({"socketFolder": self.socket_folder} if self.socket_folder else {}),
             "plugins": [plugin.to_json() for plugin in self.plugins],
             "cycleBudget": _duration_text(self.cycle_budget_s),
         }

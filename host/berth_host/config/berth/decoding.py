@@ -83,6 +83,7 @@ def _given_points(points: PointsV1Alpha1) -> Iterator[tuple[str, PointV1Alpha1]]
 def _configuration(document: BerthConfigurationV1Alpha1) -> BerthConfiguration:
     budget_ns = document.cycle_budget
     return BerthConfiguration(
+        socket_folder=document.socket_folder,
         plugins=tuple(_plugin(plugin) for plugin in document.plugins or ()),
         cycle_budget_s=DEFAULT_CYCLE_BUDGET_MS / 1000 if budget_ns is None else budget_ns / _SECOND_NS,
     )

@@ -98,5 +98,6 @@ class BerthConfigurationV1Alpha1:
 
     kind: str = json_field("kind", STRING)
     api_version: str = json_field("apiVersion", STRING)
+    socket_folder: str = json_field("socketFolder", STRING)
     plugins: tuple[PluginV1Alpha1, ...] | None = json_field("plugins", slice_of(struct_of(PluginV1Alpha1)))
     cycle_budget: int | None = json_field("cycleBudget", pointer_to(DURATION))

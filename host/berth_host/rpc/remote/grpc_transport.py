@@ -26,6 +26,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_host.rpc.remote.contexts import ContextWriter
 from berth_host.rpc.remote.link import InstanceLink
@@ -49,9 +50,13 @@ class GrpcTransport:
         profile: str,
         outbox: Outbox,
         slots: asyncio.Semaphore | None = None,
+        conduct: Conduct | None = None,
     ) -> None:
-        """`slots`: for binding-cycle calls, shared by the profiles of a plugin."""
+        """`slots`: for binding-cycle calls, shared by the profiles of a plugin, as `conduct` is. Without the
+        latter every call is made.
+        """
         self.link = link
+        self.conduct = conduct
         self.descriptor = descriptor
         self._plugin = descriptor.name
         self._mode = descriptor.node_mode

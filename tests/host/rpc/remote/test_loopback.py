@@ -10,13 +10,16 @@ import numpy as np
 from berth_host.attach.configure import accept
 from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import read_handshake
+from berth_host.attach.instances import Offer
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
 from berth_host.rpc.remote.outbox import Outbox
+from berth_host.rpc.remote.sender import LinkSender
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin, ScoreNormalization
@@ -31,7 +34,7 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from numpy.typing import NDArray
-from support.attached import PROFILE, ClusterState, patient, wanted
+from support.attached import PROFILE, ClusterState, Witness, patient, wanted
 from support.loopback import loopback_link
 
 
@@ -72,14 +75,26 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
     local = PluginClient("Roomy", PROFILE, LocalRoute(InProcessTransport(runtime)), state)
     instance = Instance({"Roomy": Roomy})
     place = Place(endpoint="loopback:", plugins=(wanted("Roomy"),))
-    remote = RemotePlugin(place.plugins[0], Outbox("Roomy"))
+    remote = RemotePlugin(place.plugins[0], Outbox("Roomy"), Witness())
     introduction = read_handshake(
         instance.handshake(identity_pb2.HandshakeRequest(attachment_id="loopback")), place
     )
     instance.configure(accept("loopback", place, introduction, lambda _: None))
     (descriptor,) = introduction.plugins
     link = loopback_link(instance, InstanceFeed(state, descriptor.needs))
-    remote.use(descriptor, {PROFILE: GrpcTransport(link, descriptor, PROFILE, remote.outbox)})
+    remote.offer(
+        Offer(
+            instance_id=introduction.instance_id,
+            started_at_s=introduction.started_at_s,
+            order=0,
+            descriptor=descriptor,
+            transports={PROFILE: GrpcTransport(link, descriptor, PROFILE, remote.outbox)},
+            sender=LinkSender(link, "Roomy"),
+            conduct=Conduct("Roomy", lambda: None),
+            taken_up=lambda: None,
+            judged=lambda: None,
+        )
+    )
     try:
         settings = ClientSettings(points=patient({}))
         yield local, PluginClient("Roomy", PROFILE, remote.routes[PROFILE], state, settings=settings)

@@ -1,0 +1,118 @@
+"""`SocketFolder`: the folder in which sidecars put their sockets, one attachment for each socket found.
+
+Watched, and looked through every `RESCAN_S` seconds, as a notification may be missed. A socket proves nothing:
+its attachment shakes hands, and the instance says which plugins it serves. Names that begin with a dot are
+passed over; sockets may also lie in folders of their own, one level down. Run by `Attachments`.
+Source: kubernetes#64638 and #73371, for why the kubelet's watch of such a folder is not enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import watchfiles
+from berth_sdk.wire.frames import is_framed
+
+from berth_host.attach.attachment import Attachment
+from berth_host.log import get_logger
+
+RESCAN_S: Final = 10.0
+_GATHER_MS: Final = 50
+_LOG = get_logger()
+Identity: TypeAlias = tuple[str, int, int]
+"""Path, device and inode: another process that takes over the path is another socket."""
+
+
+class SocketFolder:
+    """`problem`: why the folder cannot be read; empty: it can. `attach`: makes and starts the attachment to an
+    endpoint.
+    """
+
+    def __init__(self, path: Path, attach: Callable[[str], Attachment]) -> None:
+        self.path = path
+        self.problem = ""
+        self._attach = attach
+        self._members: dict[Identity, Attachment] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def members(self) -> list[Attachment]:
+        """One for each socket that is there, or that is gone while its connection lives."""
+        return list(self._members.values())
+
+    async def start(self) -> None:
+        """Look once, and keep watching."""
+        await self.scan()
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name=f"watch-{self.path}")
+
+    async def stop(self) -> None:
+        """Watch no more; the attachments are the caller's to stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def scan(self) -> None:
+        """Attach to new sockets, and let go of those that are gone and whose connection is gone as well."""
+        found = self._sockets()
+        for identity in [one for one in found if one not in self._members]:
+            self._members[identity] = self._attach(f"unix://{identity[0]}")
+        for identity in [one for one in self._members if one not in found]:
+            if self._members[identity].standing is None:
+                await self._members.pop(identity).stop()
+
+    def _sockets(self) -> list[Identity]:
+        try:
+            paths = (path for path in _entries(self.path) if not is_framed(path))
+            found = [identity for path in paths if (identity := _identity(path))]
+            problem = ""
+        except OSError as err:
+            found, problem = [], f"{self.path}: {err.strerror}"
+        if problem != self.problem:
+            self.problem = problem
+            if problem:
+                _LOG.warning("folder.unreadable", folder=str(self.path), error=problem)
+            else:
+                _LOG.info("folder.readable", folder=str(self.path))
+        return found
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESCAN_S):
+                    await self._changed()
+            await self.scan()
+
+    async def _changed(self) -> None:
+        """Wait until something in the folder has changed; for ever where it cannot be watched."""
+        try:
+            async for _ in watchfiles.awatch(
+                self.path, watch_filter=None, step=_GATHER_MS, ignore_permission_denied=True
+            ):
+                return
+        except OSError as err:
+            _LOG.debug("folder.unwatched", folder=str(self.path), error=str(err))
+        await asyncio.Event().wait()
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Everything in the folder and one level down, but for names with a dot."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from (inner for inner in sorted(path.iterdir()) if not inner.name.startswith("."))
+
+
+def _identity(path: Path) -> Identity | None:
+    """None for anything but a socket, and for one that went away meanwhile. Links are not followed."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return (str(path), found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None

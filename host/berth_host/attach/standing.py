@@ -1,0 +1,216 @@
+"""`Standing`: an attached instance, what it offers to which plugins, and whether it is well.
+
+Made by `Attachment` once the instance is in step, ended when it is lost. The attachment's keeper reports
+probes here, the relay reports calls (through `Conduct`), and `RemotePlugin` says whether it is the one asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from berth_sdk.runtime.descriptor import Descriptor
+
+from berth_host.attach.configure import effective_concurrency
+from berth_host.attach.handshake import Introduction
+from berth_host.attach.instances import Offer
+from berth_host.attach.keeper import LostError
+from berth_host.attach.reconciling import RECONCILE_S, TakenUp
+from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.state import State
+from berth_host.log import get_logger
+from berth_host.rpc.conduct import Conduct
+from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.sender import LinkSender
+
+HOPEFUL_OPENINGS: Final = 2
+"""A breaker that has opened so often in a row is not waited for at the end of a simulation."""
+_LOG = get_logger()
+
+
+class Standing:
+    """not ready <-> offered -end-> over. `changed`: is called when `state` may have changed. `take_up`: makes
+    the question about reservations that are alive. `order`: see `Offer`.
+    """
+
+    def __init__(
+        self,
+        link: InstanceLink,
+        introduction: Introduction,
+        plugins: Mapping[str, RemotePlugin],
+        *,
+        order: int,
+        take_up: Callable[[], TakenUp],
+        changed: Callable[[], None],
+    ) -> None:
+        self.link = link
+        self.introduction = introduction
+        self.conducts = {
+            descriptor.name: Conduct(descriptor.name, self._judge) for descriptor in introduction.plugins
+        }
+        self.not_ready = ""
+        self._plugins = plugins
+        self._order = order
+        self._start_taking_up = take_up
+        self._changed = changed
+        self._offers: dict[str, Offer] = {}
+        self._taken_up: TakenUp | None = None
+        self._ill: set[str] = set()
+        self._over = False
+        self._taking_up: set[asyncio.Task[None]] = set()
+
+    # --- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> tuple[State, str]:
+        """How it stands, and why."""
+        told = [(name, conduct) for name, conduct in self.conducts.items() if conduct.complaint]
+        if any(conduct.quarantine for _, conduct in told):
+            reason = "; ".join(f"plugin {name} {one.quarantine}" for name, one in told if one.quarantine)
+            return State.QUARANTINED, reason
+        if self.not_ready:
+            return State.DEGRADED, f"not ready: {self.not_ready}"
+        if told:
+            return State.DEGRADED, "; ".join(f"plugin {name} {one.complaint}" for name, one in told)
+        asked = self._plugins_served
+        if all(plugin.active is not self._offers.get(plugin.name) for plugin in asked):
+            others = sorted({plugin.active.instance_id for plugin in asked if plugin.active is not None})
+            return State.STANDBY, f"instance {', '.join(others)} is asked"
+        return State.ACTIVE, ""
+
+    @property
+    def next_trial_s(self) -> float | None:
+        """When a probe is due for an open circuit breaker (monotonic seconds)."""
+        times_s = (conduct.next_trial_s for conduct in self.conducts.values())
+        return min((time_s for time_s in times_s if time_s is not None), default=None)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether an open circuit breaker may soon be closed again."""
+        return any(
+            conduct.next_trial_s is not None and conduct.opened <= HOPEFUL_OPENINGS
+            for conduct in self.conducts.values()
+        )
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not answer its probes."""
+        return any(conduct.silent for conduct in self.conducts.values())
+
+    @property
+    def _plugins_served(self) -> list[RemotePlugin]:
+        return [self._plugins[descriptor.name] for descriptor in self.introduction.plugins]
+
+    # --- what happens to it ----------------------------------------------------------------------------
+
+    def offer(self, taken_up: TakenUp | None = None) -> None:
+        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive."""
+        self._taken_up = taken_up
+        for descriptor in self.introduction.plugins:
+            plugin = self._plugins[descriptor.name]
+            offer = self._offers[descriptor.name] = self._made(plugin, descriptor)
+            plugin.offer(offer)
+        self._taken_up = None
+
+    def withdraw(self, reason: str) -> None:
+        """Let no new cycle go to it."""
+        offers, self._offers = self._offers, {}
+        for name, offer in offers.items():
+            self._plugins[name].withdraw(offer, reason)
+
+    def end(self, reason: str) -> None:
+        """It is lost, or let go."""
+        self._over = True
+        self.withdraw(reason)
+        for task in self._taking_up:
+            task.cancel()
+
+    def ready_changed(self, ready: bool, message: str) -> None:
+        """The result of a probe that was answered. Calls go to an instance only while it is ready."""
+        for conduct in self.conducts.values():
+            conduct.probed()
+        if ready and not self._offers:
+            self.not_ready = ""
+            # Where no other instance was asked meanwhile there is nothing to take up.
+            alone = all(plugin.active is None for plugin in self._plugins_served)
+            self.offer(self._start_taking_up() if alone else None)
+        elif not ready and self._offers:
+            self.withdraw(f"is not ready: {message}")
+        self.not_ready = "" if ready else message or "it says no more"
+        self._changed()
+
+    def missed(self, why: str) -> None:
+        """It has not answered several probes: it is not asked until it does."""
+        for conduct in self.conducts.values():
+            conduct.missed(why)
+
+    async def begin_term(self) -> None:
+        """A new epoch: what the instance holds of another one is over. Raises LostError."""
+        await self._reconcile(self._plugins_served)
+
+    # --- how it is done --------------------------------------------------------------------------------
+
+    def _made(self, plugin: RemotePlugin, descriptor: Descriptor) -> Offer:
+        slots = asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted))
+        conduct = self.conducts[plugin.name]
+        transports = {
+            profile.scheduler_name: GrpcTransport(
+                self.link, descriptor, profile.scheduler_name, plugin.outbox, slots, conduct
+            )
+            for profile in plugin.wanted.profiles
+        }
+        return Offer(
+            instance_id=self.introduction.instance_id,
+            started_at_s=self.introduction.started_at_s,
+            order=self._order,
+            descriptor=descriptor,
+            transports=transports,
+            sender=LinkSender(self.link, descriptor.name),
+            conduct=conduct,
+            taken_up=lambda: self._take_up(plugin),
+            judged=self._changed,
+        )
+
+    def _take_up(self, plugin: RemotePlugin) -> None:
+        """The cycles of an instance that is gone go on here, as far as this one knows them."""
+        if self._taken_up is not None:
+            self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
+            return
+        task = asyncio.ensure_future(self._ask_what_it_knows(plugin))
+        self._taking_up.add(task)
+        task.add_done_callback(self._taking_up.discard)
+
+    async def _ask_what_it_knows(self, plugin: RemotePlugin) -> None:
+        try:
+            await self._reconcile([plugin])
+        except LostError as err:
+            _LOG.warning("plugin.warned", place=self.link.identity.endpoint, warning=str(err))
+
+    async def _reconcile(self, plugins: list[RemotePlugin]) -> None:
+        taken_up = self._start_taking_up()
+        ends_s = time.monotonic() + RECONCILE_S
+        by_name = {descriptor.name: descriptor for descriptor in self.introduction.plugins}
+        for plugin in plugins:
+            await taken_up.reconcile(self.link, plugin, by_name[plugin.name], ends_s)
+            offer = self._offers.get(plugin.name)
+            if offer is not None and plugin.active is offer:
+                taken_up.adopt(plugin.name, offer.transports)
+
+    def _judge(self) -> None:
+        """A plugin's conduct has changed: ask another instance, if there is a better one."""
+        if self._over:
+            return
+        for name, conduct in self.conducts.items():
+            plugin = self._plugins[name]
+            if conduct.quarantine:
+                plugin.choose(f"is in quarantine: it {conduct.quarantine}")
+            else:
+                plugin.choose("")
+            ill = bool(conduct.complaint)
+            if not ill and name in self._ill and plugin.active is self._offers.get(name):
+                plugin.recovered()
+            self._ill.add(name) if ill else self._ill.discard(name)
+        self._changed()

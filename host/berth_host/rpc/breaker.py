@@ -1,0 +1,131 @@
+"""`Breaker`: the circuit breaker of one plugin at one extension point, for one instance.
+
+    CLOSED -failures-> OPEN -the pause is over, and a probe is answered-> HALF_OPEN -one call-> CLOSED, or OPEN
+    for twice the pause
+
+It opens after `IN_A_ROW` failures in a row, or where half of at least `ENOUGH_CALLS` calls of the last
+`WINDOW_S` seconds failed. While it is open the failure policy applies at once, and no time is lost. Only an
+answer that passed every check closes it. Owned by `Conduct`. Source: M. Nygard, Release It!, "Circuit Breaker".
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+IN_A_ROW: Final = 5
+WINDOW_S: Final = 10
+ENOUGH_CALLS: Final = 20
+FAILED_SHARE: Final = 0.5
+FIRST_PAUSE_S: Final = 1.0
+MAX_PAUSE_S: Final = 30.0
+
+
+class BreakerState(Enum):
+    """Whether calls are made."""
+
+    CLOSED = "Closed"
+    OPEN = "Open"
+    HALF_OPEN = "HalfOpen"
+
+
+@dataclass(slots=True)
+class _Second:
+    """The calls of one second."""
+
+    second: int
+    calls: int = 0
+    failed: int = 0
+
+
+class Breaker:
+    """`last_failure`: the latest one, as the end of a sentence; `opened`: how often in a row it opened.
+
+    `changed` is called after each change of `state`. `clock`: monotonic seconds.
+    """
+
+    def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.state = BreakerState.CLOSED
+        self.last_failure = ""
+        self.opened = 0
+        self._changed = changed
+        self._clock = clock
+        self._in_a_row = 0
+        self._seconds: deque[_Second] = deque()
+        self._trial_s = 0.0
+        self._on_trial = False
+
+    @property
+    def next_trial_s(self) -> float | None:
+        """From when on an answered probe makes way for a call; None while it is not open."""
+        return self._trial_s if self.state is BreakerState.OPEN else None
+
+    def admits(self) -> bool:
+        """Whether this call is to be made; `succeeded`, `failed` or `came_to_nothing` must follow if so."""
+        if self.state is BreakerState.CLOSED:
+            return True
+        if self.state is BreakerState.OPEN or self._on_trial:
+            return False
+        self._on_trial = True
+        return True
+
+    def succeeded(self) -> None:
+        """An answer came, and passed every check."""
+        if self.state is BreakerState.CLOSED:
+            self._in_a_row = 0
+            self._this_second().calls += 1
+        elif self.state is BreakerState.HALF_OPEN:
+            self._on_trial = False
+            self._in_a_row = self.opened = 0
+            self._seconds.clear()
+            self._enter(BreakerState.CLOSED)
+
+    def failed(self, why: str) -> None:
+        """No usable answer came."""
+        self.last_failure = why
+        if self.state is BreakerState.HALF_OPEN and self._on_trial:
+            self._open()
+        elif self.state is BreakerState.CLOSED:
+            self._in_a_row += 1
+            second = self._this_second()
+            second.calls += 1
+            second.failed += 1
+            if self._in_a_row >= IN_A_ROW or self._half_failed():
+                self._open()
+
+    def came_to_nothing(self) -> None:
+        """The call was cancelled, or failed in a way that says nothing of the instance."""
+        self._on_trial = False
+
+    def probed(self) -> None:
+        """The instance has answered a probe just now."""
+        if self.state is BreakerState.OPEN and self._clock() >= self._trial_s:
+            self._on_trial = False
+            self._enter(BreakerState.HALF_OPEN)
+
+    def _open(self) -> None:
+        self._on_trial = False
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self.opened, 10), MAX_PAUSE_S)
+        self.opened += 1
+        self._trial_s = self._clock() + pause_s
+        self._enter(BreakerState.OPEN)
+
+    def _enter(self, state: BreakerState) -> None:
+        self.state = state
+        self._changed()
+
+    def _this_second(self) -> _Second:
+        second = int(self._clock())
+        if not self._seconds or self._seconds[-1].second != second:
+            self._seconds.append(_Second(second))
+            while self._seconds[0].second <= second - WINDOW_S:
+                self._seconds.popleft()
+        return self._seconds[-1]
+
+    def _half_failed(self) -> bool:
+        calls = sum(one.calls for one in self._seconds)
+        return calls >= ENOUGH_CALLS and sum(one.failed for one in self._seconds) >= FAILED_SHARE * calls

@@ -1,0 +1,134 @@
+"""`Conduct`: how one instance behaves as one plugin, and whether it may be asked.
+
+A circuit breaker per extension point; violations of the contract, of which three within a minute end in
+quarantine; silence, when probes are missed. Made by `attach` for each plugin of each instance, and looked at
+by the relay before every call. Calls of the outbox are always made: the plugin must hear of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from berth_sdk.extension_points import ExtensionPoint
+
+from berth_host.errors.plugins import (
+    BudgetSpentError,
+    CircuitOpenError,
+    HostFaultError,
+    PluginError,
+    PluginStaleError,
+    PluginTimeoutError,
+)
+from berth_host.rpc.breaker import Breaker, BreakerState
+from berth_host.rpc.call import AnyCall, Lane
+
+VIOLATIONS: Final = 3
+VIOLATIONS_WITHIN_S: Final = 60.0
+
+
+class Conduct:
+    """`quarantine`: why the instance is not asked any more, empty while it is. `silent`: the same for missed
+    probes, until one is answered.
+    """
+
+    def __init__(
+        self, plugin: str, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`changed`: called after anything here has changed. `clock`: monotonic seconds."""
+        self.quarantine = ""
+        self.silent = ""
+        self.breakers: dict[ExtensionPoint, Breaker] = {}
+        self._plugin = plugin
+        self._changed = changed
+        self._clock = clock
+        self._violations_s: deque[float] = deque(maxlen=VIOLATIONS)
+
+    @contextmanager
+    def watched(self, call: AnyCall, *, begun: bool = False) -> Iterator[None]:
+        """Around one call and the checks of its answer. `begun`: an earlier round of the same call was made,
+        so this one is made, too. Raises CircuitOpenError.
+        """
+        if call.lane is Lane.OUTBOX or begun:
+            yield
+            return
+        breaker = self._breaker(call.point)
+        whole = self.quarantine or self.silent
+        if whole or not breaker.admits():
+            raise CircuitOpenError(self._plugin, call.rpc, whole or breaker.last_failure)
+        try:
+            yield
+        except PluginError as failure:
+            if _says_something(failure):
+                breaker.failed(failure.detail)
+            else:
+                breaker.came_to_nothing()
+            raise
+        except BaseException:
+            breaker.came_to_nothing()
+            raise
+        breaker.succeeded()
+
+    def violated(self, why: str) -> None:
+        """An answer broke the contract."""
+        now_s = self._clock()
+        self._violations_s.append(now_s)
+        full = len(self._violations_s) == VIOLATIONS
+        if full and now_s - self._violations_s[0] <= VIOLATIONS_WITHIN_S and not self.quarantine:
+            self.quarantine = (
+                f"broke the contract {VIOLATIONS} times within {VIOLATIONS_WITHIN_S:.0f} s, last: {why};"
+                " mend it, and start it anew"
+            )
+            self._changed()
+
+    def missed(self, why: str) -> None:
+        """Probe after probe was not answered."""
+        if not self.silent:
+            self.silent = why
+            self._changed()
+
+    def probed(self) -> None:
+        """A probe was answered."""
+        if self.silent:
+            self.silent = ""
+            self._changed()
+        for breaker in self.breakers.values():
+            breaker.probed()
+
+    @property
+    def next_trial_s(self) -> float | None:
+        """When a probe is due so that a call may be tried (monotonic seconds); None: none is."""
+        times_s = (breaker.next_trial_s for breaker in self.breakers.values())
+        return min((time_s for time_s in times_s if time_s is not None), default=None)
+
+    @property
+    def complaint(self) -> str:
+        """Why calls are not made, or only tried; empty where nothing is the matter."""
+        if self.quarantine or self.silent:
+            return self.quarantine or self.silent
+        return "; ".join(
+            f"is not asked at {point.config_name}: {breaker.last_failure}"
+            for point, breaker in self.breakers.items()
+            if breaker.state is not BreakerState.CLOSED
+        )
+
+    @property
+    def opened(self) -> int:
+        """How often in a row a breaker has opened; the most of any point."""
+        return max((breaker.opened for breaker in self.breakers.values()), default=0)
+
+    def _breaker(self, point: ExtensionPoint) -> Breaker:
+        found = self.breakers.get(point)
+        if found is None:
+            found = self.breakers[point] = Breaker(self._changed, self._clock)
+        return found
+
+
+def _says_something(failure: PluginError) -> bool:
+    """Whether the failure is the instance's: not the host's, nor that of the plugins before it."""
+    if isinstance(failure, HostFaultError | PluginStaleError | BudgetSpentError):
+        return False
+    return not (isinstance(failure, PluginTimeoutError) and failure.of_budget)

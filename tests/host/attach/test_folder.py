@@ -1,0 +1,276 @@
+"""The folder of sockets: sidecars come, are replaced and go, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from berth_host.attach import folder as folder_module
+from berth_host.attach.attachment import Attachment
+from berth_host.attach.attachments import Condition
+from berth_host.attach.folder import SocketFolder
+from berth_host.attach.state import State
+from berth_host.attach.wanted import Place
+from support.attached import AttachedHost, attached_host, wanted
+from support.plugin_processes import PluginProcess
+from support.waiting import until
+
+ECHO = "support.echo_plugin:Echo"
+SLOW_RESCAN_S = 3600.0
+
+
+class Member:
+    """As much of an attachment as the folder looks at."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.standing: object | None = None
+        self.stopped = False
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+class Folder:
+    """A folder, and the attachments that it asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.made: list[Member] = []
+        self.folder = SocketFolder(path, self._attach)
+
+    def _attach(self, endpoint: str) -> Attachment:
+        self.made.append(Member(endpoint))
+        return cast(Attachment, self.made[-1])
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [member.endpoint for member in self.made if not member.stopped]
+
+
+def listen(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+    return listening
+
+
+async def test_sockets_are_found_here_and_one_level_down_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "file").write_text("no socket")
+    names = ("a.sock", "a.sock.framed", "deep/b.sock", ".c.sock", "deep/.d.sock", ".hidden/e.sock", "deep/deeper/f.sock")
+    listening = [listen(tmp_path / name) for name in names]
+    (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
+    found = Folder(tmp_path)
+    await found.folder.scan()
+    assert found.endpoints == [f"unix://{tmp_path}/a.sock", f"unix://{tmp_path}/deep/b.sock"]
+    await found.folder.scan()
+    assert len(found.made) == 2
+    for one in listening:
+        one.close()
+
+
+async def test_another_socket_at_a_path_is_another_place_and_the_one_that_is_gone_waits_for_its_connection(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.sock"
+    found = Folder(tmp_path)
+    with listen(path):
+        await found.folder.scan()
+        (old,) = found.made
+        old.standing = object()
+        path.unlink()
+        with listen(path):
+            await found.folder.scan()
+            assert len(found.folder.members) == 2
+            old.standing = None
+            await found.folder.scan()
+            assert old.stopped
+            assert len(found.folder.members) == 1
+
+
+async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "later"
+    found = Folder(path)
+    await found.folder.scan()
+    assert found.folder.problem == f"{path}: No such file or directory"
+    path.mkdir()
+    with listen(path / "a.sock"):
+        await found.folder.scan()
+    assert (found.folder.problem, len(found.endpoints)) == ("", 1)
+
+
+@pytest.mark.parametrize("cause", ["notified", "rescanned"])
+async def test_new_socket_is_noticed_and_rescans_make_up_for_what_was_missed(
+    tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 31: the watch misses an event, or the folder comes after the watch."""
+    monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S if cause == "notified" else 0.05)
+    path = tmp_path / "sockets"
+    if cause == "notified":
+        path.mkdir()
+    found = Folder(path)
+    await found.folder.start()
+    try:
+        # The watch begins in a thread; what came before it is seen by the first look or not at all.
+        for number in range(200):
+            path.mkdir(exist_ok=True)
+            with listen(path / f"{number}.sock"):
+                await asyncio.sleep(0.05)
+            if found.endpoints:
+                break
+        assert found.endpoints
+    finally:
+        await found.folder.stop()
+
+
+# --- with real processes ---------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sidecars(path: Path, *names: str) -> AsyncIterator[AttachedHost]:
+    """A host that waits for Echo in a folder, and processes that are not started yet."""
+    place = Place(endpoint=f"unix://{path}", is_open=True, plugins=(wanted("Echo", required=True),))
+    async with attached_host(place, patience_s=0.0, required=True) as host:
+        yield host
+
+
+def by_socket(host: AttachedHost) -> dict[str, Condition]:
+    return {Path(condition.place).name: condition for condition in host.attachments.conditions()}
+
+
+async def ask(host: AttachedHost) -> str:
+    """One cycle's Filter; the instance that answered. Fails where the plugin's rule did not run."""
+    cycle = host.cycle()
+    verdicts = await host.client.filter(cycle, host.nodes)
+    assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist(), (verdicts, cycle.notes)
+    return str(cycle.instances["Echo"].link.identity.instance_id)
+
+
+@pytest.mark.slow
+async def test_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance(tmp_path: Path) -> None:
+    """Rows 6 and 7: the newest ready instance is asked; one that crashes hands over to the one before."""
+    old, new = (PluginProcess(tmp_path / f"{name}.sock", ECHO) for name in ("old", "new"))
+    async with sidecars(tmp_path) as host:
+        (condition,) = host.attachments.conditions()
+        assert condition.reason == "no socket in the folder serves it yet"
+        try:
+            await old.start()
+            await until(lambda: host.client.available)
+            first = await ask(host)
+            asked = [first]
+
+            async def keep_asking() -> None:
+                while True:
+                    asked.append(await ask(host))
+                    await asyncio.sleep(0)
+
+            asking = asyncio.create_task(keep_asking())
+            await new.start()
+            await until(lambda: asked[-1] != first or asking.done())
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert asking.cancelled(), asking.exception()
+            second = asked[-1]
+            # One switch, between two cycles.
+            assert asked == sorted(asked, key=lambda instance: instance == second)
+            states = {name: condition.state for name, condition in by_socket(host).items()}
+            assert states == {"old.sock": State.STANDBY, "new.sock": State.ACTIVE}
+            assert by_socket(host)["old.sock"].reason == f"instance {second} is asked"
+
+            await new.kill()
+            await until(lambda: by_socket(host)["old.sock"].state is State.ACTIVE)
+            assert await ask(host) == first
+            assert ("lost", "Echo") not in [seen[:2] for seen in host.witness.seen]
+        finally:
+            await old.kill()
+            await new.kill()
+
+
+@pytest.mark.slow
+async def test_cycle_stays_with_the_instance_that_began_it(tmp_path: Path) -> None:
+    old, new = (PluginProcess(tmp_path / f"{name}.sock", ECHO) for name in ("old", "new"))
+    async with sidecars(tmp_path) as host:
+        try:
+            await old.start()
+            await until(lambda: host.client.available)
+            cycle = host.cycle()
+            await host.client.filter(cycle, host.nodes)
+            began = cycle.instances["Echo"]
+            await new.start()
+            await until(lambda: "new.sock" in by_socket(host))
+            await until(lambda: by_socket(host)["new.sock"].state is State.ACTIVE)
+            outcome = await host.client.score(cycle, host.nodes)
+            assert outcome.status.is_success
+            assert cycle.instances["Echo"] is began
+            assert began.link.identity.endpoint.endswith("old.sock")
+        finally:
+            await old.kill()
+            await new.kill()
+
+
+@pytest.mark.slow
+async def test_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row 4: a socket file whose process is gone."""
+    stale = tmp_path / "stale.sock"
+    listen(stale).close()
+    live = PluginProcess(tmp_path / "live.sock", ECHO)
+    async with sidecars(tmp_path) as host:
+        try:
+            await live.start()
+            await until(lambda: host.client.available)
+            await until(lambda: host.attachments.places[0].backoff.failures >= 2)
+            assert by_socket(host)["stale.sock"].state is State.BACKOFF
+            assert by_socket(host)["stale.sock"].plugins == ()
+            assert stale.exists()
+            await ask(host)
+        finally:
+            await live.kill()
+    told = [line for line in capsys.readouterr().out.splitlines() if "stale.sock" in line and "BackOff" in line]
+    assert len(told) == 1, told
+
+
+@pytest.mark.slow
+async def test_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 31, its second half."""
+    monkeypatch.setattr(folder_module, "RESCAN_S", 0.1)
+    path = tmp_path / "sockets"
+    path.mkdir()
+    live = PluginProcess(path / "live.sock", ECHO)
+    async with sidecars(path) as host:
+        try:
+            await live.start()
+            await until(lambda: host.client.available)
+            shutil.rmtree(path)
+            await until(lambda: "sockets" in by_socket(host))
+            assert by_socket(host)["sockets"].reason == f"{path}: No such file or directory"
+            await ask(host)
+        finally:
+            await live.kill()
+
+
+@pytest.mark.slow
+async def test_instance_that_is_found_at_two_paths_is_attached_once(tmp_path: Path) -> None:
+    live = PluginProcess(tmp_path / "live.sock", ECHO)
+    async with sidecars(tmp_path) as host:
+        try:
+            await live.start()
+            await until(lambda: host.client.available)
+            (tmp_path / "other.sock").hardlink_to(tmp_path / "live.sock")
+            await until(lambda: by_socket(host).get("other.sock") is not None)
+            await until(lambda: by_socket(host)["other.sock"].state is State.BACKOFF)
+            assert "is attached already, at unix://" in by_socket(host)["other.sock"].reason
+            assert by_socket(host)["live.sock"].state is State.ACTIVE
+            await ask(host)
+        finally:
+            await live.kill()

@@ -1,0 +1,58 @@
+"""Which of several instances is asked."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from berth_host.attach.instances import Offer, chosen
+from berth_host.rpc.conduct import Conduct
+
+
+def offer(started_at_s: float, order: int = 0) -> Offer:
+    return Offer(
+        instance_id=f"{started_at_s}-{order}",
+        started_at_s=started_at_s,
+        order=order,
+        descriptor=cast(Any, None),
+        transports={},
+        sender=cast(Any, None),
+        conduct=Conduct("P", lambda: None),
+        taken_up=lambda: None,
+        judged=lambda: None,
+    )
+
+
+def quarantined(one: Offer) -> Offer:
+    for _ in range(3):
+        one.conduct.violated("a score of 1000 at Score")
+    return one
+
+
+def ill(one: Offer) -> Offer:
+    one.conduct.missed("did not answer 3 probes")
+    return one
+
+
+def test_newest_is_asked() -> None:
+    old, new = offer(10.0, 1), offer(20.0, 0)
+    assert chosen([old, new]) is new
+    assert chosen([new, old]) is new
+    assert chosen([]) is None
+
+
+def test_of_one_second_the_one_that_was_attached_last_is_asked() -> None:
+    first, last = offer(10.0, 1), offer(10.0, 2)
+    assert chosen([last, first]) is last
+
+
+def test_an_older_one_that_is_well_is_asked_before_a_newer_one_that_is_not() -> None:
+    old, new = offer(10.0), ill(offer(20.0))
+    assert chosen([old, new]) is old
+    new.conduct.probed()
+    assert chosen([old, new]) is new
+
+
+def test_where_none_is_well_the_newest_is_asked_and_none_in_quarantine() -> None:
+    old, new, liar = ill(offer(10.0)), ill(offer(20.0)), quarantined(offer(30.0))
+    assert chosen([old, new, liar]) is new
+    assert chosen([liar]) is None

@@ -1,0 +1,141 @@
+"""Which failures are the instance's own, and what they lead to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from berth_host.errors.plugins import (
+    BudgetSpentError,
+    CircuitOpenError,
+    CycleRestartError,
+    HostFaultError,
+    PluginError,
+    PluginOverloadedError,
+    PluginProtocolError,
+    PluginRaisedError,
+    PluginStaleError,
+    PluginTimeoutError,
+    PluginUnavailableError,
+)
+from berth_host.rpc.breaker import IN_A_ROW, BreakerState
+from berth_host.rpc.calls import FILTER, PRE_BIND, SCORE, SIMULATE_FILTER, UNRESERVE
+from berth_host.rpc.conduct import VIOLATIONS, Conduct
+from berth_sdk.extension_points import ExtensionPoint
+
+OWN = (
+    PluginUnavailableError("P", "Filter", "is gone"),
+    PluginTimeoutError("P", "Filter", 0.25),
+    PluginOverloadedError("P", "Filter", "has no room"),
+    PluginRaisedError("P", "Filter", "broke"),
+    PluginProtocolError("P", "Filter", "names no node"),
+)
+NOT_OWN = (
+    PluginTimeoutError("P", "Filter", 0.01, budget=True),
+    BudgetSpentError("P", "Filter", 1.0),
+    HostFaultError("P", "Filter", "sent nonsense"),
+    PluginStaleError("P", "Filter", "has another state"),
+    CycleRestartError("P", "lost its state"),
+    asyncio.CancelledError(),
+)
+
+
+class Time:
+    """Monotonic seconds that stand still."""
+
+    now_s = 5.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def changes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def conduct(time: Time, changes: list[str]) -> Conduct:
+    found = Conduct("P", lambda: changes.append(found.complaint), time)
+    return found
+
+
+def fail(conduct: Conduct, failure: BaseException, times: int = IN_A_ROW) -> None:
+    for _ in range(times):
+        with pytest.raises(type(failure)), conduct.watched(FILTER):
+            raise failure
+
+
+@pytest.mark.parametrize("failure", OWN, ids=lambda error: type(error).__name__)
+def test_failures_of_the_instance_open_the_circuit(conduct: Conduct, failure: PluginError) -> None:
+    fail(conduct, failure)
+    assert conduct.breakers[ExtensionPoint.FILTER].state is BreakerState.OPEN
+    with pytest.raises(CircuitOpenError, match="is not asked until it is well again") as refused:
+        with conduct.watched(FILTER):
+            raise AssertionError("it was asked")
+    assert failure.detail in refused.value.text
+    assert not refused.value.outcome_unknown
+
+
+@pytest.mark.parametrize("failure", NOT_OWN, ids=lambda error: type(error).__name__)
+def test_failures_of_others_do_not(conduct: Conduct, failure: BaseException) -> None:
+    fail(conduct, failure, 3 * IN_A_ROW)
+    assert conduct.complaint == ""
+
+
+def test_each_point_has_a_circuit_of_its_own_and_what_is_of_one_point_shares_it(conduct: Conduct) -> None:
+    fail(conduct, OWN[0])
+    with conduct.watched(SCORE):
+        pass
+    with pytest.raises(CircuitOpenError), conduct.watched(SIMULATE_FILTER):
+        pass
+    assert conduct.complaint == "is not asked at filter: is gone"
+
+
+def test_what_a_plugin_must_hear_of_and_further_rounds_are_sent_all_the_same(conduct: Conduct) -> None:
+    conduct.missed("did not answer 3 probes")
+    with conduct.watched(UNRESERVE):
+        pass
+    with conduct.watched(PRE_BIND, begun=True):
+        pass
+    with pytest.raises(CircuitOpenError, match="did not answer 3 probes"), conduct.watched(PRE_BIND):
+        pass
+
+
+def test_silence_ends_with_a_probe(conduct: Conduct, changes: list[str]) -> None:
+    conduct.missed("did not answer 3 probes")
+    conduct.missed("did not answer 4 probes")
+    conduct.probed()
+    assert changes == ["did not answer 3 probes", ""]
+    with conduct.watched(FILTER):
+        pass
+
+
+def test_three_violations_within_a_minute_are_the_end(conduct: Conduct, time: Time) -> None:
+    for _ in range(VIOLATIONS - 1):
+        conduct.violated("scores of 1000 at Score")
+    time.now_s += 61
+    conduct.violated("scores of 1000 at Score")
+    assert not conduct.quarantine
+    conduct.violated("scores of 1000 at Score")
+    conduct.violated("scores of 1000 at Score")
+    assert "broke the contract 3 times within 60 s, last: scores of 1000 at Score" in conduct.quarantine
+    conduct.probed()
+    with pytest.raises(CircuitOpenError), conduct.watched(FILTER):
+        pass
+
+
+def test_earliest_trial_of_any_point_counts(conduct: Conduct, time: Time) -> None:
+    assert conduct.next_trial_s is None
+    fail(conduct, OWN[0])
+    time.now_s += 0.5
+    for _ in range(IN_A_ROW):
+        with pytest.raises(PluginError), conduct.watched(SCORE):
+            raise OWN[1]
+    assert conduct.next_trial_s == time.now_s + 0.5
+    assert conduct.opened == 1
