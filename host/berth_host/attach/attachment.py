@@ -37,7 +37,7 @@ from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
-from berth_host.attach.reconciling import RECONCILE_S, LiveCycles, NothingAlive, TakenUp
+from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import AttachListener, RemotePlugin
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, State
@@ -64,8 +64,8 @@ async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
 class AttachSeams:
     """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
     every message. `declare`: is told of the plugins of an instance before it gets the state, and returns
-    when what they need of the cluster is in it; may raise LostError. `holder`: the place of another attachment
-    that holds this instance, empty if none does. `order`: numbers attached instances.
+    when what they need of the cluster is in it; may raise LostError. `holder`: the place of another
+    attachment that holds this instance, empty if none does. `order`: numbers attached instances.
     """
 
     state: HostState

@@ -181,7 +181,7 @@ class Attachments:
         )
 
     def conditions(self) -> list[Condition]:
-        """Every place, for people; and the folder, as long as a plugin is expected there that nobody serves."""
+        """Every place, for people; and the folder, while a plugin is expected there that nobody serves."""
         now_s = time.monotonic()
         found = [_condition(attachment, now_s) for attachment in self.places]
         if self.folder is not None and self._folder_place is not None:

@@ -1,8 +1,8 @@
 """`SocketFolder`: the folder in which sidecars put their sockets, one attachment for each socket found.
 
-Watched, and looked through every `RESCAN_S` seconds, as a notification may be missed. A socket proves nothing:
-its attachment shakes hands, and the instance says which plugins it serves. Names that begin with a dot are
-passed over; sockets may also lie in folders of their own, one level down. Run by `Attachments`.
+Watched, and looked through every `RESCAN_S` seconds, as a notification may be missed. A socket proves
+nothing: its attachment shakes hands, and the instance says which plugins it serves. Names that begin with a
+dot are passed over; sockets may also lie in folders of their own, one level down. Run by `Attachments`.
 Source: kubernetes#64638 and #73371, for why the kubelet's watch of such a folder is not enough.
 """
 
@@ -29,8 +29,8 @@ Identity: TypeAlias = tuple[str, int, int]
 
 
 class SocketFolder:
-    """`problem`: why the folder cannot be read; empty: it can. `attach`: makes and starts the attachment to an
-    endpoint.
+    """`problem`: why the folder cannot be read; empty: it can. `attach`: makes and starts the attachment to
+    an endpoint.
     """
 
     def __init__(self, path: Path, attach: Callable[[str], Attachment]) -> None:

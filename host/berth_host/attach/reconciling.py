@@ -1,8 +1,8 @@
 """Reconcile: an instance that comes is told which reservations and waits are alive, before its first cycle.
 
-Called by `Attachment` while SYNCING, and by `Standing` when an instance takes the place of another one. Cycles
-that the instance knows continue with it, all others are aborted; while another instance is attached they stay
-with that one. The list is the truth: it replaces what an outbox still had to give back.
+Called by `Attachment` while SYNCING, and by `Standing` when an instance takes the place of another one.
+Cycles that the instance knows continue with it, all others are aborted; while another instance is attached
+they stay with that one. The list is the truth: it replaces what an outbox still had to give back.
 Source: the contract's state.proto; failures 9, 10, 11 and 15.
 """
 

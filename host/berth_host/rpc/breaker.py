@@ -1,11 +1,12 @@
 """`Breaker`: the circuit breaker of one plugin at one extension point, for one instance.
 
-    CLOSED -failures-> OPEN -the pause is over, and a probe is answered-> HALF_OPEN -one call-> CLOSED, or OPEN
-    for twice the pause
+    CLOSED -failures-> OPEN -the pause is over, and a probe is answered-> HALF_OPEN -one call-> CLOSED,
+    or OPEN for twice the pause
 
 It opens after `IN_A_ROW` failures in a row, or where half of at least `ENOUGH_CALLS` calls of the last
 `WINDOW_S` seconds failed. While it is open the failure policy applies at once, and no time is lost. Only an
-answer that passed every check closes it. Owned by `Conduct`. Source: M. Nygard, Release It!, "Circuit Breaker".
+answer that passed every check closes it. Owned by `Conduct`.
+Source: M. Nygard, Release It!, "Circuit Breaker".
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def configuration(where: str, *, args: str = "", policy: str = "Fail", permit: s
 
 @pytest.fixture(autouse=True)
 def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One plugin breaks the contract about some pods on purpose, and is asked about the others all the same."""
+    """The plugin breaks the contract about some pods, and is asked about the others all the same."""
     monkeypatch.setattr(conduct, "VIOLATIONS", 1000)
 
 

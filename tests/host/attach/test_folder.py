@@ -61,10 +61,18 @@ def listen(path: Path) -> socket.socket:
 
 
 async def test_sockets_are_found_here_and_one_level_down_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "deep" / "x").mkdir(parents=True)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "file").write_text("no socket")
-    names = ("a.sock", "a.sock.framed", "deep/b.sock", ".c.sock", "deep/.d.sock", ".hidden/e.sock", "deep/deeper/f.sock")
+    names = (
+        "a.sock",
+        "a.sock.framed",
+        "deep/b.sock",
+        ".c.sock",
+        "deep/.d.sock",
+        ".hidden/e.sock",
+        "deep/x/f.sock",
+    )
     listening = [listen(tmp_path / name) for name in names]
     (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
     found = Folder(tmp_path)
@@ -234,7 +242,8 @@ async def test_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
             await ask(host)
         finally:
             await live.kill()
-    told = [line for line in capsys.readouterr().out.splitlines() if "stale.sock" in line and "BackOff" in line]
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if "stale.sock" in line and "BackOff" in line]
     assert len(told) == 1, told
 
 

@@ -36,7 +36,8 @@ class Watch:
         monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.link = Link()
         signals = Signals(asyncio.Event(), asyncio.Event())
-        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, cast(Watched, SimpleNamespace(next_trial_s=None)))
+        watched = cast(Watched, SimpleNamespace(next_trial_s=None))
+        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, watched)
 
     async def look(self, after_s: float = 0.0, calls: int = 0) -> int:
         """One look, so long after the one before, with so many calls in between; how often it synced."""

@@ -94,10 +94,11 @@ class BerthPlugin:
     """One plugin outside the host, or a class inside it.
 
     At most one of `endpoint` (`unix:///path` or `host:port`), `command` (a child to launch) and `in_process`
-    (`module:Class`) is set; with none of them it is found in the folder of sockets. `required`: without it, pods in its scope are not scheduled.
-    `points` has the effective settings of every point; `points_given` has the file's own settings.
-    `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at
-    an endpoint was told to expect; empty: none is sent. `max_concurrency` 0: the plugin decides.
+    (`module:Class`) is set; with none of them it is found in the folder of sockets. `required`: without it,
+    pods in its scope are not scheduled. `points` has the effective settings of every point; `points_given`
+    has the file's own settings. `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds
+    the secret that the plugin at an endpoint was told to expect; empty: none is sent. `max_concurrency` 0:
+    the plugin decides.
     """
 
     name: str
