@@ -240,6 +240,7 @@ def _unusable_plugins(process: Observed) -> str:
         for condition in conditions
         if condition.state is State.REJECTED
     ]
+    faults += [condition.reason for condition in conditions if condition.state is State.QUARANTINED]
     return "; ".join(faults)
 
 

@@ -18,6 +18,7 @@ from berth_host.app.options import HostOptions
 from berth_host.app.parts import HostParts
 from berth_host.app.readings import show_host
 from berth_host.app.settle import Progress, Settling
+from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
@@ -192,6 +193,10 @@ class Host(HostParts):
     def plugin_stats(self) -> dict[str, PluginStats]:
         """The cost of each plugin, by name."""
         return self.clients.stats
+
+    def conditions(self) -> list[Condition]:
+        """Every place of plugins elsewhere, and how it stands."""
+        return self.attachments.attached_places.conditions()
 
     def reservations(self) -> dict[str, int]:
         """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from berth_host.attach.attachments import Condition
 from berth_host.cache.cache import Cache
 from berth_host.cluster.handlers import EventHandlers
 from berth_host.metrics import families
@@ -29,6 +31,10 @@ class MeasuredHost(Protocol):
 
     def plugin_stats(self) -> Mapping[str, PluginStats]:
         """The cost of each plugin, by name."""
+        ...
+
+    def conditions(self) -> Sequence[Condition]:
+        """Every place of plugins elsewhere."""
         ...
 
     def reservations(self) -> Mapping[str, int]:
@@ -60,8 +66,23 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(
         families.RESERVATIONS, lambda: [((plugin,), count) for plugin, count in host.reservations().items()]
     )
+    metrics.read(families.PLUGIN_INSTANCES, _ThoseSeen(lambda: _instances(host.conditions())))
+    metrics.read(families.PLUGIN_CIRCUITS, _ThoseSeen(lambda: _circuits(host.conditions())))
     metrics.read(families.TASKS, lambda: [((), len(asyncio.all_tasks()))])
     show_plugins(metrics, host.plugin_stats)
+
+
+def _instances(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
+    counts = Counter(
+        (name, condition.state.value) for condition in conditions for name in condition.plugins
+    )
+    yield from counts.items()
+
+
+def _circuits(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
+    for condition in conditions:
+        for circuit in condition.circuits:
+            yield (circuit.plugin, circuit.point), 1
 
 
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,9 +12,11 @@ from berth_host.attach.attachment import Attachment, AttachSeams
 from berth_host.attach.dialing import socket_path
 from berth_host.attach.folder import SocketFolder
 from berth_host.attach.routes import PluginRoute, RemotePlugin
+from berth_host.attach.standing import Standing
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
+from berth_host.rpc.breaker import BreakerState
 from berth_host.rpc.remote.outbox import Outbox
 
 RESTORING_S: Final = 60.0
@@ -27,10 +29,20 @@ FIRST_TRY_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Circuit:
+    """The circuit breaker of a plugin at a point (`preBind`) that is open, or half open."""
+
+    plugin: str
+    point: str
+    state: BreakerState
+    last_failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """One place as it stands. `plugins`: those expected there; `since_s`: seconds in this state; `carrier`:
     how calls of scheduling cycles travel to its instance, empty without one. `unusable`: why plugins that are
-    expected there cannot be used, by name.
+    expected there cannot be used, by name. `circuits`: those that are not closed.
     """
 
     place: str
@@ -43,6 +55,7 @@ class Condition:
     since_s: float
     synced_bytes: int
     carrier: str
+    circuits: tuple[Circuit, ...] = ()
 
 
 class Attachments:
@@ -230,7 +243,20 @@ def _condition(attachment: Attachment, now_s: float) -> Condition:
         since_s=now_s - attachment.since_s,
         synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
         carrier="" if attachment.link is None else attachment.link.carrier,
+        circuits=() if attachment.standing is None else tuple(_circuits(attachment.standing)),
     )
+
+
+def _circuits(standing: Standing) -> Iterator[Circuit]:
+    for name, conduct in standing.conducts.items():
+        for point, breaker in conduct.breakers.items():
+            if breaker.state is not BreakerState.CLOSED:
+                yield Circuit(
+                    plugin=name,
+                    point=point.config_name,
+                    state=breaker.state,
+                    last_failure=breaker.last_failure,
+                )
 
 
 def _folder_condition(folder: SocketFolder, plugins: Sequence[str]) -> Condition:

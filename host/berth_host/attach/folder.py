@@ -67,8 +67,7 @@ class SocketFolder:
 
     def _sockets(self) -> list[Identity]:
         try:
-            paths = (path for path in _entries(self.path) if not is_framed(path))
-            found = [identity for path in paths if (identity := _identity(path))]
+            found = sockets_in(self.path)
             problem = ""
         except OSError as err:
             found, problem = [], f"{self.path}: {err.strerror}"
@@ -97,6 +96,12 @@ class SocketFolder:
         except OSError as err:
             _LOG.debug("folder.unwatched", folder=str(self.path), error=str(err))
         await asyncio.Event().wait()
+
+
+def sockets_in(folder: Path) -> list[Identity]:
+    """The sockets at which instances may be, in the order of their names. Raises OSError."""
+    paths = (path for path in _entries(folder) if not is_framed(path))
+    return [identity for path in paths if (identity := _identity(path))]
 
 
 def _entries(folder: Path) -> Iterator[Path]:

@@ -1,17 +1,20 @@
 """`berth plugins`: the plugins that this installation finds, and the points that each takes part in.
 
-With `--server`: the plugins of a running host, as `kubectl berth plugins` shows them.
+With `--server`: the plugins of a running host, as `kubectl berth plugins` shows them. With `--folder`: those
+that the sockets of a folder name.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from berth_host.app.registry import ClassRegistry, PluginLoadError, points_of_class
+from berth_host.cli.folder_plugins import show_folder
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.kubectl.command import show_running_plugins
+from berth_host.cli.kubectl.command import show_running_plugins, watch_option
 from berth_host.cli.kubectl.target import server_options
 from berth_host.cli.options import own_plugins
 from berth_host.cli.rendering.columns import columns
@@ -21,15 +24,28 @@ from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION
 
 @click.command()
 @click.option("-o", "--output", type=click.Choice(("table", *STRUCTURED)), default="table", show_default=True)
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False),
+    help="List what the sockets of a folder say of themselves.",
+)
 @server_options
-def plugins(output: str, **options: Any) -> None:
+@watch_option
+def plugins(output: str, folder: str | None, watch: bool, **options: Any) -> None:
     """List default plugins and those installed under the entry point group berth.plugins.
 
     With --server the plugins of a running host: where they run, whether they can be asked, how they fare.
+    With --folder those that sidecars serve there, without a host.
     """
-    if options["server"]:
-        show_running_plugins(options, output)
+    if options["server"] and folder is None:
+        show_running_plugins(options, output, watch=watch)
         return
+    if folder is not None and not any(options.values()):
+        show_folder(Path(folder), output, watch=watch)
+        return
+    if watch:
+        fail("--watch needs --server or --folder: what is installed does not change")
     if any(options.values()):
         fail("the options of a connection need --server; kubectl berth plugins finds the scheduler itself")
     with reported():

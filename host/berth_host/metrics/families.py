@@ -424,6 +424,15 @@ WATCH_TROUBLE: Final = _counter(
     "resource reason",
     "Times that a watch was begun anew, its list was read again, or a line of it could not be read.",
 )
+PLUGIN_INSTANCES: Final = _gauge(
+    "berth_plugin_instances", "ALPHA", "plugin state", "Places of a plugin elsewhere, by their state."
+)
+PLUGIN_CIRCUITS: Final = _gauge(
+    "berth_plugin_circuit_open",
+    "ALPHA",
+    "plugin extension_point",
+    "1 while a plugin elsewhere is not asked at a point, or only tried, as it failed there too often.",
+)
 TASKS: Final = _gauge("berth_tasks", "ALPHA", "", "Tasks of the event loop.")
 RESERVATIONS: Final = _gauge(
     "berth_reservations",

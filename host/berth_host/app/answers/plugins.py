@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from berth_host.app.attachments import HostAttachments
 from berth_host.app.clients import Clients
 from berth_host.attach.attachments import Condition
+from berth_host.attach.state import ATTACHED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
@@ -33,15 +34,14 @@ def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
     for by_name in host.clients.by_profile.values():
         for name, client in by_name.items():
             clients.setdefault(name, []).append(client)
-    conditions = {
-        name: condition
-        for condition in host.attachments.attached_places.conditions()
-        for name in condition.plugins
-    }
+    conditions: dict[str, list[Condition]] = {}
+    for condition in host.attachments.attached_places.conditions():
+        for name in condition.plugins:
+            conditions.setdefault(name, []).append(condition)
     stats = host.plugin_stats()
     return {
         "plugins": [
-            _plugin(host, clients[name], conditions.get(name), stats[name]) for name in sorted(clients)
+            _plugin(host, clients[name], conditions.get(name, []), stats[name]) for name in sorted(clients)
         ],
         "missing": list(host.clients.missing),
         "answeredAt": timestamp(host.clock.now_s()),
@@ -49,15 +49,25 @@ def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
 
 
 def _plugin(
-    host: HostOfPlugins, clients: list[PluginClient], condition: Condition | None, stats: PluginStats
+    host: HostOfPlugins, clients: list[PluginClient], conditions: list[Condition], stats: PluginStats
 ) -> dict[str, Any]:
     first = clients[0]
+    # The instance that is asked comes first.
+    conditions = sorted(conditions, key=lambda condition: condition.state not in ATTACHED)
+    condition = conditions[0] if conditions else None
     return {
         "name": first.name,
         "runs": "inProcess" if condition is None else "attached",
         "available": first.available,
         "required": first.settings.required,
         "attachment": None if condition is None else _attachment(host, condition),
+        "otherInstances": [_attachment(host, other) for other in conditions[1:]],
+        "circuits": {
+            circuit.point: {"state": circuit.state.value, "lastFailure": circuit.last_failure}
+            for condition in conditions[:1]
+            for circuit in condition.circuits
+            if circuit.plugin == first.name
+        },
         "profiles": [_profile(host, client) for client in clients],
         "policies": {
             point: {

@@ -21,7 +21,7 @@ from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.target import finding_options, server_options, target
 from berth_host.cli.options import OUTPUTS
 from berth_host.cli.rendering.pod_answer import pod_answer_text
-from berth_host.cli.rendering.running_plugins import running_plugins_text
+from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError
@@ -29,6 +29,9 @@ from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.pod_answer import PodAnswer, PodState
 
 PENDING: Final = 3
+INTERRUPTED: Final = 130
+LOOKS_EVERY_S: Final = 1.0
+PLUGINS_PATH: Final = "/berth/v1/plugins"
 _OUTPUT = click.option(
     "-o",
     "--output",
@@ -36,6 +39,12 @@ _OUTPUT = click.option(
     default="table",
     show_default=True,
     help="json and yaml print the host's answer and nothing else.",
+)
+
+watch_option = click.option(
+    "--watch",
+    is_flag=True,
+    help="Print the list again whenever an instance comes, goes or fares differently.",
 )
 
 
@@ -83,26 +92,53 @@ def why(pod: str, namespace: str, node: str, attempts: int, output: str, **optio
 @_OUTPUT
 @server_options
 @finding_options
-def plugins(output: str, **options: Any) -> None:
+@watch_option
+def plugins(output: str, watch: bool, **options: Any) -> None:
     """List the host's plugins: where they run, whether they can be asked, and how their calls fare."""
     log.configure("ERROR")
-    show_running_plugins(options, output)
+    show_running_plugins(options, output, watch=watch)
 
 
-def show_running_plugins(options: Mapping[str, Any], output: str) -> None:
-    """Print the answer of `/berth/v1/plugins`; exits with the failure's code."""
+def show_running_plugins(options: Mapping[str, Any], output: str, *, watch: bool = False) -> None:
+    """Print the answer of `/berth/v1/plugins`; exits with the failure's code. `watch`: print it again
+    whenever an instance comes, goes or fares differently, until it is interrupted.
+    """
     try:
-        value = asyncio.run(asked(options, "/berth/v1/plugins"))
+        if watch:
+            asyncio.run(_watch(options, output))
+        else:
+            click.echo(_shown(asyncio.run(asked(options, PLUGINS_PATH)), output), nl=False)
     except AskError as err:
         fail(err)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+async def _watch(options: Mapping[str, Any], output: str) -> None:
+    """Ask every second, over one connection. Raises AskError for the first answer; later ones are said."""
+    async with target(options) as host:
+        value = await ask(host, PLUGINS_PATH)
+        shown: object = None
+        while True:
+            if running_states(value) != shown:
+                shown = running_states(value)
+                click.echo(_shown(value, output))
+            await asyncio.sleep(LOOKS_EVERY_S)
+            try:
+                value = await ask(host, PLUGINS_PATH)
+            except AskError as err:
+                if shown != str(err):
+                    shown = str(err)
+                    click.echo(f"error: {err}", err=True)
+
+
+def _shown(value: dict[str, Any], output: str) -> str:
     if output in STRUCTURED:
-        click.echo(serialized(value, output), nl=False)
-        return
+        return serialized(value, output)
     try:
-        text = running_plugins_text(value)
+        return running_plugins_text(value)
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        fail(_unreadable(err))
-    click.echo(text, nl=False)
+        raise _unreadable(err) from err
 
 
 async def asked(

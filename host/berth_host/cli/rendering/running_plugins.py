@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from berth_host.cli.rendering.columns import columns
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
-    """One row per plugin, attached ones first; then the problems, one line each."""
+    """One row per plugin and instance, attached ones first; then the problems, one line each."""
     listed = sorted(answer["plugins"], key=lambda item: (item["runs"] == "inProcess", item["name"]))
-    rows = [
-        (
-            item["name"],
-            "in process" if item["attachment"] is None else item["attachment"]["place"],
-            "" if item["attachment"] is None else item["attachment"]["state"],
-            "" if item["attachment"] is None else item["attachment"]["transport"],
-            str(sum(call["calls"] for call in item["calls"])),
-            _mean_ms(item),
-            str(sum(sum(call["failures"].values()) for call in item["calls"]) or "-"),
-            ", ".join(dict.fromkeys(point for profile in item["profiles"] for point in profile["points"])),
-        )
-        for item in listed
-    ]
+    rows = [row for item in listed for row in _rows(item)]
     header = ("NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS")
     parts = [columns(header, rows, right=(4, 5, 6))]
     problems = [line for item in listed for line in _problems(item)]
@@ -32,6 +20,36 @@ def running_plugins_text(answer: Mapping[str, Any]) -> str:
     if problems:
         parts.append("\n".join(problems))
     return "\n\n".join(parts) + "\n"
+
+
+def running_states(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """What a watch looks at: which instances there are, how they stand, and circuits that are not closed.
+    Raises LookupError and TypeError for an answer of another shape.
+    """
+    return [
+        (item["name"], circuits, *((one["place"], one["state"], one["reason"], one["instance"]) for one in found))
+        for item in answer["plugins"]
+        for circuits in [tuple((point, one["state"]) for point, one in item["circuits"].items())]
+        for found in [[one for one in (item["attachment"], *item["otherInstances"]) if one is not None]]
+    ]
+
+
+def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One of the plugin, and one of each further instance that is attached."""
+    yield (
+        item["name"],
+        *(("in process", "", "") if item["attachment"] is None else _where(item["attachment"])),
+        str(sum(call["calls"] for call in item["calls"])),
+        _mean_ms(item),
+        str(sum(sum(call["failures"].values()) for call in item["calls"]) or "-"),
+        ", ".join(dict.fromkeys(point for profile in item["profiles"] for point in profile["points"])),
+    )
+    for other in item["otherInstances"]:
+        yield (item["name"], *_where(other), "", "", "", "")
+
+
+def _where(attachment: Mapping[str, Any]) -> tuple[str, str, str]:
+    return attachment["place"], attachment["state"], attachment["transport"]
 
 
 def _mean_ms(item: Mapping[str, Any]) -> str:
@@ -46,6 +64,8 @@ def _problems(item: Mapping[str, Any]) -> list[str]:
         what = "required, so pods in its scope fail" if item["required"] else "its policies apply"
         reason = (attachment or {}).get("reason") or "it cannot be asked"
         lines.append(f"{name} is not attached ({what}): {reason}")
+    elif attachment is not None and attachment["reason"]:
+        lines.append(f"{name} is {attachment['state'].lower()}: {attachment['reason']}")
     if attachment is not None:
         lines += [f"{name}: {warning}" for warning in attachment["warnings"]]
     for call in item["calls"]:

@@ -1,0 +1,103 @@
+"""`berth plugins --folder`: what instances at the sockets of a folder say of themselves.
+
+Only shakes hands, which has no effect on an instance: a host that is attached to it notices nothing.
+Called by the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import grpc
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
+
+from berth_host.attach.attachment import HANDSHAKE_S
+from berth_host.attach.dialing import DialError, dial
+from berth_host.attach.folder import sockets_in
+from berth_host.attach.handshake import OFFERED
+from berth_host.attach.wanted import Place
+from berth_host.cli.input_errors import fail
+from berth_host.cli.rendering.columns import columns
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+
+LOOKS_EVERY_S: Final = 1.0
+INTERRUPTED: Final = 130
+_POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
+
+
+def show_folder(folder: Path, output: str, *, watch: bool) -> None:
+    """Print one row per instance and plugin; with `watch` again whenever it changes. Exits with 2 where the
+    folder cannot be read.
+    """
+    try:
+        asyncio.run(_show(folder, output, watch=watch))
+    except OSError as err:
+        fail(f"{folder}: {err.strerror}")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+async def _show(folder: Path, output: str, *, watch: bool) -> None:
+    shown = None
+    while True:
+        sockets = [path for path, _, _ in sockets_in(folder)]
+        found = await asyncio.gather(*(_introduction(path) for path in sockets))
+        if found != shown:
+            shown = found
+            click.echo(_text(found, output), nl=watch)
+        if not watch:
+            return
+        await asyncio.sleep(LOOKS_EVERY_S)
+
+
+async def _introduction(path: str) -> dict[str, Any]:
+    endpoint = f"unix://{path}"
+    request = identity_pb2.HandshakeRequest(
+        attachment_id=secrets.token_hex(8),
+        offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
+    )
+    try:
+        channel = dial(endpoint, Place(endpoint=endpoint, plugins=()))
+    except DialError as err:
+        return {"place": endpoint, "error": str(err), "plugins": []}
+    try:
+        stub = identity_pb2_grpc.IdentityServiceStub(channel)
+        reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
+    except grpc.aio.AioRpcError as err:
+        return {"place": endpoint, "error": f"{err.code().name}: {err.details()}", "plugins": []}
+    finally:
+        await channel.close()
+    return {
+        "place": endpoint,
+        "error": "",
+        "instance": reply.instance_id,
+        "startedAt": datetime.fromtimestamp(reply.started_at.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "plugins": [
+            {
+                "name": plugin.name,
+                "version": plugin.version,
+                "points": [_POINTS.get(number, str(number)) for number in plugin.points],
+            }
+            for plugin in reply.plugins
+        ],
+    }
+
+
+def _text(found: list[dict[str, Any]], output: str) -> str:
+    if output in STRUCTURED:
+        return serialized({"instances": found}, output)
+    rows = [
+        (plugin["name"], one["place"], one["instance"][:8], one["startedAt"], ", ".join(plugin["points"]))
+        for one in found
+        for plugin in one["plugins"]
+    ]
+    parts = [columns(("NAME", "PLACE", "INSTANCE", "STARTED", "POINTS"), rows)]
+    problems = [f"{one['place']} does not answer: {one['error']}" for one in found if one["error"]]
+    return "\n\n".join(filter(None, (*parts, "\n".join(problems)))) + "\n"
