@@ -71,7 +71,7 @@ class ScriptedError(Exception):
 
 
 class ScriptedPlugin:
-    """Attributes: asked (rpc, request) in order, instance_id, plugins, held (the version it claims),
+    """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it claims),
     streamed (how many calls came on a stream or in frames), opened and ended (streams), frames (what comes
     in them), pages (how many each Reconcile had; `asked` has them as one), echoes (False: answers name no
     cycle by themselves).
@@ -83,6 +83,7 @@ class ScriptedPlugin:
     def __init__(self, *plugins: identity_pb2.PluginDescriptor) -> None:
         self.plugins = plugins
         self.instance_id = f"instance-{next(_instances)}"
+        self.started_at_s = int(time.time())
         self.asked: list[tuple[str, Any]] = []
         self.held: pb.StateVersion | None = None
         self.streamed = self.opened = self.ended = 0
@@ -225,7 +226,7 @@ class ScriptedPlugin:
             instance_id=self.instance_id,
             features=self.features,
         )
-        reply.started_at.FromSeconds(int(time.time()))
+        reply.started_at.FromSeconds(self.started_at_s)
         return reply
 
     def _Probe(self, _request: Any) -> identity_pb2.ProbeResponse:  # noqa: N802

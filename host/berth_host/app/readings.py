@@ -73,9 +73,7 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
 
 
 def _instances(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
-    counts = Counter(
-        (name, condition.state.value) for condition in conditions for name in condition.plugins
-    )
+    counts = Counter((name, condition.state.value) for condition in conditions for name in condition.plugins)
     yield from counts.items()
 
 

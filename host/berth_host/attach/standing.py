@@ -90,7 +90,7 @@ class Standing:
     @property
     def is_restoring(self) -> bool:
         """Whether an open circuit breaker may soon be closed again."""
-        return any(
+        return not self.is_silent and any(
             conduct.next_trial_s is not None and conduct.opened <= HOPEFUL_OPENINGS
             for conduct in self.conducts.values()
         )

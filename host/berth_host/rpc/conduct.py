@@ -72,6 +72,12 @@ class Conduct:
             raise
         breaker.succeeded()
 
+    def answered(self, call: AnyCall) -> None:
+        """An answer of this call came with that of another one, and passed every check."""
+        breaker = self.breakers.get(call.point)
+        if breaker is not None and breaker.state is BreakerState.HALF_OPEN:
+            breaker.succeeded()
+
     def violated(self, why: str) -> None:
         """An answer broke the contract."""
         now_s = self._clock()

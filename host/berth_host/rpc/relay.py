@@ -31,6 +31,7 @@ from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_rules import CallRule, Policy, call_rules
 from berth_host.rpc.calls import QUEUEING_HINTS
+from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleContext
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
@@ -151,8 +152,7 @@ class PluginRelay:
             made.observe(cycle, time.perf_counter() - started_s)
             return stand_in(self._failed(call, made.rule, cycle, failure), failure)
         made.observe(cycle, time.perf_counter() - started_s, answer)
-        if self.failing:
-            self._recovered(call)
+        self._answered(call, cycle)
         return answer
 
     def came_unread(
@@ -175,7 +175,7 @@ class PluginRelay:
             answer = call.check(self._check, call, cycle, read(), *args)
         except PluginError as failure:
             return stand_in(self._failed(call, rule, cycle, failure), failure)
-        self._recovered(call)
+        self._answered(call, cycle)
         return answer
 
     # --- how it is done --------------------------------------------------------------------------------
@@ -315,12 +315,27 @@ class PluginRelay:
             )
         return policy
 
+    def _answered(self, call: AnyCall, cycle: CycleContext) -> None:
+        """An answer came early, and passed every check."""
+        conduct = self._conduct(cycle)
+        if conduct is not None:
+            conduct.answered(call)
+        if self.failing:
+            self._recovered(call)
+
     def _violated(self, call: AnyCall, cycle: CycleContext | None, failure: PluginProtocolError) -> None:
         self._stats.violations += 1
+        conduct = self._conduct(cycle)
+        if conduct is not None:
+            conduct.violated(f"{failure.detail} at {call.rpc}")
+
+    def _conduct(self, cycle: CycleContext | None) -> Conduct | None:
+        """That of the instance of this cycle."""
+        if self._local is not None:
+            return None
         pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
         way = pinned or self._route.transport
-        if way is not None and way.conduct is not None:
-            way.conduct.violated(f"{failure.detail} at {call.rpc}")
+        return None if way is None else way.conduct
 
     def _recovered(self, call: AnyCall) -> None:
         if call.rpc in self.failing:

@@ -115,10 +115,10 @@ async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path)
 
 
 @pytest.mark.parametrize("cause", ["notified", "rescanned"])
-async def test_new_socket_is_noticed_and_rescans_make_up_for_what_was_missed(
+async def test_row_31_new_socket_is_noticed_and_rescans_make_up_for_what_was_missed(
     tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row 31: the watch misses an event, or the folder comes after the watch."""
+    """The watch misses an event, or the folder comes after the watch."""
     monkeypatch.setattr(folder_module, "RESCAN_S", SLOW_RESCAN_S if cause == "notified" else 0.05)
     path = tmp_path / "sockets"
     if cause == "notified":
@@ -162,8 +162,10 @@ async def ask(host: AttachedHost) -> str:
 
 
 @pytest.mark.slow
-async def test_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance(tmp_path: Path) -> None:
-    """Rows 6 and 7: the newest ready instance is asked; one that crashes hands over to the one before."""
+async def test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance(
+    tmp_path: Path,
+) -> None:
+    """The newest ready instance is asked; one that crashes hands over to the one before."""
     old, new = (PluginProcess(tmp_path / f"{name}.sock", ECHO) for name in ("old", "new"))
     async with sidecars(tmp_path) as host:
         (condition,) = host.attachments.conditions()
@@ -224,10 +226,10 @@ async def test_cycle_stays_with_the_instance_that_began_it(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
+async def test_row_4_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Row 4: a socket file whose process is gone."""
+    """A socket file whose process is gone."""
     stale = tmp_path / "stale.sock"
     listen(stale).close()
     live = PluginProcess(tmp_path / "live.sock", ECHO)
@@ -248,10 +250,9 @@ async def test_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
 
 
 @pytest.mark.slow
-async def test_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on(
+async def test_row_31_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row 31, its second half."""
     monkeypatch.setattr(folder_module, "RESCAN_S", 0.1)
     path = tmp_path / "sockets"
     path.mkdir()

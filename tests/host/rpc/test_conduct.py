@@ -106,6 +106,17 @@ def test_what_a_plugin_must_hear_of_and_further_rounds_are_sent_all_the_same(con
         pass
 
 
+def test_answer_that_came_early_closes_the_circuit_of_its_point(conduct: Conduct, time: Time) -> None:
+    fail(conduct, OWN[0])
+    conduct.answered(FILTER)
+    assert conduct.breakers[ExtensionPoint.FILTER].state is BreakerState.OPEN
+    time.now_s += 1
+    conduct.probed()
+    conduct.answered(SCORE)
+    conduct.answered(FILTER)
+    assert conduct.complaint == ""
+
+
 def test_silence_ends_with_a_probe(conduct: Conduct, changes: list[str]) -> None:
     conduct.missed("did not answer 3 probes")
     conduct.missed("did not answer 4 probes")

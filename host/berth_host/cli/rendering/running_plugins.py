@@ -27,7 +27,11 @@ def running_states(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     Raises LookupError and TypeError for an answer of another shape.
     """
     return [
-        (item["name"], circuits, *((one["place"], one["state"], one["reason"], one["instance"]) for one in found))
+        (
+            item["name"],
+            circuits,
+            *((one["place"], one["state"], one["reason"], one["instance"]) for one in found),
+        )
         for item in answer["plugins"]
         for circuits in [tuple((point, one["state"]) for point, one in item["circuits"].items())]
         for found in [[one for one in (item["attachment"], *item["otherInstances"]) if one is not None]]

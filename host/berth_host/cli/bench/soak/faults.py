@@ -80,8 +80,13 @@ class Faults:
         await self._moody(plugin, Mood.SLOW, rng)
 
     async def _lie(self, plugin: PluginProcess, rng: random.Random) -> None:
+        """A liar is put into quarantine: its operator starts another instance in its place."""
         self.counts["lied"] += 1
         await self._moody(plugin, Mood.LYING, rng)
+        try:
+            await plugin.stop()
+        finally:
+            await plugin.start()
 
     async def _moody(self, plugin: PluginProcess, mood: Mood, rng: random.Random) -> None:
         plugin.behave(mood)
