@@ -5,7 +5,7 @@ Source: the contract's table of gRPC codes (common.proto, "Errors of every call"
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 from grpc import StatusCode
@@ -21,6 +21,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 
+R = TypeVar("R")
 # What this library says when it refuses a reply for its size. A server that refuses a request for its size
 # uses the same code, and may use the same words with its own name before them.
 _TOO_LARGE: Final = "Received message larger than max"
@@ -31,6 +32,13 @@ def is_unimplemented(failure: PluginError) -> bool:
     """Whether the instance does not have the call."""
     cause = failure.__cause__
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
+
+
+def readable(reply: R | None, plugin: str, call: str) -> R:
+    """A stub's reply, which is None where the bytes are no reply to the call. Raises PluginProtocolError."""
+    if reply is None:
+        raise PluginProtocolError(plugin, call, "answered what is no reply to it")
+    return reply
 
 
 def rpc_error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
