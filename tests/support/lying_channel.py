@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -54,6 +55,17 @@ class LyingChannel:
             return self._reply(method.name, messages, codec["response_deserializer"])
 
         return call
+
+    def get_state(self) -> grpc.ChannelConnectivity:
+        """As one that is connected."""
+        return grpc.ChannelConnectivity.READY
+
+    async def wait_for_state_change(self, _state: grpc.ChannelConnectivity) -> None:
+        """It stays connected."""
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
 
     def _reply(self, rpc: str, request: Any, read: Callable[[bytes], Any] | None) -> Any:
         self.asked[rpc] += 1
