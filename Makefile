@@ -23,7 +23,7 @@ help:
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data get the workloads that Kubernetes measures its scheduler with; needs Go'
 	@echo 'make recall-mutants break what is recalled, one way at a time; each must be noticed'
-	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak; 80 minutes'
+	@echo 'make soak    50 fail-overs, many kills, an outage, every recorded scenario, suites on a late cluster, berth bench soak, 100000 spoilt answers; 90 minutes'
 
 setup: $(STAMP)
 
@@ -40,6 +40,8 @@ soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 30 --seed $${SEED:-1} -o json
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \
 		|| exit; done
+	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/rpc/test_mutated_answers.py \
+		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 $(BIN)/pytest -v tests/cluster/test_failover.py \
 		tests/cluster/test_kill.py tests/cluster/test_outage.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability

@@ -143,13 +143,17 @@ def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> No
     tested: set[int] = set()
     for file in (
         "tests/host/attach/test_failure_table.py",
+        "tests/host/attach/test_folder.py",
+        "tests/host/app/test_sidecars.py",
         "tests/host/app/test_failure_table.py",
         "tests/host/app/test_life.py",
         "tests/host/app/test_reconcile.py",
         "tests/host/rpc/remote/test_outbox.py",
     ):
         source = (REPOSITORY / file).read_text(encoding="utf-8")
-        tested |= {int(row) for row in re.findall(r"def test_row_(\d+)_", source)}
+        tested |= {int(row) for row in re.findall(rows in re.findall(r"def test_row_(\d+(?:_and_\d+)?)_", source)
+            for row in rows.split("_and_")
+        }
     assert handled == tested
     assert handled.isdisjoint(waiting)
     assert sorted(handled | waiting) == list(range(1, 36))

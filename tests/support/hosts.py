@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from berth_host.app import ClassRegistry, Host, HostOptions
@@ -11,6 +11,7 @@ from berth_host.app.settle import NEVER_FLUSHED_S
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.explain.diagnosis import Diagnosis
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -70,6 +71,7 @@ class World:
         configuration: str = "",
         faults: Faults | None = None,
         seed: int = 0,
+        on_attempt: Callable[[Diagnosis], None] = lambda _: None,
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
@@ -96,6 +98,7 @@ class World:
                 chooser=SmallestName(),
                 plugins=classes,
                 max_in_pool_s=NEVER_FLUSHED_S,
+                on_attempt=on_attempt,
             ),
         )
 

@@ -18,7 +18,7 @@ from berth_sdk.plugin.v1 import stream_pb2
 from berth_sdk.wire.frames import Kind, failure, frame, framed_path
 
 HEADER = struct.Struct(">IB")
-Serve = Callable[[stream_pb2.StreamCallsRequest, Any], Awaitable[stream_pb2.StreamCallsResponse]]
+Serve = Callable[[stream_pb2.StreamCallsRequest, Any], Awaitable[bytes]]
 
 
 class ScriptedFrames:
@@ -78,8 +78,7 @@ class ScriptedFrames:
     async def _answer(self, payload: bytes) -> bytes:
         try:
             call = stream_pb2.StreamCallsRequest.FromString(payload)
-            answer = await self._serve(call, _Context())
-            return frame(Kind.CALL, answer.SerializeToString())
+            return frame(Kind.CALL, await self._serve(call, _Context()))
         except _AbortedError as err:
             return failure(err.code.value[0], err.text)
 

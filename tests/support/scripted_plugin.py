@@ -5,7 +5,7 @@
     async with plugin.serving(tmp_path / "p.sock"): ...
 
 Unscripted calls get the shortest good answer. `asked` keeps every request. Answers of a cycle name the cycle
-that was asked about, unless the script names one.
+that was asked about, unless the script names one. A script that answers bytes has them sent as they are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_p
 from berth_sdk.serve.reservations import whole_list
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.stream import FEATURE as STREAMED
+from berth_sdk.wire.stream import NUMBERS, wrap
 from google.protobuf.message_factory import GetMessageClass
 from support.scripted_frames import ScriptedFrames
 
@@ -71,7 +72,8 @@ class ScriptedError(Exception):
 
 
 class ScriptedPlugin:
-    """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it claims),
+    """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it
+    claims),
     streamed (how many calls came on a stream or in frames), opened and ended (streams), frames (what comes
     in them), pages (how many each Reconcile had; `asked` has them as one), echoes (False: answers name no
     cycle by themselves).
@@ -145,34 +147,29 @@ class ScriptedPlugin:
                     if streams
                     else self._unary(method.name, reply_type),
                     request_deserializer=request_type.FromString,
-                    response_serializer=reply_type.SerializeToString,
+                    response_serializer=serialized,
                 )
             yield grpc.method_handlers_generic_handler(service.full_name, handlers)
         streaming = grpc.stream_stream_rpc_method_handler(
             self._calls,
             request_deserializer=stream_pb2.StreamCallsRequest.FromString,
-            response_serializer=stream_pb2.StreamCallsResponse.SerializeToString,
+            response_serializer=serialized,
         )
         yield grpc.method_handlers_generic_handler(STREAM.full_name, {"StreamCalls": streaming})
 
-    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[bytes]:
         self.opened += 1
         async for request in requests:
             yield await self._carried(request, context)
         self.ended += 1
 
-    async def _carried(
-        self, request: stream_pb2.StreamCallsRequest, context: Any
-    ) -> stream_pb2.StreamCallsResponse:
+    async def _carried(self, request: stream_pb2.StreamCallsRequest, context: Any) -> bytes:
         self.streamed += 1
         name: Any = request.WhichOneof("call")
         answer_type: Any = GetMessageClass(ANSWERS[name].message_type)
         rpc = ANSWERS[name].message_type.name.removesuffix("Response")
         reply = await self._unary(rpc, answer_type)(getattr(request, name), context)
-        answer = stream_pb2.StreamCallsResponse()
-        getattr(answer, name).CopyFrom(reply)
-        getattr(answer, name).SetInParent()
-        return answer
+        return wrap(NUMBERS[rpc], serialized(reply))
 
     def _unary(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: Any) -> Any:
@@ -184,7 +181,7 @@ class ScriptedPlugin:
             except ScriptedError as refusal:
                 await context.abort(refusal.code, refusal.text)
             reply = reply if reply is not None else reply_type()
-            return echoing(request, reply) if self.echoes else reply
+            return echoing(request, reply) if self.echoes and not isinstance(reply, bytes) else reply
 
         return answer
 
@@ -263,6 +260,11 @@ class ScriptedPlugin:
     def _Unreserve(self, request: Any) -> scheduling_pb2.UnreserveResponse:  # noqa: N802
         done = [item.cycle_id for item in request.items]
         return scheduling_pb2.UnreserveResponse(done_cycle_ids=done)
+
+
+def serialized(reply: Any) -> bytes:
+    """The bytes of an answer."""
+    return reply if isinstance(reply, bytes) else bytes(reply.SerializeToString())
 
 
 def echoing(request: Any, reply: Any) -> Any:

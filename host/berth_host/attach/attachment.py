@@ -44,6 +44,7 @@ from berth_host.attach.state import ATTACHED, State
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
+from berth_host.rpc.remote.grpc_errors import readable
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, Traffic
 
 HANDSHAKE_S: Final = 5.0
@@ -247,7 +248,8 @@ class Attachment:
             credential=self._credential(),
         )
         try:
-            return await stub.Handshake(request, timeout=HANDSHAKE_S)
+            reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
+            return readable(reply, self._first_name, "Handshake")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.UNAUTHENTICATED:
                 told = self.place.credential_file
@@ -312,7 +314,8 @@ class Attachment:
 
         request = accept(attachment_id, self.place, introduction, grant)
         try:
-            reply = await stub.Configure(request, timeout=CONFIGURE_S)
+            answer = await stub.Configure(request, timeout=CONFIGURE_S)
+            reply = readable(answer, self._first_name, "Configure")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 self._refused = (introduction.instance_id, f"calls its configuration faulty: {err.details()}")

@@ -245,14 +245,17 @@ class _Reader:
         return EventInterest(message.resource, actions, Hint.ASK_PLUGIN if ask else Hint.QUEUE, selector)
 
     def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
-        """Wishes in seconds; those for unknown points are ignored."""
+        """Wishes in seconds; those for unknown points, and for no time at all, are ignored."""
         known = {point.config_name for point in ExtensionPoint}
         wishes = {}
         for point, duration in message.deadlines.items():
-            if point in known:
-                wishes[point] = duration.seconds + duration.nanos / 1e9
-            else:
+            wished_s = duration.seconds + duration.nanos / 1e9
+            if point not in known:
                 self._warn(f"wishes a deadline for the unknown point {point!r}, which is ignored")
+            elif wished_s <= 0:
+                self._warn(f"wishes a deadline of {wished_s:g} s for {point}, which is ignored")
+            else:
+                wishes[point] = wished_s
         return wishes
 
     def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:

@@ -18,7 +18,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_host.errors import HostError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.grpc_errors import plugin_error
+from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
 from berth_host.rpc.remote.link import InstanceLink
 
 PROBE_PERIOD_S: Final = 5.0
@@ -41,7 +41,8 @@ async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
     """Raises LostError if no instance or another one answers, PluginError for a missed probe."""
     request = identity_pb2.ProbeRequest(attachment_id=link.identity.attachment_id)
     try:
-        reply = await link.identity_stub.Probe(request, timeout=PROBE_S)
+        answer = await in_time(link.identity_stub.Probe(request, timeout=PROBE_S), PROBE_S)
+        reply = readable(answer, plugin, "Probe")
     except grpc.aio.AioRpcError as err:
         if err.code() is grpc.StatusCode.UNAVAILABLE:
             raise LostError(f"is gone ({err.details()})") from err

@@ -33,12 +33,17 @@ from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdi
 from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
 
+from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.cycle import Reserved
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
+MAX_PATCH_DEPTH: Final = 100
+"""Levels of a patch's body; no object of Kubernetes has half of them, and what walks it calls itself."""
+MAX_PRE_BIND_WAIT_S: Final = POINT_RULES["preBind"].max_deadline_ms / 1000
+"""No round of PreBind can come later than its longest deadline."""
 MAX_KEY_BYTES: Final = 256
 MAX_TOKEN_BYTES: Final = 4096
 _INT32: Final = np.dtype(np.int32)
@@ -232,14 +237,19 @@ class Checker:
         return result
 
     def pre_bind(self, call: AnyCall, result: PreBindResult | None, pod: Pod) -> PreBindResult:
-        """A decision is due; at most 64 patches, each on what the plugin declared."""
+        """A decision is due; at most 64 patches, each on what the plugin declared. The wait for the next
+        round is clamped to what a deadline may be.
+        """
         if result is None:
             self._undecided(call)
         status = self._status(call, result.status)
         self._patches(call, result.patches, pod)
-        if status is result.status:
+        after_s = result.ask_again_after_s
+        if after_s is not None:
+            after_s = min(max(after_s, 0.0), MAX_PRE_BIND_WAIT_S)
+        if status is result.status and after_s == result.ask_again_after_s:
             return result
-        return replace(result, status=status)
+        return replace(result, status=status, ask_again_after_s=after_s)
 
     def bind(self, call: AnyCall, result: BindResult | None) -> BindResult:
         """A decision is due."""
@@ -290,6 +300,8 @@ class Checker:
         body = patch.merge_patch
         if not isinstance(body, Mapping):
             self._violation(call, f"patched {target} with something that is not a JSON object")
+        if _is_deep(body):
+            self._violation(call, f"patched {target} with more than {MAX_PATCH_DEPTH} levels")
         if "metadata" in body:
             metadata = body["metadata"]
             if not isinstance(metadata, Mapping):
@@ -307,6 +319,21 @@ class Checker:
 
     def _violation(self, call: AnyCall, detail: str) -> NoReturn:
         raise PluginProtocolError(self.descriptor.name, call.rpc, detail)
+
+
+def _is_deep(body: Mapping[str, Any]) -> bool:
+    """Whether lists and objects are nested deeper than a patch may have it."""
+    level: list[Any] = [body]
+    for _ in range(MAX_PATCH_DEPTH):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, Mapping) else outer)
+            if isinstance(item, Mapping | list | tuple)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def in_range(scores: NDArray[np.int64]) -> bool:

@@ -121,31 +121,33 @@ async def test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when
     that passes every check close it.
     """
     pods = 60
-    async with World(cluster(0), configuration=configuration(tmp_path)) as world:
-        async with sidecar(world, tmp_path, "one") as process:
-            os.kill(process.pid, signal.SIGSTOP)
-            for number in range(pods):
-                world.cluster.server.create(pod(f"p{number}"))
-            began_s = time.monotonic()
-            settling = asyncio.create_task(world.settle())
-            await until(lambda: all(world.node_of(f"p{number}") for number in range(pods)))
-            took_s = time.monotonic() - began_s
-            calls = world.host.plugin_stats()["Echo"].of("Filter")
-            assert calls.failures["timeout"] < pods / 2
-            assert calls.failures["circuit_open"] > pods / 2
-            assert took_s < 0.25 * pods
-            found = plugin(world)
-            assert found["attachment"]["state"] == "Degraded"
-            assert found["circuits"]["filter"]["state"] == "Open"
-            assert "did not answer within 250 ms" in found["circuits"]["filter"]["lastFailure"]
+    async with (
+        World(cluster(0), configuration=configuration(tmp_path)) as world,
+        sidecar(world, tmp_path, "one") as process,
+    ):
+        os.kill(process.pid, signal.SIGSTOP)
+        for number in range(pods):
+            world.cluster.server.create(pod(f"p{number}"))
+        began_s = time.monotonic()
+        settling = asyncio.create_task(world.settle())
+        await until(lambda: all(world.node_of(f"p{number}") for number in range(pods)))
+        took_s = time.monotonic() - began_s
+        calls = world.host.plugin_stats()["Echo"].of("Filter")
+        assert calls.failures["timeout"] < pods / 2
+        assert calls.failures["circuit_open"] > pods / 2
+        assert took_s < 0.25 * pods
+        found = plugin(world)
+        assert found["attachment"]["state"] == "Degraded"
+        assert found["circuits"]["filter"]["state"] == "Open"
+        assert "did not answer within 250 ms" in found["circuits"]["filter"]["lastFailure"]
 
-            os.kill(process.pid, signal.SIGCONT)
-            await settling
-            assert plugin(world)["circuits"]["filter"]["state"] == "HalfOpen"
-            world.cluster.server.create(pod("after"))
-            await world.settle()
-            await until(lambda: plugin(world)["attachment"]["state"] == "Active")
-            assert calls.calls > calls.failed
+        os.kill(process.pid, signal.SIGCONT)
+        await settling
+        assert plugin(world)["circuits"]["filter"]["state"] == "HalfOpen"
+        world.cluster.server.create(pod("after"))
+        await world.settle()
+        await until(lambda: plugin(world)["attachment"]["state"] == "Active")
+        assert calls.calls > calls.failed
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from berth_host.rpc.cycle import CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
+from structlog.testing import capture_logs
 from support.attached import AttachedHost, at_socket, attached_host, launched, wanted
 from support.plugin_processes import can_connect, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor, for_ever, refuse
@@ -233,6 +234,35 @@ async def test_each_step_that_fails_is_tried_again_from_the_first(
         ids = [request.attachment_id for request in plugin.requests("Handshake")]
         assert len(ids) == 2
         assert len(set(ids)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rpc", ["Handshake", "Configure", "SyncState", "Probe", "Reconcile"])
+async def test_each_step_whose_answer_cannot_be_read_is_tried_again_and_says_so(
+    tmp_path: Path, rpc: str
+) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER", "RESERVE"))
+    plugin.once(rpc, lambda _: b"\xff\xff\xff")
+    path = tmp_path / "p.sock"
+    with capture_logs() as log:
+        async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+            assert state_of(host) is State.ACTIVE
+    told = [str(line.get("reason") or line.get("error")) for line in log]
+    assert f'plugin "Demo" answered what is no reply to it at {rpc}' in told
+
+
+@pytest.mark.slow
+async def test_probes_that_cannot_be_read_are_missed_probes(tmp_path: Path, quick: None) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    with capture_logs() as log:
+        async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+            for _ in range(3):
+                plugin.once("Probe", lambda _: b"\xff\xff\xff")
+            await until(lambda: len(plugin.requests("Handshake")) == 2)
+            await until(lambda: state_of(host) is State.ACTIVE)
+    told = [str(line.get("reason")) for line in log]
+    assert "did not answer 3 probes: answered what is no reply to it" in told
 
 
 @pytest.mark.slow

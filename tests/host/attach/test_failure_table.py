@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -449,3 +450,27 @@ async def test_row_34_start_time_from_another_clock_is_no_obstacle(tmp_path: Pat
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+
+
+@pytest.mark.slow
+async def test_every_call_to_a_stopped_process_ends_at_its_deadline(tmp_path: Path) -> None:
+    """Also when so many went unanswered that gRPC has forgotten the deadlines of later ones."""
+    path = tmp_path / "p.sock"
+    points = {"filter": PointPolicy(0.02, Policy.FAIL)}
+    async with (
+        plugin_process(path, ECHO) as process,
+        attached_host(at_socket(path, "Echo"), points=points) as host,
+    ):
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        os.kill(process.pid, signal.SIGSTOP)
+        state = Path(f"/proc/{process.pid}/status")
+        await until(lambda: "State:\tT" in state.read_text())
+        try:
+            for _ in range(200):
+                async with asyncio.timeout(PATIENCE_S / 2):
+                    verdicts = await host.client.filter(host.cycle(), host.nodes)
+                assert verdicts.to_list()[0].code is Code.ERROR
+                if not host.client.available:
+                    break  # the keeper has noticed
+        finally:
+            os.kill(process.pid, signal.SIGCONT)

@@ -196,6 +196,15 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
         assert sum(word in warning for warning in got.warnings) == 1
 
 
+@pytest.mark.parametrize("seconds", [0, -5])
+def test_a_wish_for_no_time_at_all_is_ignored_with_a_warning(seconds: int) -> None:
+    message = descriptor("Demo", "FILTER")
+    message.deadlines["filter"].FromSeconds(seconds)
+    got = read_handshake(reply(message), PLACE)
+    assert got.plugins[0].deadlines == {}
+    assert got.warnings == (f"plugin Demo wishes a deadline of {seconds} s for filter, which is ignored",)
+
+
 def test_plugin_without_a_point_at_which_the_file_names_it_is_refused_with_the_cure() -> None:
     profile = replace(wanted("Demo").profiles[0], named=frozenset({"filter", "score"}))
     place = replace(PLACE, plugins=(replace(wanted("Demo"), profiles=(profile,)),))

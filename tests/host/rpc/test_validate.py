@@ -214,6 +214,14 @@ def test_permit_wait_is_clamped_to_a_quarter_of_an_hour(wished_s: float | None, 
     assert checker().permit(calls.PERMIT, PermitResult.wait(wished_s)).wait_timeout_s == want_s
 
 
+@pytest.mark.parametrize(("wished_s", "want_s"), [(None, None), (5.0, 5.0), (1e18, 600.0), (-1e18, 0.0)])
+def test_wait_for_the_next_round_of_pre_bind_is_clamped_to_the_longest_deadline(
+    wished_s: float | None, want_s: float | None
+) -> None:
+    result = PreBindResult(SUCCESS, ask_again_after_s=wished_s)
+    assert checker().pre_bind(calls.PRE_BIND, result, POD).ask_again_after_s == want_s
+
+
 def test_wait_is_legal_at_permit_alone_and_skip_at_bind_alone() -> None:
     check = checker()
     reserved = check.reserve(calls.RESERVE, Reserved(Status(Code.WAIT))).status
@@ -250,6 +258,19 @@ def patch(resource: str = "example.com/widgets", body: Any = None, **ref: str) -
     )
 
 
+def nested(levels: int) -> Any:
+    """Objects and lists in turn."""
+    body: Any = 1
+    for level in range(levels):
+        body = {"a": body} if level % 2 == (levels - 1) % 2 else [body]
+    return body
+
+
+def test_patch_of_a_hundred_levels_passes() -> None:
+    result = PreBindResult(SUCCESS, (patch(body=nested(100)),))
+    assert checker().pre_bind(calls.PRE_BIND, result, POD) is result
+
+
 def test_patch_on_a_declared_kind_and_on_the_own_pod_pass() -> None:
     own = patch("pods", {"metadata": {"annotations": {"a": "b"}}}, name="web", uid="uid-web")
     result = PreBindResult(SUCCESS, (patch(), own))
@@ -271,6 +292,7 @@ def test_patch_on_a_declared_kind_and_on_the_own_pod_pass() -> None:
         ),
         pytest.param(patch(body={"metadata": None}), "replaced the metadata", id="all metadata"),
         pytest.param(patch(body=[1]), "not a JSON object", id="list"),
+        pytest.param(patch(body=nested(101)), "more than 100 levels", id="deep"),
     ],
 )
 def test_bad_patches_are_violations(bad: ObjectPatch, words: str) -> None:

@@ -18,6 +18,7 @@ import click
 
 from berth_host.cli.bench import openb, own
 from berth_host.cli.bench.children import run_in_child
+from berth_host.cli.bench.faults.command import faults
 from berth_host.cli.bench.result import Result
 from berth_host.cli.bench.running import Settings, WorkloadError, loaded, resized
 from berth_host.cli.bench.scheduler_perf import upstream
@@ -102,6 +103,7 @@ def bench(context: click.Context) -> None:
         context.invoke(own_command)
 
 
+bench.add_command(faults)
 bench.add_command(soak)
 bench.add_command(versus)
 

@@ -5,7 +5,9 @@ Source: the contract's table of gRPC codes (common.proto, "Errors of every call"
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, TypeVar
 
 import grpc
 from grpc import StatusCode
@@ -21,6 +23,9 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 
+R = TypeVar("R")
+GRACE_S: Final = 0.02
+"""For gRPC to end a call at its deadline by itself."""
 # What this library says when it refuses a reply for its size. A server that refuses a request for its size
 # uses the same code, and may use the same words with its own name before them.
 _TOO_LARGE: Final = "Received message larger than max"
@@ -31,6 +36,26 @@ def is_unimplemented(failure: PluginError) -> bool:
     """Whether the instance does not have the call."""
     cause = failure.__cause__
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is StatusCode.UNIMPLEMENTED
+
+
+def readable(reply: R | None, plugin: str, call: str) -> R:
+    """A stub's reply, which is None where the bytes are no reply to the call. Raises PluginProtocolError."""
+    if reply is None:
+        raise PluginProtocolError(plugin, call, "answered what is no reply to it")
+    return reply
+
+
+async def in_time(call: Awaitable[R], deadline_s: float) -> R:
+    """What a call of gRPC answers that has this deadline. Raises AioRpcError.
+
+    gRPC was seen to let deadlines pass, for good, after some calls that a stopped process did not answer:
+    then the host's own clock ends the call.
+    """
+    try:
+        async with asyncio.timeout(max(deadline_s, 0.0) + GRACE_S):
+            return await call
+    except TimeoutError as err:
+        raise rpc_error(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from err
 
 
 def rpc_error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:

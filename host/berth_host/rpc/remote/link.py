@@ -31,7 +31,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.rpc.pace import Pace
-from berth_host.rpc.remote.grpc_errors import plugin_error
+from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
 from berth_host.rpc.remote.lines import ENVELOPE_BYTES, LARGEST_BYTES, Lines
 from berth_host.rpc.remote.methods import Method
 
@@ -213,7 +213,7 @@ class InstanceLink:
                 if not self.is_open:  # the attachment ended meanwhile, and the channel with it
                     raise PluginUnavailableError(plugin, call, "lost its instance")
                 deadline_s = max(ends_s - time.monotonic(), 0.0)
-        return await self._sender(method.path)(raw, timeout=deadline_s)
+        return await in_time(self._sender(method.path)(raw, timeout=deadline_s), deadline_s)
 
     def _sender(self, path: str) -> _Send:
         send = self._senders.get(path)
@@ -312,7 +312,7 @@ class InstanceLink:
                 yield chunk
 
         try:
-            reply = await self.state.SyncState(requests(), timeout=left_s)
+            answer = await in_time(self.state.SyncState(requests(), timeout=left_s), left_s)
         except grpc.aio.AioRpcError as err:
             failure = plugin_error(err, *asked, left_s)
             if isinstance(failure, PluginUnavailableError):
@@ -322,6 +322,7 @@ class InstanceLink:
             self.synced_bytes += sent
             self._traffic(asked[0], SYNC_STATE, sent, 0)
             self.sending = None
+        reply = readable(answer, *asked)
         have = wire.decode_version(reply.have) if reply.HasField("have") else None
         taken = not reply.need_full and have == target
         if taken and base is None:
@@ -345,7 +346,8 @@ class InstanceLink:
 
         self.calls_made += 1
         try:
-            return await self.state.Reconcile(requests(), timeout=deadline_s)
+            reply = await in_time(self.state.Reconcile(requests(), timeout=deadline_s), deadline_s)
+            return readable(reply, *asked)
         except grpc.aio.AioRpcError as err:
             failure = plugin_error(err, *asked, deadline_s)
             if isinstance(failure, PluginUnavailableError):

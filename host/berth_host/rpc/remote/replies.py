@@ -6,12 +6,12 @@ wrong length, strings that name no node.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
+import orjson
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
@@ -178,6 +178,7 @@ class ReplyReader:
         if bool(message.named) + bool(message.dense) + bool(message.small) > 1:
             self._violation("answered scores in two forms at once")
         if not message.named:
+            message.DiscardUnknownFields()  # of a newer contract: the reader of whole columns knows none
             return decode_aligned(message.SerializeToString())
         if self.mode is NodeMode.SNAPSHOT:
             self._violation("answered scores by name, which only a plugin in NAMES mode may")
@@ -300,7 +301,7 @@ class ReplyReader:
 
     def _patch(self, message: scheduling_pb2.ObjectPatch) -> ObjectPatch:
         try:
-            body: Any = json.loads(message.merge_patch_json)
+            body: Any = orjson.loads(message.merge_patch_json)
         except ValueError as err:
             self._violation(f"answered a patch that is not JSON ({err})")
         if not isinstance(body, Mapping):

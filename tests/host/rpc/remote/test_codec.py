@@ -233,6 +233,11 @@ def test_named_scores_are_for_names_mode_alone() -> None:
         reader(NodeMode.SNAPSHOT).scores(scores.SerializeToString())
 
 
+def test_scores_with_a_field_of_a_newer_contract_are_read_without_it() -> None:
+    raw = scheduling_pb2.Scores(dense=range(COUNT)).SerializeToString() + b"\x78\x01"  # number 15
+    assert reader(NodeMode.SNAPSHOT).scores(raw).tolist() == list(range(COUNT))
+
+
 def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
     read = reader(NodeMode.SNAPSHOT)
     named = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(names=["n1", "nowhere"]))
@@ -246,7 +251,19 @@ def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
         read.pre_filter(Scored(beyond, 4, None))
 
 
-@pytest.mark.parametrize("raw", [b"{", b"[1]", b'"text"'])
+NO_JSON = [
+    b"{",
+    b"[1]",
+    b'"text"',
+    pytest.param(b"[" * 100_000, id="deep list"),
+    pytest.param(b'{"a":' * 50_000, id="deep object"),
+    b'{"a": NaN}',
+    b'{"a": "\\ud800"}',
+    b'{"a": "\xff"}',
+]
+
+
+@pytest.mark.parametrize("raw", NO_JSON)
 def test_patch_that_is_no_json_object_is_a_violation(raw: bytes) -> None:
     reply = scheduling_pb2.PreBindResponse(
         ctx=pb.ReplyContext(status=pb.Status(code=pb.Status.CODE_SUCCESS)),

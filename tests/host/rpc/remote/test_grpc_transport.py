@@ -111,6 +111,15 @@ async def test_first_call_of_a_cycle_carries_the_changes_and_later_ones_nothing(
         assert not second.HasField("delta")
 
 
+async def test_a_synchronisation_whose_answer_cannot_be_read_fails_the_call(tmp_path: Path) -> None:
+    async with attached(tmp_path, points=failing("filter")) as (host, plugin):
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        plugin.once("SyncState", lambda _: b"\xff\xff\xff")
+        verdicts = await host.client.filter(host.cycle(), host.nodes)
+        assert "answered what is no reply to it at Filter" in verdicts.to_list()[0].reasons[0]
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+
+
 async def test_binding_cycle_carries_neither_version_nor_delta(tmp_path: Path) -> None:
     async with attached(tmp_path) as (host, plugin):
         host.state.put(make_pod("x", uid="x"), "n1")

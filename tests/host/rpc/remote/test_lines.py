@@ -48,7 +48,7 @@ class Leaving(Carried):
         super().__init__(*plugins)
         self.frames.leaves = True
 
-    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[stream_pb2.StreamCallsResponse]:
+    async def _calls(self, requests: Any, context: Any) -> AsyncIterator[bytes]:
         async for answer in super()._calls(requests, context):
             yield answer
             return
@@ -57,9 +57,10 @@ class Leaving(Carried):
 class Confused(Carried):
     """Answers another call than was asked."""
 
-    async def _carried(self, request: Any, context: Any) -> stream_pb2.StreamCallsResponse:
+    async def _carried(self, request: Any, context: Any) -> bytes:
         await super()._carried(request, context)
-        return stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
+        answer = stream_pb2.StreamCallsResponse(permit=spb.PermitResponse(ctx=decided()))
+        return answer.SerializeToString()
 
 
 @pytest.fixture(autouse=True, params=LINES)

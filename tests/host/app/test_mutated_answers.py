@@ -1,0 +1,198 @@
+"""A whole host beside a plugin at every point that spoils a third of its answers, whatever they are about.
+
+Pods come all the time. No task of the host may end in an error, no cycle take more than its budget, and when
+the plugin is honest again every pod gets its node. The number of answers: `support.fuzzing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import structlog
+from berth_host.attach import backoff, keeper
+from berth_host.explain.diagnosis import Diagnosis
+from support.fuzzing import share
+from support.honest_answers import NAME, HonestAnswers
+from support.hosts import World, node, pod
+from support.lying_channel import REPLIES
+from support.mutations import spoilt
+from support.scripted_plugin import WAYS, ScriptedPlugin, descriptor
+
+POINTS: Final = (
+    "preEnqueue",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "postBind",
+)
+NODES: Final = tuple(f"n{i}" for i in range(4))
+UNSPOILT: Final = frozenset({"Handshake", "Configure", "Drain"})
+"""Of attachments; a refused instance would not come back."""
+SHARE: Final = 1 / 3
+BUDGET_S: Final = 2.0
+AT_ONCE: Final = 6
+PATIENCE_S: Final = 120.0
+TICK_S: Final = 0.002
+
+
+def configuration(path: Path) -> str:
+    """Demo everywhere, optional, with the policies that are the defaults."""
+    enabled = "".join(f"    {point}: {{enabled: [{{name: {NAME}}}]}}\n" for point in POINTS)
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "podMaxBackoffSeconds: 2\n"
+        f"profiles:\n- plugins:\n{enabled}"
+        f"    queueSort: {{enabled: [{{name: {NAME}}}], disabled: [{{name: PrioritySort}}]}}\n"
+        f"    bind: {{enabled: [{{name: {NAME}}}, {{name: DefaultBinder}}], disabled: [{{name: '*'}}]}}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"cycleBudget: {BUDGET_S:g}s\nplugins:\n- name: {NAME}\n  endpoint: unix://{path}\n"
+    )
+
+
+class SpoilingPlugin(ScriptedPlugin):
+    """`spoils`: whether it does so now. `counts`: the spoilt answers by call."""
+
+    def __init__(self, seed: int) -> None:
+        points = [
+            "PRE_ENQUEUE",
+            "QUEUE_SORT",
+            "PRE_FILTER",
+            "FILTER",
+            "POST_FILTER",
+            "PRE_SCORE",
+            "SCORE",
+            "NORMALIZE_SCORE",
+            "RESERVE",
+            "PERMIT",
+            "PRE_BIND",
+            "BIND",
+            "POST_BIND",
+        ]
+        super().__init__(descriptor(NAME, *points))
+        self.spoils = True
+        self.counts: Counter[str] = Counter()
+        self.last: tuple[str, bytes] = ("", b"")
+        self._rng = random.Random(seed)
+        pods: dict[str, list[Any]] = {name: [] for name in NODES}
+        self._bold = HonestAnswers(self._rng, pods, keeps_out=0.1)
+        self._mild = HonestAnswers(self._rng, pods, keeps_out=0.0)
+        for rpc in REPLIES:
+            if rpc not in UNSPOILT:
+                self.on(rpc, self._answering(rpc))
+
+    def _answering(self, rpc: str) -> Any:
+        def answer(request: Any) -> Any:
+            asked = [request] if rpc == "Reconcile" else request  # its pages come as one
+            honest = (self._bold if self.spoils else self._mild).to(rpc, asked)
+            if rpc == "Probe":
+                honest.instance_id = self.instance_id
+            if not self.spoils or self._rng.random() > SHARE:
+                return honest
+            self.counts[rpc] += 1
+            raw = spoilt(honest, self._rng)
+            self.last = (rpc, raw)
+            return raw
+
+        return answer
+
+
+class Storm:
+    """Pods that come to a host beside such a plugin."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.plugin = SpoilingPlugin(seed)
+        self.longest_ms = 0.0
+        self.created = 0
+        self.world = World(
+            [node(name, cpu="4000", pods="100000") for name in NODES],
+            configuration=configuration(path),
+            on_attempt=self._ended,
+        )
+
+    def _ended(self, diagnosis: Diagnosis) -> None:
+        self.longest_ms = max(self.longest_ms, diagnosis.cycle_ms)
+
+    def pending(self) -> list[str]:
+        return [item.ref.name for item in self.world.server.list("pods") if not item.get("spec.nodeName")]
+
+    async def step(self) -> None:
+        """A moment of real time, and two seconds of the host's."""
+        self.world.host.check()
+        self.world.clock.advance(2.0)
+        await asyncio.sleep(TICK_S)
+
+    async def blow(self, answers: int) -> None:
+        """Until so many answers were spoilt. Bound pods go, so that the cluster stays small."""
+        ends_s = time.monotonic() + PATIENCE_S + answers / 10
+        while (done := self.plugin.counts.total()) < answers:
+            assert time.monotonic() < ends_s, (done, self.pending(), dict(self.plugin.counts))
+            for item in self.world.server.list("pods"):
+                if item.get("spec.nodeName"):
+                    self.world.server.delete("pods", item.ref)
+            for _ in range(AT_ONCE - len(self.pending())):
+                self.created += 1
+                self.world.server.create(pod(f"p{self.created}"))
+            await self.step()
+
+    async def calm(self) -> None:
+        """The plugin is honest, and every pod gets a node."""
+        self.plugin.spoils = False
+        ends_s = time.monotonic() + PATIENCE_S
+        while self.pending() or len(self.world.host.binding):
+            assert time.monotonic() < ends_s, [(name, self.world.message_of(name)) for name in self.pending()]
+            await self.step()
+
+
+@contextlib.contextmanager
+def no_accidents() -> Iterator[None]:
+    """Nothing ended in an error that no code had words for: neither in a task of the host nor in its loop."""
+    accidents: list[Any] = []
+
+    def note(_logger: Any, method: str, event: Any) -> Any:
+        if method in ("error", "exception", "critical"):
+            accidents.append(event)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[note], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: accidents.append(context))
+    yield
+    loop.set_exception_handler(before)
+    assert not accidents, accidents[:3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_host_outlives_whatever_a_plugin_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(ScriptedPlugin, "features", WAYS[way])
+    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.5)
+    path = tmp_path / "p.sock"
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    storm = Storm(path, seed)
+    with no_accidents():
+        async with storm.plugin.serving(path), storm.world:
+            await storm.blow(share(0.25, len(WAYS)))
+            await storm.calm()
+            assert storm.world.everything_is_accounted_for()
+    assert len(storm.plugin.counts) > len(POINTS), dict(storm.plugin.counts)
+    assert storm.longest_ms <= 1000 * BUDGET_S

@@ -1,0 +1,370 @@
+"""Any answer of a plugin to any call: the host takes it for what the contract allows, or for a failure.
+
+Hypothesis makes honest answers, spoils them, and looks at what the client makes of them: a value that is
+legal at its point, or the one that the policy puts in the place of a call that failed. Nothing else may be
+raised. The number of answers: `support.fuzzing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+from berth_host.attach.feed import InstanceFeed
+from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProtocolError
+from berth_host.rpc.call_rules import PointPolicy, Policy
+from berth_host.rpc.calls import CALLS
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import CycleContext, CycleEnd
+from berth_host.rpc.remote.grpc_transport import GrpcTransport
+from berth_host.rpc.remote.outbox import Outbox, Parcel
+from berth_host.rpc.remote.sender import LinkSender
+from berth_host.rpc.route import ClientSettings
+from berth_host.rpc.validate import (
+    MAX_KEY_BYTES,
+    MAX_PATCHES,
+    MAX_PERMIT_WAIT_S,
+    MAX_PRE_BIND_WAIT_S,
+    VERDICT_CODES,
+)
+from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import ExtensionPoint, NodeMode, ScoreNormalization
+from berth_sdk.needs import Need
+from berth_sdk.results import NodeRejections, QueuedPod
+from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import Code, Status, Verdicts
+from berth_sdk.testing.builders import make_node, make_pod
+from berth_sdk.wire.records import encode_ref
+from google.protobuf.message import DecodeError
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from support.attached import PROFILE, ClusterState
+from support.fuzzing import share
+from support.honest_answers import NAME, HonestAnswers
+from support.lying_channel import REPLIES, LyingChannel, lying_link
+from support.mutations import spoilt
+
+NODES = 11
+NODE_CODES = VERDICT_CODES
+NEEDS = (Need.nodes(), Need.objects("services"))
+PREEMPTOR = make_pod("web", uid="uid-web", priority=10)
+Spoil = Callable[[Any, random.Random], bytes]
+
+
+def cluster() -> ClusterState:
+    """Eleven nodes; on each of the first five a pod of low priority and one of high."""
+    state = ClusterState()
+    state.add_nodes(make_node(f"n{i}") for i in range(NODES))
+    for i in range(5):
+        state.put(make_pod(f"low-{i}", uid=f"low-{i}", priority=1), f"n{i}")
+        state.put(make_pod(f"high-{i}", uid=f"high-{i}", priority=10), f"n{i}")
+    return state
+
+
+STATE = cluster()
+NODE_NAMES = [f"n{i}" for i in range(NODES)]
+READS: dict[str, Callable[[bytes], Any]] = {
+    **{rpc: reply.FromString for rpc, reply in REPLIES.items()},
+    # Scores are not looked at where they count for nothing.
+    **{call.rpc: call.method.read for call in CALLS},
+}
+LOW = {
+    name: [encode_ref(STATE.cache.get_pod(f"low-{i}").ref)] if i < 5 else []  # type: ignore[union-attr]  # it is there
+    for i, name in enumerate(NODE_NAMES)
+}
+
+
+class Asked:
+    """One plugin behind a channel that spoils its answers to `rpc`; the others are honest.
+
+    `is_readable` and `names_cycle`: of the last spoilt answer.
+    """
+
+    transport: GrpcTransport
+    absence = ""
+
+    def __init__(self, rpc: str, rng: random.Random, policy: Policy | None, spoil: Spoil) -> None:
+        how = rng.choice(list(ScoreNormalization))
+        mode = rng.choice(list(NodeMode))
+        self.descriptor = Descriptor(
+            name=NAME,
+            points=tuple(ExtensionPoint),
+            node_mode=mode,
+            needs=NEEDS,
+            normalization=how,
+            has_hint=True,
+            has_pre_flight=True,
+        )
+        self.is_readable = self.names_cycle = True
+        self.cycle = CycleContext("cycle-1", PREEMPTOR, PROFILE, version=STATE.version, budget_s=60.0)
+        self._rpc, self._rng, self._spoil = rpc, rng, spoil
+        self._answers = HonestAnswers(rng, LOW, names=mode is NodeMode.NAMES, normalization=how)
+        self.channel = LyingChannel(self._answer)
+        self.link = lying_link(self.channel, InstanceFeed(STATE, NEEDS))
+        self.link.held = STATE.version
+        self.transport = GrpcTransport(self.link, self.descriptor, PROFILE, Outbox(NAME))
+        points = (
+            {} if policy is None else {key: PointPolicy(None, policy) for call in CALLS for key in call.keys}
+        )
+        self.client = PluginClient(NAME, PROFILE, self, STATE, settings=ClientSettings(points=points))
+
+    def _answer(self, rpc: str, request: Any) -> bytes:
+        honest = self._answers.to(rpc, request)
+        if rpc != self._rpc:
+            raw: bytes = honest.SerializeToString()
+            return raw
+        raw = self._spoil(honest, self._rng)
+        try:
+            read = READS[rpc](raw)
+        except DecodeError:
+            self.is_readable = False
+        else:
+            self.names_cycle = not hasattr(read, "ctx") or read.ctx.cycle_id == self.cycle.cycle_id
+        return raw
+
+    @property
+    def failures(self) -> int:
+        """Calls that failed, of whichever kind."""
+        return sum(self.client.stats.of(call.rpc).failed for call in CALLS)
+
+
+# --- what may come of each call ----------------------------------------------------------------------
+
+
+def candidates(rng: random.Random) -> Any:
+    """Some of the nodes, as Filter leaves them."""
+    chosen = sorted(rng.sample(range(NODES), rng.randint(1, NODES)))
+    return STATE.nodes if rng.randrange(2) else STATE.nodes.take(chosen)
+
+
+def is_legal(status: Status, codes: frozenset[Code] | set[Code]) -> bool:
+    return status.code in codes and all(isinstance(reason, str) for reason in status.reasons)
+
+
+def are_legal(verdicts: Verdicts, count: int) -> bool:
+    return len(verdicts) == count and all(is_legal(status, NODE_CODES) for status in verdicts.to_list())
+
+
+async def pre_enqueue(asked: Asked, rng: random.Random) -> bool:
+    pods = [QueuedPod(pod=make_pod(f"p{i}", uid=f"p{i}")) for i in range(rng.randint(1, 4))]
+    statuses = await asked.client.pre_enqueue(pods)
+    return len(statuses) == len(pods) and all(is_legal(status, NODE_CODES) for status in statuses)
+
+
+async def sort_keys(asked: Asked, rng: random.Random) -> bool:
+    pods = [QueuedPod(pod=make_pod(f"p{i}", uid=f"p{i}")) for i in range(rng.randint(1, 4))]
+    keys = await asked.client.sort_keys(pods)
+    return len(keys) == len(pods) and all(len(key) <= MAX_KEY_BYTES for key in keys)
+
+
+async def queueing_hints(asked: Asked, rng: random.Random) -> bool:
+    pods = [make_pod(f"p{i}", uid=f"p{i}") for i in range(rng.randint(1, 4))]
+    node = make_node("n0")
+    hints = await asked.client.queueing_hints(
+        ClusterEvent(resource="Node", action="update.labels", old=node, new=node), pods
+    )
+    return len(hints) == len(pods) and all(isinstance(hint, bool) for hint in hints)
+
+
+async def pre_filter(asked: Asked, rng: random.Random) -> bool:
+    result = await asked.client.pre_filter(asked.cycle, STATE.nodes)
+    legal = is_legal(result.status, (NODE_CODES | {Code.SKIP}) - {Code.PENDING})
+    if not legal or not (result.status.is_success or result.status.code is Code.SKIP):
+        return legal
+    # What came early counts at the later calls.
+    return are_legal(await asked.client.filter(asked.cycle, STATE.nodes), NODES) and await scores(asked, rng)
+
+
+async def filtered(asked: Asked, rng: random.Random) -> bool:
+    nodes = candidates(rng)
+    if not are_legal(await asked.client.filter(asked.cycle, nodes), len(nodes)):
+        return False
+    return await _scores(asked, nodes)
+
+
+async def simulate_filter(asked: Asked, rng: random.Random) -> bool:
+    asked_about = [Scenario(rng.choice(NODE_NAMES)) for _ in range(rng.randint(1, 5))]
+    verdicts = await asked.client.filter_scenarios(asked.cycle, Scenarios(STATE.nodes, asked_about))
+    return are_legal(verdicts, len(asked_about))
+
+
+async def post_filter(asked: Asked, rng: random.Random) -> bool:
+    rejections = NodeRejections({name: Status.unschedulable("full") for name in NODE_NAMES[:6]})
+    result = await asked.client.post_filter(asked.cycle, rejections)
+    victims = [STATE.pod_on_node(result.nominated_node, ref.uid) for ref in result.victims]
+    return (
+        is_legal(result.status, NODE_CODES)
+        and result.nominated_node in ("", *NODE_NAMES)
+        and all(victim is not None and victim.priority < PREEMPTOR.priority for victim in victims)
+        and len(result.patches) <= MAX_PATCHES
+    )
+
+
+async def pre_score(asked: Asked, rng: random.Random) -> bool:
+    nodes = candidates(rng)
+    status = await asked.client.pre_score(asked.cycle, nodes)
+    legal = is_legal(status, {Code.SUCCESS, Code.SKIP, Code.ERROR})
+    return legal and (not status.is_success or await _scores(asked, nodes))
+
+
+async def scores(asked: Asked, rng: random.Random) -> bool:
+    return await _scores(asked, candidates(rng))
+
+
+async def _scores(asked: Asked, nodes: Any) -> bool:
+    outcome = await asked.client.score(asked.cycle, nodes)
+    final = outcome.normalized
+    in_range = not len(final) or bool(int(final.min()) >= 0 and int(final.max()) <= 100)
+    return (
+        is_legal(outcome.status, {Code.SUCCESS, Code.ERROR})
+        and final.dtype == np.int64
+        and final.shape == outcome.raw.shape == (len(nodes),)
+        and (in_range or not outcome.status.is_success)
+    )
+
+
+async def reserve(asked: Asked, rng: random.Random) -> bool:
+    status = await asked.client.reserve(asked.cycle, "n3")
+    # PreBind and its preflight may have come along.
+    return is_legal(status, NODE_CODES) and await pre_flight(asked, rng) and await pre_bind(asked, rng)
+
+
+async def permit(asked: Asked, _rng: random.Random) -> bool:
+    result = await asked.client.permit(asked.cycle, "n3")
+    if result.status.code is Code.WAIT:
+        return result.wait_timeout_s is not None and 0 <= result.wait_timeout_s <= MAX_PERMIT_WAIT_S
+    return is_legal(result.status, NODE_CODES)
+
+
+async def pre_flight(asked: Asked, _rng: random.Random) -> bool:
+    result = await asked.client.pre_bind_pre_flight(asked.cycle, "n3")
+    return is_legal(result.status, set(Code))
+
+
+async def pre_bind(asked: Asked, _rng: random.Random) -> bool:
+    result = await asked.client.pre_bind(asked.cycle, "n3")
+    after_s = result.ask_again_after_s
+    return (
+        is_legal(result.status, NODE_CODES)
+        and len(result.patches) <= MAX_PATCHES
+        and (after_s is None or 0 <= after_s <= MAX_PRE_BIND_WAIT_S)
+    )
+
+
+async def bind(asked: Asked, _rng: random.Random) -> bool:
+    result = await asked.client.bind(asked.cycle, "n3")
+    return is_legal(result.status, NODE_CODES | {Code.SKIP})
+
+
+async def unreserve(asked: Asked, _rng: random.Random) -> bool:
+    try:
+        done = await LinkSender(asked.link, NAME).send_unreserve(
+            [Parcel("cycle-1", PREEMPTOR.ref, "n3", b"")]
+        )
+    except PluginProtocolError:
+        return not asked.is_readable
+    return asked.is_readable and all(isinstance(one, str) for one in done)
+
+
+async def post_bind(asked: Asked, _rng: random.Random) -> bool:
+    try:
+        await LinkSender(asked.link, NAME).send_post_bind([Parcel("cycle-1", PREEMPTOR.ref, "n3", b"")])
+    except PluginProtocolError:
+        return not asked.is_readable
+    return asked.is_readable
+
+
+async def end_cycles(asked: Asked, _rng: random.Random) -> bool:
+    await LinkSender(asked.link, NAME).send_end_cycles([("cycle-1", CycleEnd.BOUND)])
+    return True
+
+
+async def sync_state(asked: Asked, rng: random.Random) -> bool:
+    """The instance starts anew, or a call finds its copy old."""
+    asked.link.told(None if rng.randrange(2) else STATE.version._replace(generation=1))
+    try:
+        await asked.link.sync((NAME, "SyncState"), asyncio.get_running_loop().time() + 5.0)
+    except PluginError:
+        return True
+    return asked.link.held == STATE.version
+
+
+QUESTIONS: dict[str, Callable[[Asked, random.Random], Coroutine[Any, Any, bool]]] = {
+    "PreEnqueue": pre_enqueue,
+    "SortKeys": sort_keys,
+    "QueueingHints": queueing_hints,
+    "PreFilter": pre_filter,
+    "Filter": filtered,
+    "SimulateFilter": simulate_filter,
+    "PostFilter": post_filter,
+    "PreScore": pre_score,
+    "Score": scores,
+    "NormalizeScore": scores,
+    "Reserve": reserve,
+    "Unreserve": unreserve,
+    "Permit": permit,
+    "PreBindPreFlight": pre_flight,
+    "PreBind": pre_bind,
+    "Bind": bind,
+    "PostBind": post_bind,
+    "EndCycles": end_cycles,
+    "SyncState": sync_state,
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """Each failure is a line of the log, and there are thousands."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """One loop for all the examples."""
+    with asyncio.Runner() as made:
+        yield made
+
+
+def test_every_call_is_asked_below() -> None:
+    assert {call.rpc for call in CALLS} | {"SyncState"} == set(QUESTIONS)
+
+
+@pytest.mark.parametrize("rpc", QUESTIONS)
+def test_honest_answers_are_taken(rpc: str, runner: asyncio.Runner) -> None:
+    for seed in range(50):
+        rng = random.Random(seed)
+        asked = Asked(rpc, rng, Policy.FAIL, lambda honest, _: bytes(honest.SerializeToString()))
+        assert runner.run(QUESTIONS[rpc](asked, rng))
+        assert asked.failures == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rpc", QUESTIONS)
+def test_spoilt_answers_are_legal_or_failures(rpc: str, runner: asyncio.Runner) -> None:
+    @settings(max_examples=share(0.5, len(QUESTIONS)), database=None)
+    @given(rng=st.randoms(use_true_random=False), policy=st.sampled_from([None, Policy.FAIL, Policy.IGNORE]))
+    def check(rng: random.Random, policy: Policy | None) -> None:
+        def spoil(honest: Any, rng: random.Random) -> bytes:
+            raw = spoilt(honest, rng)
+            note(f"answered to {rpc}: {raw[:500]!r}")
+            return raw
+
+        asked = Asked(rpc, rng, policy, spoil)
+        note(f"{asked.descriptor.node_mode.name} {asked.descriptor.normalization.name}")
+        try:
+            assert runner.run(QUESTIONS[rpc](asked, rng))
+        except CycleRestartError:
+            return
+        if (asked.is_readable and asked.names_cycle) or not asked.channel.asked[rpc]:
+            return
+        # Told apart by the bytes alone: what cannot be read, or is about another cycle, counts as no answer.
+        assert asked.failures or rpc in ("EndCycles", "SyncState", "Unreserve", "PostBind")
+
+    check()

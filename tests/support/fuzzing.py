@@ -1,0 +1,16 @@
+"""How many mutated answers the fuzz makes: 2000 in all, or BERTH_FUZZ_ANSWERS.
+
+Half of them are answers to single calls, a quarter is to attachments, a quarter to hosts that run.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+ANSWERS: Final = int(os.environ.get("BERTH_FUZZ_ANSWERS", "2000"))
+
+
+def share(of: float, among: int = 1) -> int:
+    """`of` all answers, split `among` some; at least one."""
+    return max(1, round(ANSWERS * of / among))
