@@ -151,9 +151,8 @@ def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> No
         "tests/host/rpc/remote/test_outbox.py",
     ):
         source = (REPOSITORY / file).read_text(encoding="utf-8")
-        tested |= {int(row) for row in re.findall(rows in re.findall(r"def test_row_(\d+(?:_and_\d+)?)_", source)
-            for row in rows.split("_and_")
-        }
+        named = re.findall(r"def test_row_(\d+(?:_and_\d+)?)_", source)
+        tested |= {int(row) for rows in named for row in rows.split("_and_")}
     assert handled == tested
     assert handled.isdisjoint(waiting)
     assert sorted(handled | waiting) == list(range(1, 36))
