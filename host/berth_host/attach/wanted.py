@@ -42,13 +42,15 @@ class WantedPlugin:
 class Place:
     """Where an instance is found: a fixed `endpoint`, or a `command` that starts one.
 
-    `credential_file`: holds the secret to name at an endpoint, empty: none.
+    `credential_file`: holds the secret to name at an endpoint, empty: none. `allowed_uids`: users beside root
+    and the host's own that a Unix socket and the process behind it may belong to.
     """
 
     endpoint: str = ""
     command: tuple[str, ...] = ()
     tls: TlsFiles | None = None
     credential_file: str = ""
+    allowed_uids: tuple[int, ...] = ()
     transport: Transport = Transport.FRAMED
     plugins: tuple[WantedPlugin, ...]
 
@@ -85,6 +87,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
             command=plugin.command or (),
             tls=plugin.tls,
             credential_file=plugin.credential_file,
+            allowed_uids=plugin.allowed_uids,
             transport=plugin.transport,
             plugins=tuple(members),
         )
