@@ -29,11 +29,13 @@ from google.protobuf.duration_pb2 import Duration
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, refuse
+from berth_host.attach.configure import HandleGrants, accept, effective_concurrency, lacks_way_back, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
+from berth_host.attach.looking import peer_at
+from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import RECONCILE_S, LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.wanted import Place
@@ -133,6 +135,7 @@ class Attachment:
         """Set from the moment on from which calls may come: an instance has one host at a time."""
         self._grace_s = DRAIN_GRACE_S
         self.child: Child | None = None
+        self.peer = Peer()
         self._refused: tuple[str, str] | None = None
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
@@ -194,6 +197,7 @@ class Attachment:
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
+            self.peer = await peer_at(endpoint, self.place)
             channel = dial(endpoint, self.place)
             stub = identity_pb2_grpc.IdentityServiceStub(channel)
             introduction = await self._shake_hands(stub, attachment_id, expected_instance)
@@ -336,7 +340,7 @@ class Attachment:
             self._refused = (introduction.instance_id, f"refuses its arguments: {reply.error}")
             raise RefusedError(self._refused[1])
         self.warnings = ()
-        self._warn(*introduction.warnings, *reply.warnings)
+        self._warn(*introduction.warnings, *reply.warnings, *lacks_way_back(self.place, introduction))
         self.unusable = introduction.unusable
         for name, reason in introduction.unusable.items():
             self._plugins[name].absence = reason
@@ -362,7 +366,7 @@ class Attachment:
             needs = (need for item in in_step for need in item.needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
-        lines, warning = lines_to(endpoint, introduction, channel)
+        lines, warning = lines_to(endpoint, introduction, channel, self.place.allowed_uids)
         if warning:
             self._warn(warning)
         return InstanceLink(
