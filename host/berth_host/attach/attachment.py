@@ -26,6 +26,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.credential import CredentialError, read_credential
 from google.protobuf.duration_pb2 import Duration
 
+from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
@@ -136,6 +137,7 @@ class Attachment:
         self._grace_s = DRAIN_GRACE_S
         self.child: Child | None = None
         self.peer = Peer()
+        self._audit = AuditTrail(place.title)
         self._refused: tuple[str, str] | None = None
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
@@ -176,6 +178,7 @@ class Attachment:
                 continue
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
+                self._audit.failed(err)
             except Exception:  # noqa: BLE001
                 # The top of the loop: after any error the plugin is tried again.
                 _LOG.exception("attachment.failed", place=self.place.title)
@@ -544,6 +547,7 @@ class Attachment:
 
     def _tell(self, state: State, reason: str) -> None:
         """One line per change that lasts; the steps in between are for debugging."""
+        self._audit.entered(state.value, reason, self._introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:
             return
         if state in (State.ACTIVE, State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):

@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 
 from berth_host.attach.peer import DialError as DialError
+from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.link import channel_options
 from berth_host.rpc.remote.peer_user import may_serve
@@ -60,20 +61,20 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
     except OSError as err:
         raise DialError(f"{path}: {err.strerror}") from err
     if not stat.S_ISSOCK(found.st_mode):
-        raise DialError(f"{path} is not a socket")
+        raise PeerRefusedError(f"{path} is not a socket")
     if not may_serve(found.st_uid, allowed):
-        raise DialError(
+        raise PeerRefusedError(
             f"{path} belongs to the user {found.st_uid}, not to the host's user or root: run the plugin as"
             f" the host's user, or allow that user with allowedUIDs: [{found.st_uid}]"
         )
     if not may_serve(folder.st_uid, allowed):
-        raise DialError(
+        raise PeerRefusedError(
             f"the user {folder.st_uid} may replace {path}, as the folder is theirs:"
             f" chown {os.getuid()} {path.parent}, or allow that user with allowedUIDs: [{folder.st_uid}]"
         )
     # With the sticky bit others may add files, but not put one in the place of this one.
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise DialError(f"everybody may replace {path}: chmod 700 {path.parent}")
+        raise PeerRefusedError(f"everybody may replace {path}: chmod 700 {path.parent}")
 
 
 def identity_of(endpoint: str) -> tuple[int, int, int] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from berth_host.attach.dialing import check_socket, host_and_port, socket_path
-from berth_host.attach.peer import DialError, Peer
+from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.peer_user import may_serve, peer_user
 
@@ -41,9 +41,11 @@ async def _behind_socket(path: Path, allowed: tuple[int, ...]) -> Peer:
             raise DialError(f"{path}: the process there takes no connections") from err
         except OSError as err:
             raise DialError(f"{path}: {err.strerror or err}") from err
+    peer = Peer(uid=found.uid, pid=found.pid)
     if not may_serve(found.uid, allowed):
-        raise DialError(
+        raise PeerRefusedError(
             f"{path} is served by the user {found.uid} (process {found.pid}): run the plugin as the host's"
-            f" user, or allow that user with allowedUIDs: [{found.uid}]"
+            f" user, or allow that user with allowedUIDs: [{found.uid}]",
+            peer,
         )
-    return Peer(uid=found.uid, pid=found.pid)
+    return peer

@@ -1,4 +1,4 @@
-"""`Peer`: the process at an endpoint, as far as the host knows it; `DialError`: why none may be dialled."""
+"""`Peer`: the process at an endpoint, as far as the host knows it, and why none is dialled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from berth_host.errors import HostError
 
 class DialError(HostError):
     """There is no peer that may be dialled; a later try may find one. The text says what is wrong."""
+
+
+class PeerRefusedError(DialError):
+    """There is a peer that is not the one meant, or that others could replace. `peer`: what is known of it."""
+
+    def __init__(self, text: str, peer: Peer | None = None) -> None:
+        super().__init__(text)
+        self.peer = peer or Peer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from berth_host.attach.peer import DialError, Peer
+from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.attach.tls.files import own_certificate, trust
 from berth_host.attach.tls.names import names_of
 from berth_host.config.berth.configuration import TlsFiles
@@ -34,9 +34,9 @@ async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) ->
         raise DialError(f"{where} does not answer over TLS within {timeout_s:g} s") from err
     except ssl.SSLCertVerificationError as err:
         text = f"the certificate of {where} is not good: {err.verify_message.rstrip('.')}"
-        raise DialError(f"{text} (expected: {name}, signed by {files.ca_file})") from err
+        raise PeerRefusedError(f"{text} (expected: {name}, signed by {files.ca_file})") from err
     except ssl.SSLError as err:
-        raise DialError(f"{where} does not speak TLS as the host does: {err.reason or err}") from err
+        raise PeerRefusedError(f"{where} does not speak TLS as the host does: {err.reason or err}") from err
     except OSError as err:
         raise DialError(f"{where}: {err.strerror or err}") from err
     if certificate is None:
