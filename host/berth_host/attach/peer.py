@@ -12,7 +12,7 @@ class DialError(HostError):
 
 
 class PeerRefusedError(DialError):
-    """There is a peer that is not the one meant, or that others could replace. `peer`: what is known of it."""
+    """There is a peer that is not the one meant, or that others could replace. `peer`: what is known."""
 
     def __init__(self, text: str, peer: Peer | None = None) -> None:
         super().__init__(text)
