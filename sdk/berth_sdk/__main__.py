@@ -39,8 +39,9 @@ def build_parser() -> ArgumentParser:
     serve.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help="unix:PATH or HOST:PORT (loopback); default: $BERTH_PLUGIN_ENDPOINT",
+        help="unix:PATH or HOST:PORT (without TLS loopback); default: $BERTH_PLUGIN_ENDPOINT",
     )
+    _add_tls(serve)
     serve.add_argument(
         "--credential-file",
         metavar="PATH",
@@ -59,6 +60,23 @@ def build_parser() -> ArgumentParser:
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
     return parser
+
+
+def _add_tls(serve: ArgumentParser) -> None:
+    """Given together or not at all."""
+    serve.add_argument(
+        "--tls-cert", metavar="PATH", help="the plugin's certificate, PEM; read again when it changes"
+    )
+    serve.add_argument("--tls-key", metavar="PATH", help="the key of --tls-cert, PEM, not encrypted")
+    serve.add_argument(
+        "--tls-client-ca", metavar="PATH", help="the authority that signed the certificates of hosts, PEM"
+    )
+    serve.add_argument(
+        "--tls-client-name",
+        metavar="NAME",
+        action="append",
+        help="a host that may attach: a name in its certificate; may be repeated",
+    )
 
 
 if __name__ == "__main__":

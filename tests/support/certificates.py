@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+_VALID: Final = timedelta(days=1)
 
 
 class Pair(NamedTuple):
@@ -36,14 +39,14 @@ class Authority:
         """The authority's certificate."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, dns: str = "") -> Pair:
-        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`."""
+    def issue(self, name: str, *, dns: str = "", expired: bool = False) -> Pair:
+        """A certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: x509.GeneralName = (
             x509.DNSName(dns) if dns else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         )
         certificate = (
-            _builder(_name(name), self._name, key)
+            _builder(_name(name), self._name, key, timedelta(minutes=-1) if expired else _VALID)
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -62,7 +65,7 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: timedelta = _VALID
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -72,5 +75,27 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + valid)
     )
+
+
+class PairFiles(NamedTuple):
+    """Paths of PEM files: a certificate, its key, and the authority of the other side."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def put(self, pair: Pair, authority: Authority) -> None:
+        """Replace what lies there, file by file, each in one step."""
+        for path, content in zip(self, (*pair, authority.pem), strict=True):
+            new = path.with_suffix(".new")
+            new.write_bytes(content)
+            new.rename(path)
+
+
+def pair_files(folder: Path, name: str, pair: Pair, authority: Authority) -> PairFiles:
+    """The files of one side. `authority`: what it trusts."""
+    files = PairFiles(*(folder / f"{name}.{end}" for end in ("crt", "key", "ca")))
+    files.put(pair, authority)
+    return files

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from berth_host import log
 from berth_host.app.answers.pages import PREFIX as ANSWERS
 from berth_host.app.answers.pages import Answers, HostOnPages
+from berth_host.app.readiness import absent_plugins
 from berth_host.attach.state import State
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
@@ -216,16 +217,8 @@ def _absent_plugins(process: Observed) -> str:
     host = process.host
     if host is None:
         return ""
-    remote = host.attachments.attached_places.plugins
-    absent = {
-        client.name
-        for clients in host.clients.by_profile.values()
-        for client in clients.values()
-        if client.settings.required
-        and not client.available
-        and not (client.name in remote and remote[client.name].stands_by)
-    }
-    return f"required plugins are not attached: {', '.join(sorted(absent))}" if absent else ""
+    absent = absent_plugins(host.clients, host.attachments.attached_places.plugins)
+    return f"required plugins are not attached: {', '.join(absent)}" if absent else ""
 
 
 def _unusable_plugins(process: Observed) -> str:

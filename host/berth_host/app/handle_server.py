@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from berth_sdk.runtime.descriptor import Descriptor
 
@@ -21,8 +21,11 @@ def handle_server(
     open_calls: OpenCalls,
     state: SnapshotState,
     later: LateParts,
+    ready: Callable[[], bool],
 ) -> HandleServer:
-    """HandleService of a host; it also listens on loopback TCP if one of `plugins` is reached that way."""
+    """HandleService of a host; it also listens on loopback TCP if one of `plugins` is reached that way, in
+    plaintext. `ready`: what its health says.
+    """
     seams = HandleSeams(
         backend=backend,
         state=state,
@@ -30,7 +33,12 @@ def handle_server(
         descriptor_of=lambda name: _descriptor(later, name),
     )
     return HandleServer(
-        seams, tcp=any(plugin.endpoint and not plugin.endpoint.startswith("unix:") for plugin in plugins)
+        seams,
+        tcp=any(
+            plugin.endpoint and plugin.tls is None and not plugin.endpoint.startswith("unix:")
+            for plugin in plugins
+        ),
+        ready=ready,
     )
 
 

@@ -29,14 +29,17 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.credential import CredentialError, read_credential
 from google.protobuf.duration_pb2 import Duration
 
+from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import HandleGrants, accept, refuse
+from berth_host.attach.configure import HandleGrants, accept, lacks_way_back, refuse
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
 from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
+from berth_host.attach.looking import peer_at
+from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import AttachListener, RemotePlugin
 from berth_host.attach.standing import Standing
@@ -113,6 +116,8 @@ class Attachment:
         """Set from the moment on from which calls may come: an instance has one host at a time."""
         self._grace_s = DRAIN_GRACE_S
         self.child: Child | None = None
+        self.peer = Peer()
+        self._audit = AuditTrail(place.title)
         self._refused: tuple[str, str] | None = None
         self._told_reason = ""
         self.task: asyncio.Task[None] | None = None
@@ -153,6 +158,7 @@ class Attachment:
                 continue
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
+                self._audit.failed(err)
             except Exception:  # noqa: BLE001
                 # The top of the loop: after any error the plugin is tried again.
                 _LOG.exception("attachment.failed", place=self.place.title)
@@ -174,6 +180,7 @@ class Attachment:
         attachment_id = secrets.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
+            self.peer = await peer_at(endpoint, self.place)
             channel = dial(endpoint, self.place)
             stub = identity_pb2_grpc.IdentityServiceStub(channel)
             introduction = await self._shake_hands(stub, attachment_id, expected_instance)
@@ -325,7 +332,7 @@ class Attachment:
             self._refused = (introduction.instance_id, f"refuses its arguments: {reply.error}")
             raise RefusedError(self._refused[1])
         self.warnings = ()
-        self._warn(*introduction.warnings, *reply.warnings)
+        self._warn(*introduction.warnings, *reply.warnings, *lacks_way_back(self.place, introduction))
         self.unusable = introduction.unusable
         for name, reason in introduction.unusable.items():
             self._plugins[name].absence = reason
@@ -351,7 +358,7 @@ class Attachment:
             needs = (need for item in in_step for need in item.needs)
             feed = InstanceFeed(self._seams.state, needs)
         self._trouble.clear()
-        lines, warning = lines_to(endpoint, introduction, channel)
+        lines, warning = lines_to(endpoint, introduction, channel, self.place.allowed_uids)
         if warning:
             self._warn(warning)
         return InstanceLink(
@@ -526,6 +533,8 @@ class Attachment:
 
     def _tell(self, state: State, reason: str) -> None:
         """One line per change that lasts; the steps in between are for debugging."""
+        introduction = None if self.standing is None else self.standing.introduction
+        self._audit.entered(state.value, reason, introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:
             return
         if state in ATTACHED or state in (State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):

@@ -6,6 +6,7 @@ Called by `Attachment`. Source: the contract's stream.proto and docs/reference/f
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import grpc
@@ -36,16 +37,18 @@ def offered(place: Place, endpoint: str) -> frozenset[str]:
 
 
 def lines_to(
-    endpoint: str, introduction: Introduction, channel: grpc.aio.Channel
+    endpoint: str, introduction: Introduction, channel: grpc.aio.Channel, allowed_uids: Collection[int] = ()
 ) -> tuple[Lines | None, str]:
-    """The fastest way that both know (None: calls of their own), and a warning (empty: none)."""
+    """The fastest way that both know (None: calls of their own), and a warning (empty: none). `allowed_uids`:
+    whom a socket for frames may belong to, beside root and the host's user.
+    """
     warning = ""
     if FRAMED in introduction.features:
         path = framed_path(socket_path(endpoint))
         try:
-            check_socket(path)
+            check_socket(path, allowed_uids)
         except DialError as err:
             warning = f"calls do not travel in frames, as the plugin says that they can: {err}"
         else:
-            return FramedLines(path, MAX_MESSAGE_BYTES), ""
+            return FramedLines(path, MAX_MESSAGE_BYTES, allowed_uids), ""
     return (CallStreams(channel) if STREAMED in introduction.features else None), warning

@@ -56,10 +56,29 @@ def accept(
             continue
         request.plugins.extend(_plugin_args(descriptor, wanted, profile) for profile in wanted.profiles)
     clients = frozenset(item.name for item in introduction.plugins if item.handle_client)
-    granted = grant(clients) if clients else None
+    granted = grant(clients) if clients and has_way_back(place) else None
     if granted is not None:
         request.handle.target, request.handle.token = granted
     return request
+
+
+def has_way_back(place: Place) -> bool:
+    """Whether the host serves the handle to plugins there. It does so on this machine and in plaintext: a
+    plugin that is behind TLS may be elsewhere, and its token must not travel so.
+    """
+    return place.tls is None
+
+
+def lacks_way_back(place: Place, introduction: Introduction) -> list[str]:
+    """A warning for each plugin that wants the handle and does not get it."""
+    if has_way_back(place):
+        return []
+    return [
+        f"plugin {item.name} asks its host back (handle_client), which it cannot do over TLS:"
+        " its calls will fail; let it run on the host's machine"
+        for item in introduction.plugins
+        if item.handle_client
+    ]
 
 
 def refuse(attachment_id: str, reason: str) -> identity_pb2.ConfigureRequest:

@@ -1,37 +1,42 @@
 """An endpoint -> a gRPC channel, after a check of the socket file.
 
-The file must be a socket that belongs to root or to the host's user, in a folder where no other user can
-put a socket in its place. Called by `Attachment`.
+The file and its folder must belong to root, to the host's user or to one that the configuration allows, and
+others must not be able to put a socket in its place. TCP is TLS, or plaintext on loopback. Called by
+`Attachment`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 
+from berth_host.attach.peer import DialError as DialError
+from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
-from berth_host.errors import HostError
 from berth_host.rpc.remote.link import channel_options
-
-
-class DialError(HostError):
-    """There is no socket that may be dialled; a later try may find one. The text says what is wrong."""
+from berth_host.rpc.remote.peer_user import may_serve
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
     """A channel of its own for one attachment; it connects with its first call. Raises DialError."""
     if endpoint.startswith("unix:"):
-        check_socket(socket_path(endpoint))
+        check_socket(socket_path(endpoint), place.allowed_uids)
         # Names of a Unix socket's peer mean nothing; without this the path would become the authority.
         options = [*channel_options(), ("grpc.default_authority", "localhost")]
         return grpc.aio.insecure_channel(endpoint, options=options)
+    host, _ = host_and_port(endpoint)
     if place.tls is not None:
-        raise DialError("TLS endpoints are not in this release: use a Unix socket, or loopback TCP")
-    host = endpoint.rpartition(":")[0].strip("[]")
+        from berth_host.attach.tls.files import channel_credentials
+
+        name = place.tls.server_name or host
+        # The name that the certificate must have, whatever the address is called.
+        options = [*channel_options(), ("grpc.ssl_target_name_override", name)]
+        return grpc.aio.secure_channel(endpoint, channel_credentials(place.tls), options=options)
     if not is_loopback(host):
         raise DialError(f"{endpoint} is not a loopback address, and the connection would be in plaintext")
     return grpc.aio.insecure_channel(endpoint, options=channel_options())
@@ -42,20 +47,34 @@ def socket_path(endpoint: str) -> Path:
     return Path(endpoint.removeprefix("unix:").removeprefix("//"))
 
 
-def check_socket(path: Path) -> None:
-    """Look without following links. Raises DialError."""
+def host_and_port(endpoint: str) -> tuple[str, int]:
+    """Of `HOST:PORT` and `[ADDRESS]:PORT`."""
+    host, _, port = endpoint.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
+    """Look without following links. `allowed`: users beside root and the host's own. Raises DialError."""
     try:
         found = path.lstat()
         folder = path.parent.stat()
     except OSError as err:
         raise DialError(f"{path}: {err.strerror}") from err
     if not stat.S_ISSOCK(found.st_mode):
-        raise DialError(f"{path} is not a socket")
-    if found.st_uid not in (0, os.getuid()):
-        raise DialError(f"{path} belongs to the user {found.st_uid}, not to the host's user or root")
+        raise PeerRefusedError(f"{path} is not a socket")
+    if not may_serve(found.st_uid, allowed):
+        raise PeerRefusedError(
+            f"{path} belongs to the user {found.st_uid}, not to the host's user or root: run the plugin as"
+            f" the host's user, or allow that user with allowedUIDs: [{found.st_uid}]"
+        )
+    if not may_serve(folder.st_uid, allowed):
+        raise PeerRefusedError(
+            f"the user {folder.st_uid} may replace {path}, as the folder is theirs:"
+            f" chown {os.getuid()} {path.parent}, or allow that user with allowedUIDs: [{folder.st_uid}]"
+        )
     # With the sticky bit others may add files, but not put one in the place of this one.
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise DialError(f"everybody may replace {path}: take the write permission of others from its folder")
+        raise PeerRefusedError(f"everybody may replace {path}: chmod 700 {path.parent}")
 
 
 def identity_of(endpoint: str) -> tuple[int, int, int] | None:

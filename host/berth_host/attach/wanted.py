@@ -42,14 +42,16 @@ class WantedPlugin:
 class Place:
     """Where an instance is found: a fixed `endpoint`, or a `command` that starts one.
 
-    `credential_file`: holds the secret to name at an endpoint, empty: none. `is_open`: the endpoint is in a
-    folder of sockets, and any of `plugins` may be there.
+    `credential_file`: holds the secret to name at an endpoint, empty: none. `allowed_uids`: users beside root
+    and the host's own that a Unix socket and the process behind it may belong to. `is_open`: the endpoint is
+    in a folder of sockets, and any of `plugins` may be there.
     """
 
     endpoint: str = ""
     command: tuple[str, ...] = ()
     tls: TlsFiles | None = None
     credential_file: str = ""
+    allowed_uids: tuple[int, ...] = ()
     transport: Transport = Transport.FRAMED
     is_open: bool = False
     plugins: tuple[WantedPlugin, ...]
@@ -91,6 +93,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
             command=plugin.command or (),
             tls=plugin.tls,
             credential_file=plugin.credential_file,
+            allowed_uids=plugin.allowed_uids,
             transport=plugin.transport,
             is_open=plugin.in_folder,
             plugins=tuple(members),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -25,17 +26,25 @@ _STOP_GRACE_S: Final = 0.5
 class HandleServer:
     """made -start-> serving -stop-> stopped"""
 
-    def __init__(self, seams: HandleSeams, *, tcp: bool = False) -> None:
-        """`tcp`: some plugin is reached over TCP and cannot open the host's sockets."""
+    def __init__(
+        self, seams: HandleSeams, *, tcp: bool = False, ready: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `ready`: what health
+        says, asked for every answer.
+        """
         self.grants = Grants()
         self._seams = seams
         self._tcp = tcp
+        self._ready = ready
         self._server: grpc.aio.Server | None = None
         self._folder: Path | None = None
         self._tcp_target = ""
 
     async def start(self) -> None:
         """Listen. Before any plugin is configured."""
+        # Imported late: a host without such plugins needs neither.
+        from berth_host.handle.health import add_health_and_reflection
+
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -44,6 +53,7 @@ class HandleServer:
             ]
         )
         add_HandleServiceServicer_to_server(HandleService(self._seams, self.grants), server)
+        add_health_and_reflection(server, self._ready)
         self._folder = Path(tempfile.mkdtemp(prefix="berth-handle-"))  # 0700
         server.add_insecure_port(self._unix_target)
         if self._tcp:

@@ -8,6 +8,8 @@ Every call names its plugin and carries the token of its attachment; then it is 
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -23,6 +25,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.pushback import PUSHBACK
 from berth_sdk.wire.status import encode_status
 from grpc import StatusCode
 
@@ -36,7 +39,9 @@ from berth_host.handle.backend import (
 )
 from berth_host.handle.grants import Grants
 from berth_host.handle.nominated import nominate, nominated_chunks
+from berth_host.handle.rates import CALLS_PER_S, CallRates
 from berth_host.handle.reading import StateReader
+from berth_host.handle.refusals import Refusals
 from berth_host.handle.scenarios import ScenarioError, ScenarioReader
 from berth_host.rpc.remote.statuses import cut
 
@@ -63,12 +68,15 @@ class FilterRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandleSeams:
-    """The service's questions to the host. `descriptor_of`: an attached plugin's, None for others."""
+    """The service's questions to the host. `descriptor_of`: an attached plugin's, None for others. `clock`:
+    monotonic seconds, for the rates of calls.
+    """
 
     backend: HandleBackend
     state: HostState
     filters: FilterRunner
     descriptor_of: Callable[[str], Descriptor | None]
+    clock: Callable[[], float] = time.monotonic
 
 
 class HandleService(handle_pb2_grpc.HandleServiceServicer):
@@ -79,6 +87,8 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         self._backend = seams.backend
         self._grants = grants
         self._reads: Counter[str] = Counter()
+        self._rates = CallRates(seams.clock)
+        self._refusals = Refusals(seams.clock)
 
     # --- waiting pods ------------------------------------------------------------------------------
 
@@ -313,17 +323,34 @@ class HandleService(handle_pb2_grpc.HandleServiceServicer):
         token = _bearer(context)
         grant = None if token is None else self._grants.find(token)
         if grant is None:
+            self._note(request, context, "no token" if token is None else "no token of an attachment")
             await _refuse(
                 context,
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
         if request.plugin not in grant.plugins:
+            self._note(request, context, f"the token is for {', '.join(sorted(grant.plugins))}")
             await _refuse(
                 context,
                 StatusCode.PERMISSION_DENIED,
                 f"plugin {request.plugin!r} is not one of this attachment that asked for the handle",
             )
+        wait_s = self._rates.take(request.plugin)
+        if wait_s > 0:
+            await _refuse_for_now(context, request.plugin, wait_s)
+
+    def _note(self, request: Any, context: Context, why: str) -> None:
+        call = type(request).__name__.removesuffix("Request")
+        self._refusals.note(request.plugin, call, context.peer(), why)
+
+
+async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:
+    """The time to wait is in the text for people, and where gRPC's clients look for it."""
+    wait_ms = math.ceil(wait_s * 1000)
+    text = f"{plugin} asks more than {CALLS_PER_S:g} times a second: wait {wait_ms} ms"
+    await context.abort(StatusCode.RESOURCE_EXHAUSTED, text, trailing_metadata=((PUSHBACK, str(wait_ms)),))
+    raise InvariantError("abort has returned")  # it raises; the checker does not know
 
 
 def _bearer(context: Context) -> bytes | None:

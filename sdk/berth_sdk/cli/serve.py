@@ -15,6 +15,7 @@ from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import PluginServer
+from berth_sdk.serve.tls import TlsError, TlsServing
 from berth_sdk.wire.credential import read_credential, take_credential
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
@@ -39,7 +40,7 @@ def serve(options: Namespace) -> int:
             signal.signal(number, lambda *_: stops.put(None))
         if options.credential_file:
             credential = read_credential(options.credential_file)
-        server = PluginServer(load_plugins(options.names), credential)
+        server = PluginServer(load_plugins(options.names), credential, _tls(options))
         address = server.listen(endpoint)
     except OrphanError as err:
         LOG.error("%s", err)
@@ -58,6 +59,28 @@ def serve(options: Namespace) -> int:
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+def _tls(options: Namespace) -> TlsServing | None:
+    """None without any of the options. Raises TlsError where some are missing."""
+    given = {
+        "--tls-cert": options.tls_cert,
+        "--tls-key": options.tls_key,
+        "--tls-client-ca": options.tls_client_ca,
+        "--tls-client-name": options.tls_client_name,
+    }
+    missing = [name for name, value in given.items() if not value]
+    if len(missing) == len(given):
+        return None
+    if missing:
+        listed = ", ".join(missing)
+        raise TlsError(f"{listed} missing: both sides prove who they are, or there is no TLS at all")
+    return TlsServing(
+        cert_file=options.tls_cert,
+        key_file=options.tls_key,
+        client_ca_file=options.tls_client_ca,
+        client_names=tuple(options.tls_client_name),
+    )
 
 
 def _wait(stops: SimpleQueue[None]) -> None:

@@ -9,6 +9,7 @@ SimulateFilter can answer while PostFilter asks. An `async def` method calls the
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -38,6 +39,7 @@ from berth_sdk.serve.lanes import waiting_for_host
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.pushback import pushback_s
 from berth_sdk.wire.requests import decode_status
 
 CALL_DEADLINE_S: Final = 5.0
@@ -265,13 +267,30 @@ class HandleClient:
         call: Callable[..., Any] = getattr(stub, method)
         try:
             with waiting_for_host():
-                return whole(call(request, metadata=metadata, timeout=deadline_s))
+                return _patiently(
+                    lambda left_s: whole(call(request, metadata=metadata, timeout=left_s)), deadline_s
+                )
         except grpc.RpcError as err:
             # Every error of a call is also the call that failed.
             failed: Any = err
             raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
         except ValueError as err:
             raise HandleError(f"{method} failed: the attachment ended meanwhile") from err
+
+
+def _patiently(call: Callable[[float], Any], deadline_s: float) -> Any:
+    """`call` gets the seconds that are left. A host that is asked too often says how long to wait, and the
+    call is made again then, if that is within the deadline.
+    """
+    ends_s = time.monotonic() + deadline_s
+    while True:
+        try:
+            return call(max(ends_s - time.monotonic(), 0.0))
+        except grpc.RpcError as err:
+            pause_s = pushback_s(err)
+            if pause_s is None or time.monotonic() + pause_s >= ends_s:
+                raise
+        time.sleep(pause_s)
 
 
 def _mode(node_name: str | None) -> handle_pb2.Nomination.Mode.ValueType:

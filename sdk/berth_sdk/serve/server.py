@@ -26,6 +26,7 @@ import grpc
 
 from berth_sdk.errors import BerthError
 from berth_sdk.serve.carriers import Carriers
+from berth_sdk.serve.client_names import ClientNames
 from berth_sdk.serve.framed_server import FramedServer
 from berth_sdk.serve.instance import Instance
 from berth_sdk.serve.optional_services import (
@@ -42,6 +43,7 @@ from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.stream_servicer import StreamServicer
+from berth_sdk.serve.tls import ServerCertificate, TlsServing
 from berth_sdk.wire.frames import framed_path
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
@@ -62,14 +64,19 @@ class ListenError(BerthError):
 class PluginServer:
     """made -listen-> serving -stop-> stopped"""
 
-    def __init__(self, classes: Mapping[str, type], credential: str = "") -> None:
+    def __init__(
+        self, classes: Mapping[str, type], credential: str = "", tls: TlsServing | None = None
+    ) -> None:
         """`classes`: plugin classes by the name they are served under. `credential`: a secret that every host
-        has to name; empty: any host that reaches the endpoint may attach. Raises PluginDefinitionError.
+        has to name; empty: any host that reaches the endpoint may attach. `tls`: for a TCP endpoint, host and
+        plugin prove who they are. Raises PluginDefinitionError and TlsError.
         """
+        self._certificate = None if tls is None else ServerCertificate(tls)
         self.instance = Instance(classes, credential)
         self._threads = ThreadPoolExecutor(_THREADS + len(classes), thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
+            interceptors=None if tls is None else [ClientNames(tls.client_names)],
             options=[
                 ("grpc.max_receive_message_length", _RECEIVE_LIMIT_BYTES),
                 ("grpc.max_send_message_length", _RECEIVE_LIMIT_BYTES),
@@ -91,11 +98,11 @@ class PluginServer:
         self._stop_lock = threading.Lock()
 
     def listen(self, endpoint: str) -> str:
-        """Start serving at `unix:PATH` or `HOST:PORT` (loopback; port 0: any). Answers the address to dial.
+        """Start serving at `unix:PATH` or `HOST:PORT` (without TLS loopback; port 0: any).
 
-        Raises ListenError.
+        Answers the address to dial. Raises ListenError.
         """
-        address = _checked(endpoint)
+        address = _checked(endpoint, has_tls=self._certificate is not None)
         if address.startswith(_UNIX):
             self._file = _free_file(Path(address.removeprefix(_UNIX)), endpoint)
         try:
@@ -105,7 +112,7 @@ class PluginServer:
         old_umask = os.umask(_SOCKET_UMASK)
         try:
             if self._file is None:
-                port = self._server.add_insecure_port(address)
+                port = self._add_tcp_port(address)
             else:
                 port = self._server.add_insecure_port(f"{_UNIX}{self._file.private}")
                 self._file.publish()
@@ -118,6 +125,11 @@ class PluginServer:
             os.umask(old_umask)
         self._server.start()
         return address if address.startswith(_UNIX) else f"{address.rpartition(':')[0]}:{port}"
+
+    def _add_tcp_port(self, address: str) -> int:
+        if self._certificate is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._certificate.credentials())
 
     def wait(self) -> None:
         """Until the server has stopped."""
@@ -161,9 +173,11 @@ def _free_file(path: Path, endpoint: str) -> SocketFile:
     return SocketFile(path)
 
 
-def _checked(endpoint: str) -> str:
+def _checked(endpoint: str, *, has_tls: bool) -> str:
     """The address for gRPC. Raises ListenError."""
     if endpoint.startswith("unix:"):
+        if has_tls:
+            raise ListenError(f"{endpoint} is a Unix socket, and TLS is for TCP: leave one of both out")
         path = endpoint.removeprefix("unix:").removeprefix("//")
         if not path:
             raise ListenError(f"{endpoint!r} names no socket: write unix:PATH")
@@ -171,10 +185,11 @@ def _checked(endpoint: str) -> str:
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdigit():
         raise ListenError(f"{endpoint!r} is no address: write unix:PATH or HOST:PORT, such as 127.0.0.1:7001")
-    if not _is_loopback(host.strip("[]")):
+    if not has_tls and not _is_loopback(host.strip("[]")):
         raise ListenError(
-            f"{endpoint} can be reached from other machines, and this server speaks no TLS:"
-            " listen on a Unix socket or on 127.0.0.1"
+            f"{endpoint} can be reached from other machines, and would be served in plaintext: give"
+            " --tls-cert, --tls-key, --tls-client-ca and --tls-client-name, or listen on a Unix socket or on"
+            " 127.0.0.1"
         )
     return endpoint
 

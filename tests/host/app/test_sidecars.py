@@ -38,6 +38,7 @@ def configuration(folder: Path, *, policy: str = "Ignore", deadline: str = "250m
 
 
 def plugin(world: World) -> dict[str, Any]:
+    found: dict[str, Any]
     (found,) = (one for one in plugins_answer(world.host)["plugins"] if one["name"] == "Echo")
     return found
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
-from berth_host.attach.dialing import DialError, check_socket, dial, identity_of, socket_path
+from berth_host.attach.dialing import (
+    DialError,
+    check_socket,
+    dial,
+    host_and_port,
+    identity_of,
+    socket_path,
+)
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
 from support.attached import wanted
+from support.strangers import another_user, give
 
 
 def listening(path: Path) -> socket.socket:
@@ -46,7 +55,7 @@ def test_folder_in_which_everybody_may_replace_the_socket_is_refused(tmp_path: P
     folder.mkdir()
     with listening(folder / "p.sock"):
         folder.chmod(0o777)
-        with pytest.raises(DialError, match="everybody may replace"):
+        with pytest.raises(DialError, match=f"everybody may replace .*: chmod 700 {folder}"):
             check_socket(folder / "p.sock")
         folder.chmod(0o1777)
         check_socket(folder / "p.sock")
@@ -59,10 +68,33 @@ async def test_plaintext_leaves_the_machine_never(tmp_path: Path) -> None:
     await channel.close()
 
 
-def test_tls_is_refused_by_name() -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:7001", "10.0.0.1:7001"])
+def test_tls_that_cannot_be_had_is_never_plaintext(address: str) -> None:
     files = TlsFiles(ca_file="a", cert_file="b", key_file="c", server_name="")
-    with pytest.raises(DialError, match="TLS endpoints are not in this release"):
-        dial("10.0.0.1:7001", place("10.0.0.1:7001", files))
+    with pytest.raises(DialError, match="caFile a cannot be read"):
+        dial(address, place(address, files))
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_socket_of_another_user_is_refused_unless_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    with listening(folder / "p.sock"):
+        stranger = another_user(monkeypatch)
+        owned = folder if what == "folder" else folder / "p.sock"
+        kept = folder / "p.sock" if what == "folder" else folder
+        give(owned, stranger)
+        give(kept, os.getuid())
+        with pytest.raises(DialError, match=rf"allow that user with allowedUIDs: \[{stranger}\]"):
+            check_socket(folder / "p.sock")
+        check_socket(folder / "p.sock", [stranger])
+
+
+def test_addresses_are_taken_apart() -> None:
+    assert host_and_port("gpu.example:8443") == ("gpu.example", 8443)
+    assert host_and_port("[::1]:80") == ("::1", 80)
 
 
 def test_new_socket_at_the_same_path_is_recognised(tmp_path: Path) -> None:

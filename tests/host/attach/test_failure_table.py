@@ -430,11 +430,13 @@ def _is_alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("package", ["rpc", "attach"])
 def test_row_34_no_deadline_is_measured_on_a_clock_that_steps(package: str) -> None:
-    """Deadlines are monotonic: nothing on a call's way reads the wall clock."""
+    """Deadlines are monotonic: nothing on a call's way reads the wall clock. Certificates have dates."""
     readings = []
     modules = 0
     for path in (Path(berth_host.__file__).parent / package).rglob("*.py"):
         modules += 1
+        if path.parts[-2:] == ("tls", "files.py"):
+            continue
         for found in ast.walk(ast.parse(path.read_text())):
             if isinstance(found, ast.Attribute) and found.attr in ("time", "time_ns", "now", "utcnow"):
                 readings.append(f"{path.name}:{found.lineno} {ast.unparse(found)}")

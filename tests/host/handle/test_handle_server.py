@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
+from berth_host.handle.rates import BURST_CALLS
 from berth_host.handle.reading import StateReader
 from berth_host.handle.server import HandleServer
 from berth_host.handle.service import MAX_READS, HandleSeams
@@ -45,6 +47,8 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.pushback import pushback_s
+from structlog.testing import capture_logs
 from support.attached import ClusterState
 from support.waiting import PATIENCE_S, until
 
@@ -175,11 +179,15 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(node_count: int = 3, *, tcp: bool = False) -> AsyncIterator[Serving]:
+async def serving(
+    node_count: int = 3, *, tcp: bool = False, clock: Callable[[], float] = time.monotonic
+) -> AsyncIterator[Serving]:
     state = ClusterState()
     state.add_nodes(make_node(f"n{i}") for i in range(node_count))
     backend = Backend(state)
-    seams = HandleSeams(backend=backend, state=state, filters=Filters(), descriptor_of=DESCRIPTORS.get)
+    seams = HandleSeams(
+        backend=backend, state=state, filters=Filters(), descriptor_of=DESCRIPTORS.get, clock=clock
+    )
     server = HandleServer(seams, tcp=tcp)
     await server.start()
     made = Serving(server, backend, state)
@@ -251,6 +259,41 @@ async def test_nothing_is_read_without_the_token_or_for_another_plugin(rpc: str)
                 await stream.read()
             assert caught.value.code() is code
         assert host.backend.asked == []
+
+
+async def test_row_25_a_flood_is_refused_with_the_time_to_wait_and_others_are_not() -> None:
+    now_s = 100.0
+    async with serving(clock=lambda: now_s) as host:
+        request = handle_pb2.ListWaitingPodsRequest(plugin="Demo")
+        for _ in range(int(BURST_CALLS)):
+            await host.call("ListWaitingPods", request)
+        asked = len(host.backend.asked)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await host.call("ListWaitingPods", request)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.details() == "Demo asks more than 1000 times a second: wait 1 ms"
+        assert pushback_s(caught.value) == 0.001
+        # A new attachment is no way around it.
+        _, host.token = host.server.grant("attachment-2", frozenset({"Demo", "Sorter"}), loopback_tcp=False)
+        assert (await host.refused("ListWaitingPods", request))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(host.backend.asked) == asked
+        await host.call("ListWaitingPods", handle_pb2.ListWaitingPodsRequest(plugin="Sorter"))
+        now_s += 0.002
+        await host.call("ListWaitingPods", request)
+
+
+async def test_row_26_a_refused_call_has_an_audit_line_without_the_token() -> None:
+    async with serving() as host:
+        with capture_logs() as lines:
+            await host.refused("Requeue", handle_pb2.RequeueRequest(plugin="Demo"), "f" * 64)
+            await host.refused("Requeue", handle_pb2.RequeueRequest(plugin="Stranger"))
+        said = [(line["event"], line["plugin"], line["call"], line["reason"]) for line in lines]
+        assert said == [
+            ("audit.call_refused", "Demo", "Requeue", "no token of an attachment"),
+            ("audit.call_refused", "Stranger", "Requeue", "the token is for Demo, Sorter"),
+        ]
+        assert "f" * 64 not in str(lines)
+        assert host.token not in str(lines)
 
 
 async def test_new_grant_of_an_attachment_ends_the_old_one() -> None:

@@ -320,7 +320,12 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
         ),
         pytest.param(["sample_plugins:not_a_class", "--listen", "127.0.0.1:0"], "not a class", id="instance"),
         pytest.param(["sample_plugins:Less", "--listen", "127.0.0.1:0"], "write `sort_key`", id="less only"),
-        pytest.param(["sample_plugins:Example", "--listen", "0.0.0.0:1"], "speaks no TLS", id="open address"),
+        pytest.param(["sample_plugins:Example", "--listen", "0.0.0.0:1"], "--tls-cert", id="open address"),
+        pytest.param(
+            ["sample_plugins:Example", "--listen", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"],
+            "--tls-client-ca, --tls-client-name missing",
+            id="half of TLS",
+        ),
         pytest.param(
             ["sample_plugins:Example", "sample_plugins:Example", "--listen", "127.0.0.1:0"],
             "two plugins are named Example",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,9 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceServicer, add_HandleServiceServicer_to_server
+from berth_sdk.serve.handle_client import CALL_DEADLINE_S
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.pushback import PUSHBACK
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.sdk_server import RawHost, full_state, node_state
 
@@ -48,6 +51,8 @@ class Host(HandleServiceServicer):
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.waits_ms: list[int] = []
+        """How long the next callers are told to wait."""
         self.results = [handle_pb2.DecideWaitingPodsResponse.RESULT_STORED_EARLY]
         self.cancellations = [handle_pb2.CancelBindingResponse.RESULT_CANCELLED]
         self.nominations = [handle_pb2.NominateResponse.RESULT_APPLIED]
@@ -58,6 +63,9 @@ class Host(HandleServiceServicer):
         metadata = dict(context.invocation_metadata())
         if metadata.get("authorization") != "Bearer secret":
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is unknown")
+        if self.waits_ms:
+            context.set_trailing_metadata(((PUSHBACK, str(self.waits_ms.pop(0))),))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "asked too often")
         self.asked.append(request)
 
     def ListWaitingPods(self, request: Any, context: Any) -> handle_pb2.ListWaitingPodsResponse:  # noqa: N802
@@ -310,6 +318,18 @@ def test_a_refused_call_says_why(serve: Serve, way_back: Way) -> None:
     host.attach(handle=identity_pb2.HandleEndpoint(target=endpoint.target, token="guess"))
     with pytest.raises(HandleError, match="Requeue failed with UNAUTHENTICATED: the token is unknown"):
         Asker.handles[-1].requeue()
+
+
+def test_a_host_that_is_asked_too_often_is_asked_again_when_it_says(attached: Attached) -> None:
+    service, handle, _ = attached
+    service.waits_ms = [1, 30]
+    began_s = time.monotonic()
+    assert [item.cycle_id for item in handle.waiting_pods()] == ["c1"]
+    assert time.monotonic() - began_s >= 0.031
+    assert (len(service.asked), service.waits_ms) == (1, [])
+    service.waits_ms = [int(CALL_DEADLINE_S * 1000)]
+    with pytest.raises(HandleError, match="RESOURCE_EXHAUSTED: asked too often"):
+        handle.waiting_pods()
 
 
 def test_without_a_grant_the_cure_is_named(serve: Serve) -> None:

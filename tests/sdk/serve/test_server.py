@@ -200,8 +200,8 @@ class Plain(Plugin):
 @pytest.mark.parametrize(
     ("endpoint", "text"),
     [
-        pytest.param("0.0.0.0:7001", "speaks no TLS", id="all interfaces"),
-        pytest.param("example.com:7001", "speaks no TLS", id="a name"),
+        pytest.param("0.0.0.0:7001", "would be served in plaintext", id="all interfaces"),
+        pytest.param("example.com:7001", "would be served in plaintext", id="a name"),
         pytest.param("7001", "write unix:PATH or HOST:PORT", id="a port alone"),
         pytest.param("127.0.0.1:http", "write unix:PATH or HOST:PORT", id="a port by name"),
         pytest.param("unix:", "names no socket", id="no path"),

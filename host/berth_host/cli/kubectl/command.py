@@ -118,17 +118,19 @@ async def _watch(options: Mapping[str, Any], output: str) -> None:
     """Ask every second, over one connection. Raises AskError for the first answer; later ones are said."""
     async with target(options) as host:
         value = await ask(host, PLUGINS_PATH)
-        shown: object = None
+        shown: list[tuple[Any, ...]] = []
+        silence = ""
         while True:
-            if running_states(value) != shown:
-                shown = running_states(value)
+            states = running_states(value)
+            if states != shown:
+                shown = states
                 click.echo(_shown(value, output))
             await asyncio.sleep(LOOKS_EVERY_S)
             try:
-                value = await ask(host, PLUGINS_PATH)
+                value, silence = await ask(host, PLUGINS_PATH), ""
             except AskError as err:
-                if shown != str(err):
-                    shown = str(err)
+                if silence != str(err):
+                    silence = str(err)
                     click.echo(f"error: {err}", err=True)
 
 

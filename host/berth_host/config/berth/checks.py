@@ -17,6 +17,7 @@ from berth_host.config.berth.points import (
     POINT_RULES,
     PointRules,
 )
+from berth_host.config.berth.shared import check_shared
 from berth_host.config.berth.types_v1alpha1 import (
     BerthConfigurationV1Alpha1,
     PluginV1Alpha1,
@@ -41,6 +42,7 @@ _MS_NS: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _UNIX: Final = re.compile(r"unix:///[^\x00]+")
 _MAX_SOCKET_PATH_BYTES: Final = 107
+_MAX_UID: Final = 2**32 - 2
 _HOST_PORT: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)):(?P<port>[0-9]{1,5})"
 )
@@ -55,8 +57,6 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         findings.append(invalid("plugins", len(plugins), f"at most {MAX_PLUGINS} plugins"))
     folder = document.socket_folder
     seen: set[str] = set()
-    credentials: dict[str, str] = {}
-    transports: dict[str, str | None] = {}
     for index, plugin in enumerate(plugins):
         path = f"plugins[{index}]"
         findings += _check_name(f"{path}.name", plugin.name)
@@ -64,14 +64,7 @@ def check_berth(document: BerthConfigurationV1Alpha1) -> list[Finding]:
             findings.append(duplicate(f"{path}.name", plugin.name))
         seen.add(plugin.name)
         findings += _check_plugin(path, plugin, folder)
-        if plugin.endpoint and transports.setdefault(plugin.endpoint, plugin.transport) != plugin.transport:
-            message = "plugins at one endpoint are one process, which is asked in one way"
-            findings.append(invalid(f"{path}.transport", plugin.transport or "", message))
-        if plugin.endpoint and credentials.setdefault(plugin.endpoint, plugin.credential_file) != (
-            plugin.credential_file
-        ):
-            message = "plugins at one endpoint are one process, which expects one credential"
-            findings.append(invalid(f"{path}.credentialFile", plugin.credential_file, message))
+    findings += check_shared(plugins)
     findings += _check_folder(document)
     if document.cycle_budget is not None:
         limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
@@ -113,7 +106,19 @@ def _check_plugin(path: str, plugin: PluginV1Alpha1, folder: str) -> list[Findin
         message = f"not in valid range [0, {MAX_CONCURRENCY}]; 0 leaves it to the plugin"
         findings.append(invalid(f"{path}.maxConcurrency", plugin.max_concurrency, message))
     findings += _check_transport(f"{path}.transport", plugin)
+    findings += _check_uids(f"{path}.allowedUIDs", plugin)
     return findings
+
+
+def _check_uids(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
+    uids = plugin.allowed_uids or ()
+    if uids and not (plugin.endpoint or "").startswith("unix:"):
+        return [forbidden(path, "only for a Unix socket: who listens elsewhere has no user that is known")]
+    return [
+        invalid(f"{path}[{index}]", uid, f"not in valid range [0, {_MAX_UID}]")
+        for index, uid in enumerate(uids)
+        if not 0 <= uid <= _MAX_UID
+    ]
 
 
 def _check_transport(path: str, plugin: PluginV1Alpha1) -> list[Finding]:

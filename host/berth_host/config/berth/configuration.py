@@ -49,7 +49,9 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Mutual TLS towards a remote plugin: paths, read again when they change."""
+    """Mutual TLS towards a remote plugin: paths, read for each attachment. `server_name`: the name that the
+    plugin's certificate must have, empty: the endpoint's host.
+    """
 
     ca_file: str
     cert_file: str
@@ -97,8 +99,9 @@ class BerthPlugin:
     (`module:Class`) is set; with none of them it is found in the folder of sockets. `required`: without it,
     pods in its scope are not scheduled. `points` has the effective settings of every point; `points_given`
     has the file's own settings. `insecure`: plaintext to a loopback TCP endpoint. `credential_file`: holds
-    the secret that the plugin at an endpoint was told to expect; empty: none is sent. `max_concurrency` 0:
-    the plugin decides.
+    the secret that the plugin at an endpoint was told to expect; empty: none is sent. `allowed_uids`: users
+    beside root and the host's own that a Unix socket and the process behind it may belong to.
+    `max_concurrency` 0: the plugin decides.
     """
 
     name: str
@@ -112,6 +115,7 @@ class BerthPlugin:
     tls: TlsFiles | None = None
     insecure: bool = False
     credential_file: str = ""
+    allowed_uids: tuple[int, ...] = ()
     max_concurrency: int = 0
     transport: Transport = Transport.FRAMED
 
@@ -138,6 +142,8 @@ class BerthPlugin:
             result["insecure"] = True
         if self.credential_file:
             result["credentialFile"] = self.credential_file
+        if self.allowed_uids:
+            result["allowedUIDs"] = list(self.allowed_uids)
         result["maxConcurrency"] = self.max_concurrency
         if self.in_process is None:
             result["transport"] = self.transport.value

@@ -110,6 +110,7 @@ def _plugin(given: PluginV1Alpha1) -> BerthPlugin:
         ),
         insecure=given.insecure,
         credential_file=given.credential_file,
+        allowed_uids=given.allowed_uids or (),
         max_concurrency=given.max_concurrency,
         transport=Transport(given.transport or Transport.FRAMED),
     )

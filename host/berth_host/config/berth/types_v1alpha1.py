@@ -13,6 +13,7 @@ from berth_host.config.decoding.value_types import (
     BOOL,
     DURATION,
     INT32,
+    INT64,
     STRING,
     pointer_to,
     slice_of,
@@ -88,6 +89,7 @@ class PluginV1Alpha1:
     tls: TlsV1Alpha1 | None = json_field("tls", pointer_to(struct_of(TlsV1Alpha1)))
     insecure: bool = json_field("insecure", BOOL)
     credential_file: str = json_field("credentialFile", STRING)
+    allowed_uids: tuple[int, ...] | None = json_field("allowedUIDs", slice_of(INT64))
     max_concurrency: int = json_field("maxConcurrency", INT32)
     transport: str | None = json_field("transport", pointer_to(STRING))
 

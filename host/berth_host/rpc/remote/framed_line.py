@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,6 +31,7 @@ from berth_host.log import get_logger
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.grpc_errors import rpc_error
 from berth_host.rpc.remote.lines import ENVELOPE_BYTES, answer_to
+from berth_host.rpc.remote.peer_user import may_serve, peer_user
 
 _LOG = get_logger()
 _CODES: Final = {code.value[0]: code for code in StatusCode if code is not StatusCode.OK}
@@ -39,12 +41,17 @@ _Frame: TypeAlias = tuple[Kind, bytes]
 class FramedLine:
     """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed"""
 
-    def __init__(self, path: Path, limit_bytes: int, poll: BusyPoll) -> None:
-        """`limit_bytes`: the longest answer, with its envelope."""
+    def __init__(
+        self, path: Path, limit_bytes: int, poll: BusyPoll, allowed_uids: Collection[int] = ()
+    ) -> None:
+        """`limit_bytes`: the longest answer, with its envelope. `allowed_uids`: users beside root and the
+        host's own that may listen there.
+        """
         self.busy = False
         self._path = path
         self._limit_bytes = limit_bytes
         self._poll = poll
+        self._allowed_uids = allowed_uids
         self._sock: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop
         self._incoming = Incoming(limit_bytes)
@@ -165,6 +172,9 @@ class FramedLine:
         sock.setblocking(False)
         try:
             sock.connect(str(self._path))
+            user = peer_user(sock)
+            if not may_serve(user.uid, self._allowed_uids):
+                raise PermissionError(f"the user {user.uid} listens there, who may not")
         except OSError as err:
             sock.close()
             if not self._is_missed:
@@ -191,10 +201,13 @@ class FramedLines:
 
     name = FEATURE
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed."""
+    def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
+        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: as a
+        line has them.
+        """
         self._path = path
         self._limit_bytes = limit_bytes + ENVELOPE_BYTES
+        self._allowed_uids = allowed_uids
         self._poll = BusyPoll()
         self._lines: dict[str, FramedLine] = {}
 
@@ -202,7 +215,8 @@ class FramedLines:
         """The plugin's connection; None: it carries a call already."""
         line = self._lines.get(plugin)
         if line is None:
-            line = self._lines[plugin] = FramedLine(self._path, self._limit_bytes, self._poll)
+            line = FramedLine(self._path, self._limit_bytes, self._poll, self._allowed_uids)
+            self._lines[plugin] = line
         return None if line.busy else line
 
     async def end(self) -> None:

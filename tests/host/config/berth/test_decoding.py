@@ -83,6 +83,21 @@ def test_transport_of_an_endpoint_is_shared_by_its_plugins() -> None:
     assert "is asked in one way" in str(error)
 
 
+def test_identity_of_an_endpoint_is_shared_by_its_plugins() -> None:
+    found = plugin(f"{SOCKET}, allowedUIDs: [1000, 0]")
+    assert found.allowed_uids == (1000, 0)
+    assert found.to_json()["allowedUIDs"] == [1000, 0]
+    error = error_of(f"plugins: [{{name: A, {SOCKET}, allowedUIDs: [7]}}, {{name: B, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == ["plugins[1].allowedUIDs"]
+    tcp = "endpoint: 'host:80'"
+    other = TLS.replace("b", "other")
+    error = error_of(
+        f"plugins: [{{name: A, {tcp}, {TLS}}}, {{name: B, {tcp}, {TLS}}}, {{name: C, {tcp}, {other}}}]"
+    )
+    assert [finding.field for finding in error.errors] == ["plugins[2].tls"]
+    assert "has one certificate" in str(error)
+
+
 @pytest.mark.parametrize("endpoint", ["localhost:1", "127.0.0.1:65535", "[::1]:80"])
 def test_plaintext_is_for_loopback(endpoint: str) -> None:
     assert plugin(f"endpoint: '{endpoint}', insecure: true").insecure
@@ -164,6 +179,19 @@ TLS = "tls: {caFile: a, certFile: b, keyFile: c}"
             "command: [x], credentialFile: /c",
             ["Forbidden plugins[0].credentialFile"],
             id="child's credential",
+        ),
+        pytest.param(
+            f"{SOCKET}, allowedUIDs: [-1, 4294967295]",
+            ["Invalid plugins[0].allowedUIDs[0]", "Invalid plugins[0].allowedUIDs[1]"],
+            id="users",
+        ),
+        pytest.param(
+            "command: [x], allowedUIDs: [1]", ["Forbidden plugins[0].allowedUIDs"], id="user of a child"
+        ),
+        pytest.param(
+            f"endpoint: 'host:80', {TLS}, allowedUIDs: [1]",
+            ["Forbidden plugins[0].allowedUIDs"],
+            id="user at TCP",
         ),
         pytest.param(f"{SOCKET}, transport: http", ["NotSupported plugins[0].transport"], id="transport"),
         pytest.param(

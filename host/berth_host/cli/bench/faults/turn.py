@@ -22,7 +22,7 @@ import yaml
 
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
-from berth_host.attach.attachment import State
+from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cli.bench.measuring import Meter
 from berth_host.cli.bench.running import WorkloadError

@@ -1,0 +1,63 @@
+"""A handshake of the host's own with a plugin behind TLS: the names in its certificate, or what is wrong.
+
+Called by `looking`, with the files that gRPC's connection is made with a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from berth_host.attach.peer import DialError, Peer, PeerRefusedError
+from berth_host.attach.tls.files import own_certificate, trust
+from berth_host.attach.tls.names import names_of
+from berth_host.config.berth.configuration import TlsFiles
+
+_FIRST_BYTES: Final = 9
+"""A server that accepts a connection begins with a frame of HTTP/2, whose head this is."""
+
+
+async def behind_tls(host: str, port: int, files: TlsFiles, timeout_s: float) -> Peer:
+    """Raises DialError."""
+    context = trust(files)
+    own = own_certificate(files, context)
+    name = files.server_name or host
+    where = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            certificate = await _shown(host, port, context, name)
+    except TimeoutError as err:
+        raise DialError(f"{where} does not answer over TLS within {timeout_s:g} s") from err
+    except ssl.SSLCertVerificationError as err:
+        text = f"the certificate of {where} is not good: {err.verify_message.rstrip('.')}"
+        raise PeerRefusedError(f"{text} (expected: {name}, signed by {files.ca_file})") from err
+    except ssl.SSLError as err:
+        raise PeerRefusedError(f"{where} does not speak TLS as the host does: {err.reason or err}") from err
+    except OSError as err:
+        raise DialError(f"{where}: {err.strerror or err}") from err
+    if certificate is None:
+        raise DialError(
+            f"{where} does not accept the host's certificate in {files.cert_file}, which names {own}:"
+            " is it signed by the authority that the plugin trusts?"
+        )
+    found = x509.load_der_x509_certificate(certificate)
+    return Peer(names=names_of(found), fingerprint=found.fingerprint(hashes.SHA256()).hex())
+
+
+async def _shown(host: str, port: int, context: ssl.SSLContext, name: str) -> bytes | None:
+    """The server's certificate; None: it ended the connection when it had seen the host's, as a server does
+    that speaks TLS 1.3.
+    """
+    reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
+    try:
+        shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        try:
+            return shown if await reader.read(_FIRST_BYTES) else None
+        except ConnectionError:
+            return None
+    finally:
+        writer.transport.abort()

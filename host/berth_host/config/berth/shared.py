@@ -1,0 +1,38 @@
+"""What plugins at one endpoint have in common: they are one process, which is reached in one way.
+
+Called by `checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from berth_host.config.berth.types_v1alpha1 import PluginV1Alpha1
+from berth_host.config.checks.field_errors import invalid
+from berth_host.config.errors import Finding
+
+_SHARED: Final = (
+    ("transport", "transport", "is asked in one way"),
+    ("credentialFile", "credential_file", "expects one credential"),
+    ("tls", "tls", "has one certificate, and knows its host by one"),
+    ("allowedUIDs", "allowed_uids", "runs for one user"),
+)
+"""Field, attribute, and what the one process does."""
+
+
+def check_shared(plugins: Sequence[PluginV1Alpha1]) -> list[Finding]:
+    """A finding for each setting in which a plugin differs from the first one at its endpoint."""
+    findings = []
+    first: dict[str, PluginV1Alpha1] = {}
+    for index, plugin in enumerate(plugins):
+        if not plugin.endpoint:
+            continue
+        other = first.setdefault(plugin.endpoint, plugin)
+        for name, attribute, does in _SHARED:
+            value = getattr(plugin, attribute)
+            if value != getattr(other, attribute):
+                message = f"plugins at one endpoint are one process, which {does}"
+                shown = value if isinstance(value, str) else ""
+                findings.append(invalid(f"plugins[{index}].{name}", shown, message))
+    return findings

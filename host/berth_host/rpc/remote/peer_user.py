@@ -1,0 +1,38 @@
+"""The user at the other end of a Unix socket, as the kernel tells it, and whether it may be there.
+
+Asked on the host's own connections: framed ones, and the one that `attach` opens before gRPC's. Of a
+connection to a socket that listens, the kernel tells the process that began to listen. Source: unix(7),
+SO_PEERCRED.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+_UCRED: Final = struct.Struct("=iII")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUser:
+    """Process, user and group that listen at a socket. A process of another pid namespace has pid 0."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+def peer_user(connected: socket.socket) -> PeerUser:
+    """Raises OSError for a socket that has no such peer."""
+    return PeerUser(*_UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+
+
+def may_serve(uid: int, allowed: Iterable[int]) -> bool:
+    """Whether a socket, its folder or its process may belong to `uid`: root, the host's own user, or one of
+    those that the configuration allows.
+    """
+    return uid in (0, os.getuid(), *allowed)

@@ -1,0 +1,73 @@
+"""`ClientNames`: of the hosts with a certificate of the right authority, those that are named get in.
+
+An interceptor of a server with TLS; every call is checked, those of health and reflection too. Called by
+`server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from berth_sdk.serve.calls import LOG
+
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+_NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
+"""The properties of gRPC's auth context that hold names of the peer's certificate."""
+
+
+class ClientNames(grpc.ServerInterceptor):
+    """Refuses with PERMISSION_DENIED."""
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        """`allowed`: common names or subject alternative names, compared as a whole."""
+        self._allowed = frozenset(name.encode() for name in allowed)
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[_Request, _Reply] | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[_Request, _Reply] | None:
+        """The method's handler, behind the check."""
+        handler = continuation(handler_call_details)
+        return None if handler is None else self._guarded(handler)
+
+    def _guarded(self, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
+        behaviour = getattr(handler, kind)
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+
+        def checked(request: Any, context: grpc.ServicerContext) -> Any:
+            self._check(context)
+            return behaviour(request, context)
+
+        guarded: grpc.RpcMethodHandler[Any, Any] = make(
+            checked,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+        return guarded
+
+    def _check(self, context: grpc.ServicerContext) -> None:
+        names = list(_names(context))
+        if self._allowed.isdisjoint(names):
+            shown = ", ".join(name.decode(errors="replace") for name in names) or "nobody"
+            LOG.warning("refused a host whose certificate names %s", shown)
+            context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"this plugin does not answer a host whose certificate names {shown}",
+            )
+
+
+def _names(context: grpc.ServicerContext) -> Iterator[bytes]:
+    # Lists of bytes, whatever the types of the package say.
+    properties: Mapping[str, Any] = context.auth_context()
+    for key in _NAMES:
+        yield from properties.get(key, ())
+
+
+def _word(streams: bool) -> str:
+    return "stream" if streams else "unary"

@@ -1,0 +1,233 @@
+"""Attaching over TLS to a real plugin server: by whom, and what a condition says of every other one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from berth_host.attach import backoff
+from berth_host.attach.peer import DialError
+from berth_host.attach.state import State
+from berth_host.attach.tls.look import behind_tls
+from berth_host.attach.wanted import Place
+from berth_host.config.berth.configuration import TlsFiles
+from berth_sdk.extension_points import Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.pod import Pod
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.stream import FEATURE as STREAMED
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from support.attached import AttachedHost, attached_host, wanted
+from support.certificates import Authority, PairFiles, pair_files
+from support.echo_plugin import Echo
+from support.waiting import PATIENCE_S, until
+
+HOST, PLUGIN = "host.example", "gpu.example"
+SECRET = "a credential that must not travel in plaintext"
+
+
+class Party:
+    """Both sides' files, signed by one authority, and a host that trusts it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority()
+        self.plugin = pair_files(folder, "plugin", self.authority.issue("p", dns=PLUGIN), self.authority)
+        self.host = pair_files(folder, "host", self.authority.issue("h", dns=HOST), self.authority)
+        self.credential = folder / "credential"
+        self.credential.write_text(SECRET)
+
+    @property
+    def serving(self) -> TlsServing:
+        return TlsServing(
+            cert_file=str(self.plugin.certificate),
+            key_file=str(self.plugin.key),
+            client_ca_file=str(self.plugin.authority),
+            client_names=(HOST,),
+        )
+
+    def place(self, address: str, *names: str) -> Place:
+        return Place(
+            endpoint=address,
+            tls=tls_files(self.host),
+            credential_file=str(self.credential),
+            plugins=tuple(wanted(name) for name in names or ("Echo",)),
+        )
+
+
+def tls_files(files: PairFiles, name: str = PLUGIN) -> TlsFiles:
+    return TlsFiles(
+        ca_file=str(files.authority),
+        cert_file=str(files.certificate),
+        key_file=str(files.key),
+        server_name=name,
+    )
+
+
+@pytest.fixture
+def party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Party:
+    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(backoff, "MAX_S", 0.1)
+    return Party(tmp_path)
+
+
+@asynccontextmanager
+async def served(party: Party, address: str = "127.0.0.1:0", cls: type = Echo) -> AsyncIterator[str]:
+    server = PluginServer({cls.__name__: cls}, SECRET, party.serving)
+    try:
+        yield server.listen(address)
+    finally:
+        await asyncio.to_thread(server.stop, 1.0)
+
+
+def condition(host: AttachedHost) -> tuple[State, str]:
+    (found,) = host.attachments.conditions()
+    return found.state, found.reason
+
+
+async def backing_off(host: AttachedHost, words: str) -> None:
+    """Wait until the condition says so; nothing can be asked then."""
+    await until(lambda: condition(host)[0] is State.BACKOFF and words in condition(host)[1])
+    assert not host.client.available
+
+
+async def test_two_that_know_each_other_attach_without_frames(party: Party) -> None:
+    async with served(party) as address, attached_host(party.place(address)) as host:
+        assert condition(host) == (State.ACTIVE, "")
+        (found,) = host.attachments.conditions()
+        assert found.carrier == STREAMED
+        (attachment,) = host.attachments.places
+        shown = x509.load_pem_x509_certificate(party.plugin.certificate.read_bytes())
+        assert attachment.peer.to_log() == {
+            "peer_names": ["p", PLUGIN],
+            "peer_certificate": shown.fingerprint(hashes.SHA256()).hex(),
+        }
+
+
+async def test_the_name_of_the_endpoint_counts_where_none_is_given(party: Party) -> None:
+    party.plugin.put(party.authority.issue("p"), party.authority)  # for 127.0.0.1
+    async with served(party) as address:
+        own = replace(party.place(address), tls=tls_files(party.host, ""))
+        async with attached_host(own) as host:
+            assert condition(host) == (State.ACTIVE, "")
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        pytest.param("its name", f"certificate is not valid for '{PLUGIN}'", id="name"),
+        pytest.param("its authority", "unable to get local issuer certificate", id="authority"),
+        pytest.param("its time", "certificate has expired", id="expired"),
+        pytest.param("my authority", "does not accept the host's certificate", id="host's authority"),
+        pytest.param("my time", "expired at", id="host's expired"),
+        pytest.param("my name", "names x, stranger.example", id="host's name"),
+    ],
+)
+async def test_row_27_a_wrong_certificate_is_told_until_the_files_are_replaced(
+    party: Party, what: str, words: str
+) -> None:
+    good, other = party.authority, Authority("other")
+    match what:
+        case "its name":
+            party.plugin.put(good.issue("p", dns="another.example"), good)
+        case "its authority":
+            party.plugin.put(other.issue("p", dns=PLUGIN), good)
+        case "its time":
+            party.plugin.put(good.issue("p", dns=PLUGIN, expired=True), good)
+        case "my authority":
+            party.host.put(other.issue("h", dns=HOST), good)
+        case "my time":
+            party.host.put(good.issue("h", dns=HOST, expired=True), good)
+        case "my name":
+            party.host.put(good.issue("x", dns="stranger.example"), good)
+    async with served(party) as address, attached_host(party.place(address), patience_s=0.0) as host:
+        await backing_off(host, words)
+        party.plugin.put(good.issue("p", dns=PLUGIN), good)
+        party.host.put(good.issue("h", dns=HOST), good)
+        await until(lambda: condition(host)[0] is State.ACTIVE)
+
+
+async def test_row_27_a_certificate_that_goes_bad_is_found_with_the_next_connection(party: Party) -> None:
+    async with served(party) as address:
+        host_of = attached_host(party.place(address))
+        host = await host_of.__aenter__()
+    try:
+        await until(lambda: condition(host)[0] is State.BACKOFF)
+        party.plugin.put(party.authority.issue("p", dns=PLUGIN, expired=True), party.authority)
+        async with served(party, address):
+            await backing_off(host, "certificate has expired")
+            party.plugin.put(party.authority.issue("p", dns=PLUGIN), party.authority)
+            await until(lambda: condition(host)[0] is State.ACTIVE)
+    finally:
+        await host_of.__aexit__(None, None, None)
+
+
+async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(party: Party) -> None:
+    heard = bytearray()
+    connections = 0
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        heard.extend(await reader.read(65536))
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        async with attached_host(party.place(address), patience_s=0.0) as host:
+            await backing_off(host, "does not speak TLS as the host does")
+            await until(lambda: connections >= 3)
+    assert heard.startswith(b"\x16\x03")  # a record of TLS
+    for needle in (b"PRI * HTTP/2.0", b"berth", SECRET.encode()):
+        assert needle not in heard
+
+
+async def test_an_endpoint_that_says_nothing_is_given_up(party: Party) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(DialError, match=r"does not answer over TLS within 0\.05 s"):
+            await behind_tls("127.0.0.1", port, tls_files(party.host), 0.05)
+    with pytest.raises(DialError, match=f"127.0.0.1:{port}: "):
+        await behind_tls("127.0.0.1", port, tls_files(party.host), PATIENCE_S)
+
+
+class Asks(Plugin):
+    """Wants the way back."""
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        self.handle = handle
+
+    def pre_enqueue(self, pod: Pod) -> None:
+        return None
+
+
+class NoGrants:
+    """Must not be asked."""
+
+    def grant(self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool) -> tuple[str, str]:
+        raise AssertionError("a token was made for a plugin behind TLS")
+
+    def revoke(self, attachment_id: str) -> None:
+        return None
+
+
+async def test_the_way_back_is_not_given_away_in_plaintext(party: Party) -> None:
+    async with (
+        served(party, cls=Asks) as address,
+        attached_host(party.place(address, "Asks"), grants=NoGrants()) as host,
+    ):
+        assert condition(host) == (State.ACTIVE, "")
+        (found,) = host.attachments.conditions()
+        assert any("cannot do over TLS" in warning for warning in found.warnings)

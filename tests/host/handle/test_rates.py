@@ -1,0 +1,42 @@
+"""How often a plugin may ask, on a clock of the test."""
+
+from __future__ import annotations
+
+import pytest
+from berth_host.handle.rates import BURST_CALLS, CALLS_PER_S, CallRates, TokenBucket
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_burst_passes_and_then_the_rate() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10.0, 3.0, clock)
+    assert [bucket.take() for _ in range(3)] == [0.0] * 3
+    assert bucket.take() == pytest.approx(0.1)
+    clock.now_s += 0.05
+    assert bucket.take() == pytest.approx(0.05)  # asking costs nothing
+    clock.now_s += 0.0501
+    assert bucket.take() == 0.0
+    assert bucket.take() > 0.0
+
+
+def test_rest_fills_it_up_to_the_burst_alone() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10.0, 3.0, clock)
+    clock.now_s += 1000.0
+    assert [bucket.take() for _ in range(3)] == [0.0] * 3
+    assert bucket.take() > 0.0
+
+
+def test_each_plugin_has_its_own() -> None:
+    clock = Clock()
+    rates = CallRates(clock)
+    assert {rates.take("A") for _ in range(int(BURST_CALLS))} == {0.0}
+    assert rates.take("A") == pytest.approx(1 / CALLS_PER_S)
+    assert rates.take("B") == 0.0

@@ -1,0 +1,180 @@
+"""A plugin server with TLS, asked by hosts with all kinds of certificates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from berth_sdk import Plugin
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceStub
+from berth_sdk.pod import Pod
+from berth_sdk.serve.server import ListenError, PluginServer
+from berth_sdk.serve.tls import ServerCertificate, TlsError, TlsServing
+from support.certificates import Authority, Pair, PairFiles, pair_files
+
+HOST = "host.example"
+TIMEOUT_S = 30.0
+
+
+class Plain(Plugin):
+    """Lets every node pass."""
+
+    def filter(self, state: CycleState, pod: Pod, node: Any) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: Authority) -> PairFiles:
+    return pair_files(tmp_path, "plugin", authority.issue("plugin"), authority)
+
+
+def serving(files: PairFiles, *names: str) -> TlsServing:
+    return TlsServing(
+        cert_file=str(files.certificate),
+        key_file=str(files.key),
+        client_ca_file=str(files.authority),
+        client_names=names or (HOST,),
+    )
+
+
+@contextmanager
+def served(tls: TlsServing) -> Iterator[tuple[PluginServer, str]]:
+    with PluginServer({"Plain": Plain}, tls=tls) as server:
+        yield server, server.listen("127.0.0.1:0")
+
+
+def handshake(address: str, authority: Authority, pair: Pair | None) -> identity_pb2.HandshakeResponse:
+    """On a connection of its own, by a host that trusts `authority`."""
+    credentials = grpc.ssl_channel_credentials(
+        authority.pem, *((None, None) if pair is None else (pair.key, pair.certificate))
+    )
+    with grpc.secure_channel(
+        address, credentials, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        stub = IdentityServiceStub(channel)
+        return stub.Handshake(identity_pb2.HandshakeRequest(attachment_id="a1"), timeout=TIMEOUT_S)
+
+
+def refusal(address: str, authority: Authority, pair: Pair | None) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        handshake(address, authority, pair)
+    failed: Any = caught.value
+    return failed.code(), failed.details()
+
+
+def test_host_that_is_named_is_answered(files: PairFiles, authority: Authority) -> None:
+    with served(serving(files)) as (server, address):
+        reply = handshake(address, authority, authority.issue("x", dns=HOST))
+        assert reply.instance_id == server.instance.instance_id
+
+
+def test_there_are_no_frames_beside_tls(files: PairFiles, authority: Authority, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    with served(serving(files)) as (server, address):
+        reply = handshake(address, authority, authority.issue("x", dns=HOST))
+        assert [feature for feature in reply.features if "framed" in feature] == []
+        assert not server.instance.framed
+        assert not any(path.is_socket() for path in set(tmp_path.iterdir()) - before)
+
+
+def test_hosts_without_a_good_certificate_do_not_reach_a_call(files: PairFiles, authority: Authority) -> None:
+    strangers = {
+        "none": None,
+        "another authority": Authority("other").issue("x", dns=HOST),
+        "expired": authority.issue("x", dns=HOST, expired=True),
+    }
+    with served(serving(files)) as (server, address):
+        for pair in strangers.values():
+            code, _ = refusal(address, authority, pair)
+            assert code is grpc.StatusCode.UNAVAILABLE
+        assert list(server.instance.introduced) == []
+
+
+def test_plaintext_is_not_answered(files: PairFiles) -> None:
+    with served(serving(files)) as (server, address):
+        with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as caught:
+            IdentityServiceStub(channel).Handshake(identity_pb2.HandshakeRequest(), timeout=TIMEOUT_S)
+        failed: Any = caught.value
+        assert failed.code() is grpc.StatusCode.UNAVAILABLE
+        assert list(server.instance.introduced) == []
+
+
+def test_replaced_files_take_effect_with_the_next_connection(files: PairFiles, authority: Authority) -> None:
+    other = Authority("other")
+    with served(serving(files)) as (_, address):
+        handshake(address, authority, authority.issue("x", dns=HOST))
+        files.put(other.issue("plugin"), other)
+        handshake(address, other, other.issue("x", dns=HOST))
+        assert refusal(address, authority, authority.issue("x", dns=HOST))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("broken", ["certificate", "key", "authority", "missing", "another key"])
+def test_files_that_are_no_good_leave_the_last_good_ones(
+    files: PairFiles, authority: Authority, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(serving(files)) as (_, address):
+        if broken == "missing":
+            files.key.unlink()
+        elif broken == "another key":
+            files.key.write_bytes(authority.issue("plugin").key)
+        else:
+            getattr(files, broken).write_text("no PEM")
+        with caplog.at_level(logging.WARNING, "berth_sdk.serve.server"):
+            handshake(address, authority, authority.issue("x", dns=HOST))
+        (line,) = {record.getMessage() for record in caplog.records}
+        assert line.startswith("the certificate before stays in use: ")
+        assert str(files.authority.parent) in line
+
+
+def test_a_change_is_taken_up_once(files: PairFiles, authority: Authority) -> None:
+    certificate = ServerCertificate(serving(files))
+    assert certificate.changed() is None
+    files.put(authority.issue("plugin"), authority)
+    assert certificate.changed() is not None
+    assert certificate.changed() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("certificate", "no certificate with its key"),
+        ("key", "no certificate with its key"),
+        ("authority", "holds no authority"),
+    ],
+)
+def test_files_are_tried_out_before_anything_listens(files: PairFiles, name: str, words: str) -> None:
+    getattr(files, name).write_text("no PEM")
+    with pytest.raises(TlsError, match=words):
+        PluginServer({"Plain": Plain}, tls=serving(files))
+    getattr(files, name).unlink()
+    with pytest.raises(TlsError, match="No such file"):
+        PluginServer({"Plain": Plain}, tls=serving(files))
+
+
+def test_half_of_it_is_refused(files: PairFiles) -> None:
+    with pytest.raises(TlsError, match="the name in the certificate"):
+        TlsServing(cert_file="c", key_file="k", client_ca_file="a", client_names=())
+    for lacking in ("cert_file", "key_file", "client_ca_file"):
+        given: dict[str, Any] = {"cert_file": "c", "key_file": "k", "client_ca_file": "a"} | {lacking: ""}
+        with pytest.raises(TlsError, match="takes a certificate, its key"):
+            TlsServing(**given, client_names=(HOST,))
+
+
+def test_a_unix_socket_has_none(files: PairFiles, tmp_path: Path) -> None:
+    with (
+        PluginServer({"Plain": Plain}, tls=serving(files)) as server,
+        pytest.raises(ListenError, match="TLS is for TCP"),
+    ):
+        server.listen(f"unix:{tmp_path}/x.sock")
