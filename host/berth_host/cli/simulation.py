@@ -15,7 +15,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
 from berth_host.app.settle import NEVER_FLUSHED_S, Settling
-from berth_host.cli import configuration
+from berth_host.cli import configuration, standard_input
 from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
@@ -26,6 +26,7 @@ from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 
@@ -34,6 +35,7 @@ from berth_host.scheduler.chooser import SeededChooser
 class Request:
     """The arguments of a command. `config` None: the default configuration; `plugins`: the program's own.
 
+    `-` among `paths`, or as `config`: what `read_stdin` gives.
     `convert_older`: a configuration of an older version is converted to v1 and not refused.
     """
 
@@ -82,8 +84,14 @@ class Finished:
 
 def prepare(request: Request) -> Prepared:
     """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
+    if request.config == standard_input.SIGN and standard_input.SIGN in request.paths:
+        problem = "the manifests and --config - both ask for it: name a file for one of them"
+        raise ConfigurationError("decode", [Finding(problem)], source=standard_input.NAME)
     loaded_configuration = configuration.for_simulation(
-        request.config, request.plugins, convert_older=request.convert_older
+        request.config,
+        request.plugins,
+        convert_older=request.convert_older,
+        read_stdin=request.read_stdin,
     )
     clock = ManualClock(float(int(time.time())))
     server = ApiServer(clock)

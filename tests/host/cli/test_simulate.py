@@ -157,6 +157,38 @@ def test_further_paths_may_follow_without_their_option(run: Run, write: Write) -
     assert placed(run("simulate", "-f", *paths, "-o", "json")) == {"default/web": "a"}
 
 
+def test_paths_need_no_option(run: Run, write: Write) -> None:
+    paths = [write(node_object("a"), name="a.yaml"), write(pod_object("web"), name="b.yaml")]
+    assert placed(run("simulate", *paths, "-o", "json")) == {"default/web": "a"}
+    assert placed(run("simulate", paths[0], "-o", "json", "-f", paths[1])) == {"default/web": "a"}
+    assert answer(run("why", "web", *paths, "-o", "json"))["node"] == "a"
+
+
+def test_no_path_at_all_is_a_usage_error_that_says_what_to_type(run: Run) -> None:
+    for command in (["simulate"], ["why", "web"]):
+        result = run(*command)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "PATH or -f PATH" in result.stderr
+
+
+def test_configuration_may_come_from_standard_input(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("huge", cpu="64"))
+    policy = '{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}], "priorities": []}'
+    result = run("simulate", path, "--config", "-", "-o", "json", stdin=policy)
+    assert placed(result) == {"default/huge": "a"}  # nothing but HostName is asked
+    refused = run("simulate", path, "--config", "-", stdin="kind: None")
+    assert (refused.exit_code, refused.stderr.startswith("standard input")) == (2, True)
+
+
+@pytest.mark.parametrize("manifests", [["-f", "-"], ["-"]])
+def test_standard_input_is_for_manifests_or_for_the_configuration(run: Run, manifests: list[str]) -> None:
+    result = run("simulate", *manifests, "--config", "-", stdin="kind: Pod")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "standard input: the manifests and --config - both ask for it: name a file for one of them\n"
+    )
+
+
 @pytest.mark.parametrize(("cpu", "code"), [("1", 0), ("64", 3)])
 def test_fail_on_pending_exits_with_3(run: Run, write: Write, cpu: str, code: int) -> None:
     path = write(node_object("a"), pod_object("web", cpu=cpu))
