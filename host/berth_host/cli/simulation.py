@@ -6,6 +6,7 @@ same in every other way of running berth.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +101,10 @@ def prepare(request: Request) -> Prepared:
 
 
 async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: None) -> Finished:
-    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one."""
+    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one.
+
+    A run whose task is cancelled while pods are scheduled, as Ctrl-C does it, ends with what is done so far.
+    """
     host = _host(prepared)
     bound = _BoundCount(on_bound)
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
@@ -111,10 +115,15 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
             controller.start()
         await host.start()
         started_s = time.perf_counter()
-        await Settling(host, prepared.clock).run()
+        is_interrupted = not await _has_settled(Settling(host, prepared.clock))
         seconds = time.perf_counter() - started_s
         # Before the host stops: stopping undoes waiting attempts.
-        run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
+        run_figures = Run(
+            seconds=seconds,
+            seed=prepared.request.seed,
+            bound_before=bound_before,
+            is_interrupted=is_interrupted,
+        )
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
         lapses, remarks = lapses_of(host), remarks_of(host)
@@ -124,6 +133,18 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
             controller.stop()
         await host.stop()
     return Finished(report, host, prepared.server, costs, lapses, remarks)
+
+
+async def _has_settled(settling: Settling) -> bool:
+    """Whether nothing moves any more; False: the task was cancelled before, and goes on all the same."""
+    try:
+        await settling.run()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return False
+    return True
 
 
 def costs_of(host: Host) -> list[PluginCost]:

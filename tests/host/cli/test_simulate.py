@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,48 @@ def test_preempted_pod_names_the_pod_that_took_its_place(run: Run, write: Write)
     result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
     assert placed(result) == {"default/new": "a"}
     assert pending(result) == {"default/old": "preempted by default/new"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_ctrl_c_prints_the_pods_decided_so_far(write: Write, tmp_path: Path, form: str) -> None:
+    """The plugin sends SIGINT when it is asked about p3: the pods before that one are decided by then."""
+    (tmp_path / "ends.py").write_text(
+        "import os, signal\nfrom berth_sdk import Plugin\n\n\nclass Ends(Plugin):\n"
+        "    is_told = False\n\n"
+        "    def filter(self, state, pod, node):\n"
+        "        if pod.name == 'p3' and not self.is_told:\n            self.is_told = True\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    config = write(*in_process(Ends="ends:Ends"), name="config.yaml")
+    pods = [pod_object(name, cpu="1m", priority=1) for name in ("p0", "p1", "p2")]
+    late = [pod_object("p3", cpu="1m"), *(pod_object(f"q{i}", cpu="1m", priority=-1) for i in range(3000))]
+    nodes = [node_object(f"n{i}") for i in range(40)]
+    path = write(*nodes, pod_object("huge", cpu="64", priority=2), *pods, *late)
+    # A shell that runs tests in the background has them ignore SIGINT, and children inherit that.
+    heeds = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code = f"{heeds} runpy.run_module('berth_host', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "simulate", path, "--config", config, "-o", form],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == "interrupted: the report is of the pods decided by then"
+    if form == "table":
+        assert "  default/huge" in done.stdout.splitlines()
+        assert "not decided (interrupted); " in done.stdout.splitlines()[-1]
+        return
+    got = json.loads(done.stdout)
+    names = {item["pod"] for item in got["placements"]}
+    assert {"default/p0", "default/p1", "default/p2"} <= names
+    assert [item["pod"] for item in got["pending"]] == ["default/huge"]
+    assert "default/q2999" in got["undecided"]
+    assert len(names) + 1 + len(got["undecided"]) == got["summary"]["pods"] == 3005
+    assert (got["summary"]["interrupted"], got["summary"]["undecided"]) == (True, len(got["undecided"]))
 
 
 def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:

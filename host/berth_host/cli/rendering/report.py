@@ -30,6 +30,8 @@ def summary_text(summary: Summary) -> str:
     """`240 of 252 pods are placed on 24 nodes, 12 pending; 0.52 s, 461 pods/s, seed 0`."""
     pods, nodes = count_of(summary.pods, "pod"), count_of(summary.nodes, "node")
     parts = [f"{summary.placed} of {pods} placed on {nodes}", f"{summary.pending} pending"]
+    if summary.is_interrupted:
+        parts.append(f"{summary.undecided} not decided (interrupted)")
     if summary.finished:
         parts.append(f"{summary.finished} finished and left out")
     speed = f"{summary.seconds:.2f} s, {summary.pods_per_s:.0f} pods/s, seed {summary.seed}"
