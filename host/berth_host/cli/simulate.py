@@ -12,6 +12,7 @@ from berth_host.cli.input_errors import reported
 from berth_host.cli.options import finished, prepared, simulation_options
 from berth_host.cli.rendering.report import costs_text, report_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cli.rendering.terminal import Terminal
 from berth_host.cli.strictness import conclude, is_strict
 
 STAYED_PENDING: Final = 3
@@ -32,9 +33,12 @@ def simulate(output: str, **options: Any) -> None:
     if output in STRUCTURED:
         click.echo(serialized(done.report.as_json(), output), nl=False)
     else:
-        click.echo(report_text(done.report), nl=False)
+        terminal = Terminal.of(sys.stdout)
+        click.echo(report_text(done.report, terminal), nl=False, color=terminal.has_colour)
     if options["costs"]:
-        click.echo(costs_text(list(done.costs)), nl=False, err=True)
+        terminal = Terminal.of(sys.stderr)
+        text = costs_text(list(done.costs), terminal)
+        click.echo(text, nl=False, err=True, color=terminal.has_colour)
     if done.report.summary.is_interrupted:
         click.echo("interrupted: the report is of the pods decided by then", err=True)
         sys.exit(INTERRUPTED)

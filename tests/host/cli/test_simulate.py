@@ -82,6 +82,18 @@ def test_table_names_every_pod_and_every_message(run: Run, write: Write) -> None
     assert lines[-1].startswith("1 of 2 pods placed on 1 node, 1 pending; ")
 
 
+def test_table_says_a_reason_once_for_all_pods_that_have_it(run: Run, write: Write) -> None:
+    request = {"resources": {"requests": {"cpu": "64"}}, "name": "main"}
+    workload = workload_object("Deployment", "web", replicas=3, template={"containers": [request]})
+    result = run("simulate", write(node_object("a"), workload, pod_object("huge", cpu="64")))
+    assert result.stdout.split("\n\n")[0].splitlines() == [
+        "PENDING",
+        "  default/web-0 and 2 more like it   (Deployment/default/web)",
+        "  default/huge",
+        f"    {TOO_LARGE}",
+    ]
+
+
 def test_expanded_pods_carry_their_owner_in_both_lists(run: Run, write: Write) -> None:
     request = {"resources": {"requests": {"cpu": "3"}}, "name": "main"}
     workload = workload_object("Deployment", "web", replicas=2, template={"containers": [request]})
