@@ -19,6 +19,7 @@ from berth_host.app.registry import ClassRegistry
 from berth_host.cli.bench.command import bench
 from berth_host.cli.check_config import check_config
 from berth_host.cli.commands import SETTINGS, Commands
+from berth_host.cli.completion import completion
 from berth_host.cli.plugins import plugins
 from berth_host.cli.scheduler.command import scheduler
 from berth_host.cli.simulate import simulate
@@ -33,6 +34,7 @@ def berth() -> None:
 
 berth.add_command(bench)
 berth.add_command(check_config)
+berth.add_command(completion)
 berth.add_command(plugins)
 berth.add_command(scheduler)
 berth.add_command(simulate)

@@ -193,8 +193,13 @@ def openb_command(data: Path, **options: Any) -> None:
     _run([workload], options | {"nodes": None}, lambda _: ("openb", "--data", str(data)), options["nodes"])
 
 
+def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """For shells: the workloads that `begun` may become."""
+    return [work.name for work in read_workloads(own.FILE, ()) if work.name.startswith(begun)]
+
+
 @bench.command("own")
-@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...")
+@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...", shell_complete=_own_names)
 @click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
 @bench_options
 def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:

@@ -39,6 +39,8 @@ class _GoCommand(click.Command):
     """Shows its flags as click does, and reads them as kube-scheduler does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell completes a line that is not finished
+            return []
         try:
             flags = parse(args)
         except FlagError as err:
