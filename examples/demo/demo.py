@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from berth_host import log
+from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.explanation import explain
 from berth_host.cli.rendering.columns import columns, count_of
+from berth_host.cli.rendering.pending import pending_lines
 from berth_host.cli.rendering.report import costs_text
+from berth_host.cli.rendering.terminal import Terminal
 from berth_host.cli.report import PendingPod, Placement
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 
 CLUSTER: Final = "examples/demo/cluster"
 CONFIG: Final = "examples/demo/scheduler.yaml"
 WIDTH: Final = 110
+OUT: Final = Terminal.of(sys.stdout)
+TEXT: Final = OUT.at_most(WIDTH)
 ABOUT: Final = {
     "BlinkingLightScorer": "scores: nodes with more blinking lights are better (the example of KEP-624)",
     "Gang": "permits: the pods of one gang start together or not at all",
@@ -37,14 +41,19 @@ def main() -> int:
     ready = prepare(Request(paths=[CLUSTER], config=CONFIG, seed=0, read_stdin=sys.stdin.read))
     say_what_is_coming(ready)
     done = asyncio.run(run(ready))
+    interrupted = done.report.summary.is_interrupted
     summary = done.report.summary
     print(
-        f"\nDone: {summary.placed} of {summary.pods} pods placed in {summary.seconds:.2f} s"
+        f"\n{'Interrupted' if interrupted else 'Done'}:"
+        f" {summary.placed} of {summary.pods} pods placed in {summary.seconds:.2f} s"
         f" ({summary.pods_per_s:.0f} pods/s), {summary.pending} stay pending.\n"
     )
     for warning in (*done.lapses, *done.remarks):
         print(f"warning: {warning}", file=sys.stderr)
     say_where(done.report.placements)
+    if interrupted:
+        say_why_not(done)
+        return INTERRUPTED
     say_what_plugins_did(done)
     say_why_not(done)
     say_costs(done)
@@ -69,7 +78,8 @@ def say_what_is_coming(ready: Prepared) -> None:
         (plugin.name, _short(" ".join(plugin.command or ())), ABOUT[plugin.name])
         for plugin in ready.configuration.berth.plugins
     ]
-    print(columns(("PLUGIN", "STARTED AS", "WHAT IT DOES"), rows, indent=2))
+    header = ("PLUGIN", "STARTED AS", "WHAT IT DOES")
+    print(columns(header, rows, indent=2, width=OUT.width, heading=OUT.heading))
     print("\nScheduling ...", flush=True)
 
 
@@ -82,7 +92,7 @@ def say_where(placements: Sequence[Placement]) -> None:
     for workload, nodes in by_workload.items():
         counts = ", ".join(f"{node} {count}" for node, count in sorted(nodes.items()))
         title = f"{workload}: {count_of(sum(nodes.values()), 'pod')} on {count_of(len(nodes), 'node')}"
-        print(textwrap.fill(f"{title}: {counts}", WIDTH, initial_indent="  ", subsequent_indent="      "))
+        print(TEXT.wrapped(f"{title}: {counts}", 2, 6))
     print()
 
 
@@ -110,17 +120,14 @@ def say_what_plugins_did(done: Finished) -> None:
 
 
 def say_why_not(done: Finished) -> None:
-    """Pending pods by message, with the resources that the nodes lack."""
+    """Pending pods by reason, with the resources that the nodes lack."""
     heading("Why some pods are pending")
-    by_reason: dict[tuple[str, str], list[PendingPod]] = {}
-    for item in done.report.pending:
-        by_reason.setdefault((item.owner or item.pod, item.message), []).append(item)
-    for (_, message), pods in by_reason.items():
-        print(f"  {pods[0].pod}" + (f" and {len(pods) - 1} more like it" if len(pods) > 1 else ""))
-        paragraph(message, indent=6)
-        nearest = explain(done, pods[0].pod).nearest
-        if nearest:
-            paragraph(f"nearest fit: {nearest[0].text}", indent=6)
+
+    def nearest(item: PendingPod) -> list[str]:
+        return [f"nearest fit: {lack.text}" for lack in explain(done, item.pod).nearest[:1]]
+
+    for line in pending_lines(done.report.pending, TEXT, nearest):
+        print(line)
     print()
 
 
@@ -128,7 +135,7 @@ def say_costs(done: Finished) -> None:
     """Time per plugin and call."""
     heading("What each plugin cost")
     paragraph("One call judges all nodes for one pod, in process and over the socket alike.", indent=2)
-    print(textwrap.indent(costs_text(list(done.costs)), "  "))
+    print(costs_text(list(done.costs), OUT, indent=2))
 
 
 def say_what_next() -> None:
@@ -162,12 +169,12 @@ def _short(command: str) -> str:
 
 def heading(text: str) -> None:
     """A title with a line below."""
-    print(f"{text}\n{'-' * len(text)}")
+    print(OUT.heading(f"{text}\n{'-' * len(text)}"))
 
 
 def paragraph(text: str, indent: int = 0) -> None:
     """Text, wrapped."""
-    print(textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent))
+    print(TEXT.wrapped(text, indent))
 
 
 if __name__ == "__main__":

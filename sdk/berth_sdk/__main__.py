@@ -7,12 +7,18 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from berth_sdk.cli import completion
 from berth_sdk.wire.grpc_core import poll_by_the_caller
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; answers its exit code."""
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [completion.ASK]:
+        return completion.complete(build_parser(), words[1:])
+    options = build_parser().parse_args(words)
+    if options.command == "completion":
+        return completion.completion(options)
     poll_by_the_caller()
     # Imported late: gRPC is not needed to print a help text, and its settings must be there before it is.
     if options.command == "serve":
@@ -59,6 +65,8 @@ def build_parser() -> ArgumentParser:
     )
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
+    shells = commands.add_parser("completion", help="print a script that completes this command in a shell")
+    shells.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="bash, zsh or fish")
     return parser
 
 

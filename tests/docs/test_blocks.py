@@ -35,6 +35,10 @@ RUN_ELSEWHERE = {
         "cp deploy/static-pod/kube-scheduler.yaml /etc/kubernetes/manifests/\n"
         "kubectl -n kube-system get lease kube-scheduler\n",
     ],
+    # tests/host/cli/test_completion.py runs these in bash.
+    "docs/how-to/complete-in-a-shell.md": [
+        'eval "$(berth completion bash)"\neval "$(berth-sdk completion bash)"\n'
+    ],
     # These need data that is not in the repository.
     "docs/how-to/measure.md": [
         "make scheduler-perf-data\n"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +52,36 @@ def test_plugins_are_processes_that_the_host_starts() -> None:
     berth = load_configuration(text, source="scheduler.yaml").berth
     assert {plugin.name for plugin in berth.plugins} == {"BlinkingLightScorer", "Gang", "Maintenance"}
     assert all(plugin.command for plugin in berth.plugins)
+
+
+@pytest.mark.slow
+def test_output_keeps_to_the_terminal() -> None:
+    """Nothing but the commands to type and the header's styles is longer than the terminal is wide."""
+    host, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
+    left_out = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        [sys.executable, "examples/demo/demo.py"],
+        cwd=ROOT,
+        env=environment | {"PATH": path, "TERM": "xterm"},
+        stdout=side,
+        stderr=side,
+    ) as process:
+        os.close(side)
+        said = b""
+        # A terminal whose last writer has gone answers with an error.
+        with suppress(OSError):
+            while part := os.read(host, 65536):
+                said += part
+        assert process.wait(60) == 0, said.decode()
+    os.close(host)
+    text = said.decode().replace("\r\n", "\n")
+    told, _, _ = text.partition("What now")
+    assert "\x1b[1mWhy some pods are pending" in told
+    assert "\x1b[33m  data/warehouse-rebuild\x1b[0m\n" in told
+    assert max(len(line) for line in re.sub(r"\x1b\[\d+m", "", told).splitlines()) <= 90
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import click
 from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, points_of_class
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import no_convert_option, own_plugins
+from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -36,12 +37,7 @@ PointsByPlugin = dict[str, frozenset[str]]
 
 @click.command("check-config")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["json", "yaml"]),
-    help="json: one object with the result. yaml: the file itself, as v1, to be saved.",
-)
+@output_option("json: one object with the result. yaml: the file itself, as v1, to be saved.")
 @no_convert_option
 @click.option(
     "--plugin",
@@ -58,7 +54,7 @@ PointsByPlugin = dict[str, frozenset[str]]
     help="Feature gates that differ from the defaults of kube-scheduler 1.36.",
 )
 def check_config(
-    file: str, output: str | None, no_convert: bool, plugins: tuple[str, ...], gates: tuple[str, ...]
+    file: str, output: str, no_convert: bool, plugins: tuple[str, ...], gates: tuple[str, ...]
 ) -> None:
     """Check FILE (- for standard input) and show what it means.
 
@@ -93,7 +89,7 @@ def check_config(
         click.echo(line)
 
 
-def _fail(error: ConfigurationError, output: str | None) -> NoReturn:
+def _fail(error: ConfigurationError, output: str) -> NoReturn:
     if output == "json":
         click.echo(json.dumps(error_to_json(error)))
     else:

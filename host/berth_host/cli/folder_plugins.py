@@ -23,12 +23,12 @@ from berth_host.attach.dialing import DialError, dial
 from berth_host.attach.folder import sockets_in
 from berth_host.attach.handshake import OFFERED
 from berth_host.attach.wanted import Place
+from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 
 LOOKS_EVERY_S: Final = 1.0
-INTERRUPTED: Final = 130
 _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
 
 

@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 2 bad input (nothing was done), 3 pods stay pending with `--fail-on-pending`,
 4 a configured rule did not run, with `--strict`,
-1 the result could not be written, or a workload of `bench` could not be run.
+1 the result could not be written, or a workload of `bench` could not be run, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import click
 from berth_host.app.registry import ClassRegistry
 from berth_host.cli.bench.command import bench
 from berth_host.cli.check_config import check_config
+from berth_host.cli.commands import SETTINGS, Commands
+from berth_host.cli.completion import completion
 from berth_host.cli.plugins import plugins
 from berth_host.cli.scheduler.command import scheduler
 from berth_host.cli.simulate import simulate
 from berth_host.cli.why import why
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings=SETTINGS)
 @click.version_option(version("berth-host"), prog_name="berth", message="%(prog)s %(version)s")
 def berth() -> None:
     """A Kubernetes scheduler whose plugins live in other processes."""
@@ -32,6 +34,7 @@ def berth() -> None:
 
 berth.add_command(bench)
 berth.add_command(check_config)
+berth.add_command(completion)
 berth.add_command(plugins)
 berth.add_command(scheduler)
 berth.add_command(simulate)

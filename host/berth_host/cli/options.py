@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -14,13 +13,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from berth_host import log
 from berth_host.app import event_loop
+from berth_host.cli import standard_input
 from berth_host.cli.input_errors import fail
+from berth_host.cli.output import output_option
 from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
 from berth_host.cli.strictness import is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-OUTPUTS: Final = ("table", "json", "yaml")
+PATH: Final = click.Path(allow_dash=True)
+"""The type of paths that are read: shells complete them, and who reads one says what is wrong with it."""
 
 no_convert_option: Final = click.option(
     "--no-convert", is_flag=True, help="Refuse older configurations, as kube-scheduler 1.36 does."
@@ -35,29 +37,28 @@ _OPTIONS: Final = (
         "--filename",
         "paths",
         multiple=True,
-        required=True,
+        type=PATH,
         metavar="PATH",
-        help="Manifests: files, folders (with their folders), or - for standard input. Repeatable.",
+        help="Manifests: files, folders (with their folders), or - for standard input. Repeatable;"
+        " -f may be left out.",
     ),
-    click.argument("more_paths", nargs=-1, metavar="[PATH]..."),
-    click.option("--config", metavar="FILE", help="KubeSchedulerConfiguration, with or without berth's own."),
+    click.argument("more_paths", nargs=-1, type=PATH, metavar="[PATH]..."),
+    click.option(
+        "--config",
+        type=PATH,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
+    ),
     no_convert_option,
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(OUTPUTS),
-        default="table",
-        show_default=True,
-        help="json and yaml print one object and nothing else.",
-    ),
+    output_option("json and yaml print one object and nothing else."),
     strict_option,
     verbose_option,
 )
 
 
 def simulation_options(command: Command) -> Command:
-    """-f (further paths may follow without it), --config, --no-convert, --seed, -o, --strict and -v."""
+    """PATH and -f PATH, --config, --no-convert, --seed, -o, --strict and -v."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -73,12 +74,16 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     """Read the input; warn on standard error of parts that it does not cover. Passes on the errors of
     `prepare`."""
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR")
+    paths = [*options["paths"], *options["more_paths"]]
+    if not paths:
+        message = "say where the manifests are: PATH or -f PATH, a file, a folder, or - for standard input"
+        raise click.UsageError(message)
     request = Request(
-        paths=[*options["paths"], *options["more_paths"]],
+        paths=paths,
         config=options["config"],
         convert_older=not options["no_convert"],
         seed=options["seed"],
-        read_stdin=_read_stdin,
+        read_stdin=standard_input.read_text,
         plugins=own_plugins(),
     )
     with redirect_stdout(sys.stderr):  # plugins' own prints are no part of the result
@@ -90,13 +95,6 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     if ready.loaded.gaps and is_strict(options["strict"]):
         fail("\n".join((*ready.loaded.gaps, "with --strict this is bad input: mend it, or say --no-strict")))
     return ready
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:
-        raise OSError(errno.EBADF, "it is closed")
-    # The bytes, as of a file: the locale may read them as something else than UTF-8.
-    return sys.stdin.buffer.read().decode()
 
 
 def finished(ready: Prepared) -> Finished:

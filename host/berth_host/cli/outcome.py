@@ -34,17 +34,21 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Figures of the run itself. `bound_before`: pods that had their node in the input."""
+    """Figures of the run itself. `bound_before`: pods that had their node in the input; `is_interrupted`: the
+    run did not come to its end, and pods may be undecided.
+    """
 
     seconds: float
     seed: int
     bound_before: int
+    is_interrupted: bool = False
 
 
 def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> Report:
-    """Sort every pod of the input into one of the two lists."""
+    """Sort every pod of the input into one of the lists; undecided are some after an interruption alone."""
     placements: list[Placement] = []
     pending: list[PendingPod] = []
+    undecided: list[str] = []
     for key in loaded.pod_keys:
         namespace, _, name = key.partition("/")
         pod = server.get("pods", ObjectRef(namespace=namespace, name=name))
@@ -53,8 +57,10 @@ def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> 
         if pod is not None and node:
             annotations = pod.get("metadata.annotations", {})
             placements.append(Placement(pod=key, node=node, annotations=annotations, owner=owner))
+        elif (message := message_of(key, pod, witness)) or not run.is_interrupted:
+            pending.append(PendingPod(pod=key, message=message or _NOT_TRIED, owner=owner))
         else:
-            pending.append(PendingPod(pod=key, message=message_of(key, pod, witness), owner=owner))
+            undecided.append(key)
     summary = Summary(
         nodes=len(server.list("nodes")),
         placed=len(placements),
@@ -64,15 +70,20 @@ def report_of(server: ApiServer, loaded: Loaded, witness: Witness, run: Run) -> 
         seconds=run.seconds,
         seed=run.seed,
         gaps=loaded.gaps,
+        undecided=len(undecided),
+        is_interrupted=run.is_interrupted,
     )
-    return Report(placements=tuple(placements), pending=tuple(pending), summary=summary)
+    return Report(
+        placements=tuple(placements), pending=tuple(pending), undecided=tuple(undecided), summary=summary
+    )
 
 
 _DELETED: Final = "deleted while the simulation ran"
+_NOT_TRIED: Final = "was not tried"
 
 
 def message_of(key: str, pod: KubeObject | None, witness: Witness) -> str:
-    """Why a pod has no node."""
+    """Why a pod has no node; "" where nothing was said about it yet."""
     if pod is None:
         preemptor = witness.preempted_by(key)
         return f"preempted by {preemptor}" if preemptor else _DELETED
@@ -90,4 +101,4 @@ def message_of(key: str, pod: KubeObject | None, witness: Witness) -> str:
     for condition in pod.get("status.conditions", []):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "")
-    return witness.last_attempt(key) or "was not tried"
+    return witness.last_attempt(key) or ""

@@ -17,13 +17,14 @@ from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.kubectl.command import show_running_plugins, watch_option
 from berth_host.cli.kubectl.target import server_options
 from berth_host.cli.options import own_plugins
+from berth_host.cli.output import output_option
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(("table", *STRUCTURED)), default="table", show_default=True)
+@output_option("json and yaml print one object and nothing else.")
 @click.option(
     "--folder",
     metavar="FOLDER",

@@ -43,7 +43,7 @@ class PendingPod:
 class Summary:
     """The figures. `finished`: pods of the input that have ended and are in no list; `seconds`: real time
     of the scheduling alone; `newly_placed`: pods that this run has bound; `gaps`: signs that the input is not
-    what its author meant, one sentence each.
+    what its author meant, one sentence each. `undecided`: pods that an interrupted run had not come to.
     """
 
     nodes: int
@@ -54,11 +54,13 @@ class Summary:
     seconds: float
     seed: int
     gaps: tuple[str, ...] = ()
+    undecided: int = 0
+    is_interrupted: bool = False
 
     @property
     def pods(self) -> int:
-        """Pods in both lists together."""
-        return self.placed + self.pending
+        """Pods in all lists together."""
+        return self.placed + self.pending + self.undecided
 
     @property
     def pods_per_s(self) -> float:
@@ -66,7 +68,8 @@ class Summary:
         return self.newly_placed / self.seconds if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """As it is printed."""
+        """As it is printed; `interrupted` and `undecided` only where the run was interrupted."""
+        interrupted = {"interrupted": True, "undecided": self.undecided} if self.is_interrupted else {}
         return {
             "nodes": self.nodes,
             "pods": self.pods,
@@ -77,7 +80,7 @@ class Summary:
             "pods_per_s": round(self.pods_per_s, 1),
             "seed": self.seed,
             "gaps": list(self.gaps),
-        }
+        } | interrupted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +90,15 @@ class Report:
     placements: tuple[Placement, ...]
     pending: tuple[PendingPod, ...]
     summary: Summary
+    undecided: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The one object of `-o json`."""
+        """The one object of `-o json`; `undecided` only where the run was interrupted."""
+        undecided = {"undecided": list(self.undecided)} if self.summary.is_interrupted else {}
         return {
             "placements": [placement.as_json() for placement in self.placements],
             "pending": [pod.as_json() for pod in self.pending],
+            **undecided,
             "summary": self.summary.as_json(),
         }
 

@@ -6,6 +6,7 @@ same in every other way of running berth.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_host.app.host import Host
 from berth_host.app.options import HostOptions
 from berth_host.app.settle import NEVER_FLUSHED_S, Settling
-from berth_host.cli import configuration
+from berth_host.cli import configuration, standard_input
 from berth_host.cli.lapses import lapses_of, remarks_of
 from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
@@ -26,6 +27,7 @@ from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 
@@ -34,6 +36,7 @@ from berth_host.scheduler.chooser import SeededChooser
 class Request:
     """The arguments of a command. `config` None: the default configuration; `plugins`: the program's own.
 
+    `-` among `paths`, or as `config`: what `read_stdin` gives.
     `convert_older`: a configuration of an older version is converted to v1 and not refused.
     """
 
@@ -82,8 +85,14 @@ class Finished:
 
 def prepare(request: Request) -> Prepared:
     """Read everything. Raises ConfigurationError, PluginLoadError and ManifestError, with all problems."""
+    if request.config == standard_input.SIGN and standard_input.SIGN in request.paths:
+        problem = "the manifests and --config - both ask for it: name a file for one of them"
+        raise ConfigurationError("decode", [Finding(problem)], source=standard_input.NAME)
     loaded_configuration = configuration.for_simulation(
-        request.config, request.plugins, convert_older=request.convert_older
+        request.config,
+        request.plugins,
+        convert_older=request.convert_older,
+        read_stdin=request.read_stdin,
     )
     clock = ManualClock(float(int(time.time())))
     server = ApiServer(clock)
@@ -92,7 +101,10 @@ def prepare(request: Request) -> Prepared:
 
 
 async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: None) -> Finished:
-    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one."""
+    """Schedule until nothing moves. `on_bound` is told how many pods have been bound, at each one.
+
+    A run whose task is cancelled while pods are scheduled, as Ctrl-C does it, ends with what is done so far.
+    """
     host = _host(prepared)
     bound = _BoundCount(on_bound)
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
@@ -103,10 +115,15 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
             controller.start()
         await host.start()
         started_s = time.perf_counter()
-        await Settling(host, prepared.clock).run()
+        is_interrupted = not await _has_settled(Settling(host, prepared.clock))
         seconds = time.perf_counter() - started_s
         # Before the host stops: stopping undoes waiting attempts.
-        run_figures = Run(seconds=seconds, seed=prepared.request.seed, bound_before=bound_before)
+        run_figures = Run(
+            seconds=seconds,
+            seed=prepared.request.seed,
+            bound_before=bound_before,
+            is_interrupted=is_interrupted,
+        )
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
         lapses, remarks = lapses_of(host), remarks_of(host)
@@ -116,6 +133,18 @@ async def run(prepared: Prepared, on_bound: Callable[[int], None] = lambda _: No
             controller.stop()
         await host.stop()
     return Finished(report, host, prepared.server, costs, lapses, remarks)
+
+
+async def _has_settled(settling: Settling) -> bool:
+    """Whether nothing moves any more; False: the task was cancelled before, and goes on all the same."""
+    try:
+        await settling.run()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return False
+    return True
 
 
 def costs_of(host: Host) -> list[PluginCost]:

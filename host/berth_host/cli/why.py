@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from typing import Any
 
 import click
 
+from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.explanation import explain
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import finished, prepared, simulation_options
@@ -31,11 +33,17 @@ def why(pod: str, output: str, **options: Any) -> None:
         fail(_unknown(key, ready.loaded.pod_keys))
     with reported():
         done = finished(ready)
+    if key in done.report.undecided:
+        click.echo(f"interrupted before {key} was decided", err=True)
+        sys.exit(INTERRUPTED)
     explanation = explain(done, key)
     if output in STRUCTURED:
         click.echo(serialized(explanation.as_json(), output), nl=False)
     else:
         click.echo(explanation_text(explanation), nl=False)
+    if done.report.summary.is_interrupted:
+        click.echo("interrupted: this is how it stood by then", err=True)
+        sys.exit(INTERRUPTED)
     conclude(done.lapses, strict=is_strict(options["strict"]))
 
 

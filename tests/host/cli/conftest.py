@@ -18,7 +18,8 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def nobodys_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands are strict where the environment says CI=true, and these tests run there, too."""
-    monkeypatch.delenv("CI", raising=False)
+    for name in ("CI", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

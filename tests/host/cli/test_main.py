@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import click
 import pytest
+from berth_host.cli.kubectl.command import kubectl_berth
+from berth_host.cli.main import berth
+from berth_host.cli.output import OUTPUTS
 
 from .conftest import Run
+
+
+def leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """The commands below a group."""
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from leaves(f"{path} {name}", below)
+    else:
+        yield path, command
 
 
 def test_version_is_the_distributions(run: Run) -> None:
@@ -30,6 +44,17 @@ def test_help_names_every_command(run: Run) -> None:
     text = run("-h").stdout
     for command in ("check-config", "plugins", "simulate", "why"):
         assert command in text
+
+
+def test_every_command_with_an_output_has_the_same_choices() -> None:
+    choices = {
+        path: tuple(parameter.type.choices)
+        for path, command in (*leaves("berth", berth), *leaves("kubectl berth", kubectl_berth))
+        for parameter in command.params
+        if parameter.name == "output" and isinstance(parameter.type, click.Choice)
+    }
+    assert set(choices.values()) == {OUTPUTS}
+    assert choices.keys() >= {"berth simulate", "berth check-config", "berth bench own", "berth bench soak"}
 
 
 @pytest.mark.slow

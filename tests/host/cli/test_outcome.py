@@ -31,7 +31,7 @@ def with_condition(**condition: Any) -> KubeObject:
             "SchedulerError",
             id="its reason",
         ),
-        pytest.param(KubeObject.of(pod_object("web")), "was not tried", id="nothing is known"),
+        pytest.param(KubeObject.of(pod_object("web")), "", id="nothing is known"),
     ],
 )
 def test_message(pod: KubeObject | None, want: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,18 @@ def test_table_names_every_pod_and_every_message(run: Run, write: Write) -> None
     assert lines[-1].startswith("1 of 2 pods placed on 1 node, 1 pending; ")
 
 
+def test_table_says_a_reason_once_for_all_pods_that_have_it(run: Run, write: Write) -> None:
+    request = {"resources": {"requests": {"cpu": "64"}}, "name": "main"}
+    workload = workload_object("Deployment", "web", replicas=3, template={"containers": [request]})
+    result = run("simulate", write(node_object("a"), workload, pod_object("huge", cpu="64")))
+    assert result.stdout.split("\n\n")[0].splitlines() == [
+        "PENDING",
+        "  default/web-0 and 2 more like it   (Deployment/default/web)",
+        "  default/huge",
+        f"    {TOO_LARGE}",
+    ]
+
+
 def test_expanded_pods_carry_their_owner_in_both_lists(run: Run, write: Write) -> None:
     request = {"resources": {"requests": {"cpu": "3"}}, "name": "main"}
     workload = workload_object("Deployment", "web", replicas=2, template={"containers": [request]})
@@ -155,6 +169,38 @@ def test_standard_input_and_several_paths_are_read(run: Run, write: Write) -> No
 def test_further_paths_may_follow_without_their_option(run: Run, write: Write) -> None:
     paths = [write(node_object("a"), name="a.yaml"), write(pod_object("web"), name="b.yaml")]
     assert placed(run("simulate", "-f", *paths, "-o", "json")) == {"default/web": "a"}
+
+
+def test_paths_need_no_option(run: Run, write: Write) -> None:
+    paths = [write(node_object("a"), name="a.yaml"), write(pod_object("web"), name="b.yaml")]
+    assert placed(run("simulate", *paths, "-o", "json")) == {"default/web": "a"}
+    assert placed(run("simulate", paths[0], "-o", "json", "-f", paths[1])) == {"default/web": "a"}
+    assert answer(run("why", "web", *paths, "-o", "json"))["node"] == "a"
+
+
+def test_no_path_at_all_is_a_usage_error_that_says_what_to_type(run: Run) -> None:
+    for command in (["simulate"], ["why", "web"]):
+        result = run(*command)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "PATH or -f PATH" in result.stderr
+
+
+def test_configuration_may_come_from_standard_input(run: Run, write: Write) -> None:
+    path = write(node_object("a"), pod_object("huge", cpu="64"))
+    policy = '{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}], "priorities": []}'
+    result = run("simulate", path, "--config", "-", "-o", "json", stdin=policy)
+    assert placed(result) == {"default/huge": "a"}  # nothing but HostName is asked
+    refused = run("simulate", path, "--config", "-", stdin="kind: None")
+    assert (refused.exit_code, refused.stderr.startswith("standard input")) == (2, True)
+
+
+@pytest.mark.parametrize("manifests", [["-f", "-"], ["-"]])
+def test_standard_input_is_for_manifests_or_for_the_configuration(run: Run, manifests: list[str]) -> None:
+    result = run("simulate", *manifests, "--config", "-", stdin="kind: Pod")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "standard input: the manifests and --config - both ask for it: name a file for one of them\n"
+    )
 
 
 @pytest.mark.parametrize(("cpu", "code"), [("1", 0), ("64", 3)])
@@ -300,6 +346,48 @@ def test_preempted_pod_names_the_pod_that_took_its_place(run: Run, write: Write)
     result = run("simulate", "-f", write(*objects), "--config", config, "-o", "json")
     assert placed(result) == {"default/new": "a"}
     assert pending(result) == {"default/old": "preempted by default/new"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_ctrl_c_prints_the_pods_decided_so_far(write: Write, tmp_path: Path, form: str) -> None:
+    """The plugin sends SIGINT when it is asked about p3: the pods before that one are decided by then."""
+    (tmp_path / "ends.py").write_text(
+        "import os, signal\nfrom berth_sdk import Plugin\n\n\nclass Ends(Plugin):\n"
+        "    is_told = False\n\n"
+        "    def filter(self, state, pod, node):\n"
+        "        if pod.name == 'p3' and not self.is_told:\n            self.is_told = True\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    config = write(*in_process(Ends="ends:Ends"), name="config.yaml")
+    pods = [pod_object(name, cpu="1m", priority=1) for name in ("p0", "p1", "p2")]
+    late = [pod_object("p3", cpu="1m"), *(pod_object(f"q{i}", cpu="1m", priority=-1) for i in range(3000))]
+    nodes = [node_object(f"n{i}") for i in range(40)]
+    path = write(*nodes, pod_object("huge", cpu="64", priority=2), *pods, *late)
+    # A shell that runs tests in the background has them ignore SIGINT, and children inherit that.
+    heeds = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code = f"{heeds} runpy.run_module('berth_host', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "simulate", path, "--config", config, "-o", form],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == "interrupted: the report is of the pods decided by then"
+    if form == "table":
+        assert "  default/huge" in done.stdout.splitlines()
+        assert "not decided (interrupted); " in done.stdout.splitlines()[-1]
+        return
+    got = json.loads(done.stdout)
+    names = {item["pod"] for item in got["placements"]}
+    assert {"default/p0", "default/p1", "default/p2"} <= names
+    assert [item["pod"] for item in got["pending"]] == ["default/huge"]
+    assert "default/q2999" in got["undecided"]
+    assert len(names) + 1 + len(got["undecided"]) == got["summary"]["pods"] == 3005
+    assert (got["summary"]["interrupted"], got["summary"]["undecided"]) == (True, len(got["undecided"]))
 
 
 def test_costs_name_every_call_of_every_plugin(run: Run, write: Write) -> None:

@@ -5,17 +5,18 @@ The input is read and checked here; each workload then runs in a process of its 
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from berth_host.cli import standard_input
 from berth_host.cli.bench import openb, own
 from berth_host.cli.bench.children import run_in_child
 from berth_host.cli.bench.faults.command import faults
@@ -26,9 +27,12 @@ from berth_host.cli.bench.scheduler_perf.cases import read_workloads
 from berth_host.cli.bench.soak.command import soak
 from berth_host.cli.bench.versus.command import versus
 from berth_host.cli.bench.workload import Workload
+from berth_host.cli.commands import Commands
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import no_convert_option, own_plugins, verbose_option
+from berth_host.cli.options import PATH, no_convert_option, own_plugins, verbose_option
+from berth_host.cli.output import output_option
 from berth_host.cli.rendering.bench import notes_texts, plugins_text, results_text
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 from berth_host.cli.strictness import conclude, is_strict, strict_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -39,8 +43,10 @@ _OPTIONS: Final = (
         "--config",
         "configs",
         multiple=True,
+        type=PATH,
         metavar="FILE",
-        help="KubeSchedulerConfiguration, with or without berth's own. Repeatable: a run with each.",
+        help="KubeSchedulerConfiguration, with or without berth's own; - for standard input."
+        " Repeatable: a run with each.",
     ),
     no_convert_option,
     click.option(
@@ -59,14 +65,7 @@ _OPTIONS: Final = (
         help="End a workload after so long; its figures are those until then.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, help="Decides between equal nodes."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(("table", "json")),
-        default="table",
-        show_default=True,
-        help="json prints one line per workload and nothing else.",
-    ),
+    output_option("json prints a line, yaml a document per workload, and nothing else."),
     strict_option,
     verbose_option,
     click.option(
@@ -92,7 +91,43 @@ def bench_options(command: Command) -> Command:
     return command
 
 
-@click.group(invoke_without_command=True)
+class _Bench(Commands):
+    """Knows that a workload is no command, and which command runs it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it. Raises UsageError, which says what to type where a workload is named."""
+        if "/" in args[0] and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            ctx.fail(_named_alone(args))
+        return super().resolve_command(ctx, args)
+
+
+def _named_alone(args: list[str]) -> str:
+    """The message for `berth bench CASE/WORKLOAD`."""
+    # Not at the top: see `versus`.
+    from berth_host.cli.bench.versus.workloads import WORKLOADS
+
+    name, *more = args
+    known = {
+        "own": [workload.name for workload in read_workloads(own.FILE, ())],
+        "versus": [workload.name for workload in WORKLOADS],
+    }
+    commands = [command for command, names in known.items() if name in names]
+    if commands:
+        return (
+            f"{name} is a workload, run by {' or '.join(_typed(command, name, more) for command in commands)}"
+        )
+    near = get_close_matches(name, known["own"], n=1)
+    cure = f"did you mean {_typed('own', near[0], more)}?" if near else "berth bench own --list names them"
+    return f"there is no command and no workload {name}: {cure}"
+
+
+def _typed(command: str, name: str, more: Sequence[str]) -> str:
+    return f"`{shlex.join(['berth', 'bench', command, name, *more])}`"
+
+
+@click.group(cls=_Bench, invoke_without_command=True)
 @click.pass_context
 def bench(context: click.Context) -> None:
     """Run workloads on the embedded cluster, in real time, and say how fast they were.
@@ -160,8 +195,13 @@ def openb_command(data: Path, **options: Any) -> None:
     _run([workload], options | {"nodes": None}, lambda _: ("openb", "--data", str(data)), options["nodes"])
 
 
+def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """For shells: the workloads that `begun` may become."""
+    return [work.name for work in read_workloads(own.FILE, ()) if work.name.startswith(begun)]
+
+
 @bench.command("own")
-@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...")
+@click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...", shell_complete=_own_names)
 @click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
 @bench_options
 def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:
@@ -180,7 +220,7 @@ def _run(
     command_of: Callable[[Workload], tuple[str, ...]],
     shown_nodes: int | None = None,
 ) -> None:
-    settings = _settings(options)
+    settings = replace(_settings(options), standard_input=_standard_input(options))
     if options.get("nodes"):
         workloads = [resized(workload, options["nodes"]) for workload in workloads]
     configs: tuple[str, ...] = options.get("configs") or ("",)
@@ -203,10 +243,10 @@ def _run(
             click.echo(f"berth bench: {err}", err=True)
             continue
         results.append(replace(result, config=own_settings.config) if len(configs) > 1 else result)
-        if options.get("output") == "json":
+        if options.get("output") in STRUCTURED:
             config = ["--config", own_settings.config] if own_settings.config else []
             command = shlex.join(["berth", "bench", *command_of(workload), *config, *more])
-            click.echo(json.dumps(result.as_json(command)))
+            click.echo(streamed(result.as_json(command), options["output"]), nl=False)
             sys.stdout.flush()
     _report(results, options)
     if len(results) < len(runs):
@@ -217,7 +257,7 @@ def _run(
 
 
 def _report(results: Sequence[Result], options: dict[str, Any]) -> None:
-    if options.get("output") == "json":
+    if options.get("output") in STRUCTURED:
         for line in notes_texts(results):
             click.echo(line, err=True)
         for result in results:
@@ -244,6 +284,19 @@ def _settings(options: dict[str, Any]) -> Settings:
         limit_s=options.get("limit_s") or 0.0,
         plugins=own_plugins(),
     )
+
+
+def _standard_input(options: dict[str, Any]) -> str:
+    """The configuration there, read once for all workloads; "" where none is asked for."""
+    asked = tuple(options.get("configs") or ()).count(standard_input.SIGN)
+    if asked > 1:
+        fail("standard input can be read once, and --config - is there twice")
+    try:
+        return standard_input.read_text() if asked else ""
+    except OSError as err:
+        fail(f"{standard_input.NAME}: cannot be read: {err.strerror}")
+    except UnicodeDecodeError as err:
+        fail(f"{standard_input.NAME}: is not UTF-8 text (byte {err.start}): save it as UTF-8")
 
 
 def _absolute(path: str | None) -> str:

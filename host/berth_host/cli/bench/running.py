@@ -44,12 +44,14 @@ class WorkloadError(Exception):
 class Settings:
     """The settings of the command, for every workload. Paths are "" where they were not.
 
+    `standard_input`: the text that stands there, where `config` is -.
     `convert_older`: configurations of older versions are converted and not refused. `remote`: plugins that
     leave the process; `plugins`: the program's own classes. `recall` False: plugins are asked everything.
     `limit_s`: above 0, a workload's ops end after so long, and its figures are those until then.
     """
 
     config: str = ""
+    standard_input: str = ""
     convert_older: bool = True
     remote: tuple[str, ...] = ()
     seed: int = 0
@@ -64,7 +66,12 @@ class Settings:
 def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
     """The configuration of a workload. Raises ConfigurationError and PluginLoadError."""
     path = settings.config or workload.config or None
-    given = configuration.for_simulation(path, settings.plugins, convert_older=settings.convert_older)
+    given = configuration.for_simulation(
+        path,
+        settings.plugins,
+        convert_older=settings.convert_older,
+        read_stdin=lambda: settings.standard_input,
+    )
     return with_remote(given, settings.remote, settings.plugins)
 
 

@@ -17,9 +17,10 @@ from urllib.parse import quote
 import click
 
 from berth_host import log
+from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.target import finding_options, server_options, target
-from berth_host.cli.options import OUTPUTS
+from berth_host.cli.output import output_option
 from berth_host.cli.rendering.pod_answer import pod_answer_text
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
@@ -29,17 +30,9 @@ from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.pod_answer import PodAnswer, PodState
 
 PENDING: Final = 3
-INTERRUPTED: Final = 130
 LOOKS_EVERY_S: Final = 1.0
 PLUGINS_PATH: Final = "/berth/v1/plugins"
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(OUTPUTS),
-    default="table",
-    show_default=True,
-    help="json and yaml print the host's answer and nothing else.",
-)
+_OUTPUT = output_option("json and yaml print the host's answer and nothing else.")
 
 watch_option = click.option(
     "--watch",
@@ -48,7 +41,7 @@ watch_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings=SETTINGS)
 @click.version_option(version("berth-host"), prog_name="kubectl berth", message="%(prog)s %(version)s")
 def kubectl_berth() -> None:
     """Ask the berth scheduler of a cluster."""

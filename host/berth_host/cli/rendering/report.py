@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from berth_host.cli.rendering.columns import columns, count_of
+from berth_host.cli.rendering.pending import pending_lines
+from berth_host.cli.rendering.terminal import PLAIN, Terminal
 from berth_host.cli.report import PluginCost, Report, Summary
 
 
-def report_text(report: Report) -> str:
-    """Placements, the pods that stay pending with their messages, doubts about the input, and one line of
-    figures.
-    """
+def report_text(report: Report, terminal: Terminal = PLAIN) -> str:
+    """Placements, the pods that stay pending by reason, doubts about the input, and one line of figures."""
     parts: list[str] = []
     if report.placements:
         rows = [(item.pod, item.node, item.owner or "-") for item in report.placements]
-        parts.append(columns(("POD", "NODE", "OWNER"), rows))
+        parts.append(columns(("POD", "NODE", "OWNER"), rows, heading=terminal.heading))
     if report.pending:
-        lines = ["PENDING"]
-        for item in report.pending:
-            lines.append(f"  {item.pod}" + (f"   ({item.owner})" if item.owner else ""))
-            lines.append(f"    {item.message}")
-        parts.append("\n".join(lines))
+        parts.append("\n".join([terminal.heading("PENDING"), *pending_lines(report.pending, terminal)]))
     if report.summary.gaps:
-        parts.append("\n".join(["INPUT", *(f"  {gap}" for gap in report.summary.gaps)]))
-    parts.append(summary_text(report.summary))
+        parts.append(
+            "\n".join([terminal.heading("INPUT"), *(terminal.wrapped(gap, 2) for gap in report.summary.gaps)])
+        )
+    parts.append(terminal.heading(summary_text(report.summary)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -30,13 +28,15 @@ def summary_text(summary: Summary) -> str:
     """`240 of 252 pods are placed on 24 nodes, 12 pending; 0.52 s, 461 pods/s, seed 0`."""
     pods, nodes = count_of(summary.pods, "pod"), count_of(summary.nodes, "node")
     parts = [f"{summary.placed} of {pods} placed on {nodes}", f"{summary.pending} pending"]
+    if summary.is_interrupted:
+        parts.append(f"{summary.undecided} not decided (interrupted)")
     if summary.finished:
         parts.append(f"{summary.finished} finished and left out")
     speed = f"{summary.seconds:.2f} s, {summary.pods_per_s:.0f} pods/s, seed {summary.seed}"
     return f"{', '.join(parts)}; {speed}"
 
 
-def costs_text(costs: list[PluginCost]) -> str:
+def costs_text(costs: list[PluginCost], terminal: Terminal = PLAIN, indent: int = 0) -> str:
     """One row per plugin and call, the dearest first."""
     rows = [
         (
@@ -53,4 +53,12 @@ def costs_text(costs: list[PluginCost]) -> str:
         if cost.calls
     ]
     header = ("PLUGIN", "RUNS", "CALL", "CALLS", "MS/CALL", "P99 MS", "TOTAL MS", "FAILED")
-    return columns(header, rows, right=(3, 4, 5, 6, 7)) + "\n"
+    table = columns(
+        header,
+        rows,
+        right=(3, 4, 5, 6, 7),
+        indent=indent,
+        width=terminal.width,
+        heading=terminal.heading,
+    )
+    return table + "\n"

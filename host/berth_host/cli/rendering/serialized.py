@@ -1,4 +1,4 @@
-"""A report's values -> JSON or YAML, one object and nothing else."""
+"""A report's values -> JSON or YAML, one object or a stream of them, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Any, Final
 import yaml
 
 STRUCTURED: Final = ("json", "yaml")
+
+
+def streamed(value: Mapping[str, Any], output: str) -> str:
+    """One of several objects: a line of JSON, or a YAML document. Ends in a newline."""
+    return f"---\n{serialized(value, output)}" if output == "yaml" else json.dumps(value) + "\n"
 
 
 def serialized(value: Mapping[str, Any], output: str) -> str:

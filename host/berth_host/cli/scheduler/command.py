@@ -6,8 +6,9 @@ Exit codes: 0 told to end, or asked for nothing but --help, --version or --write
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NoReturn
@@ -16,8 +17,9 @@ import click
 
 from berth_host import log
 from berth_host.app import event_loop
-from berth_host.app.process.process import SchedulerProcess
+from berth_host.app.process.process import ProcessSettings, SchedulerProcess
 from berth_host.app.registry import DuplicatePluginError, PluginLoadError
+from berth_host.cli import standard_input
 from berth_host.cli.options import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
 from berth_host.cli.scheduler.configuration import loaded
@@ -37,6 +39,8 @@ class _GoCommand(click.Command):
     """Shows its flags as click does, and reads them as kube-scheduler does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell completes a line that is not finished
+            return []
         try:
             flags = parse(args)
         except FlagError as err:
@@ -79,17 +83,19 @@ def scheduler(flags: ParsedFlags) -> None:
         for warning in flags.warnings():
             click.echo(f"warning: {warning}", err=True)
         plugins = own_plugins()
-        configuration = loaded(flags, plugins)
+        # Once: at a HUP there is nothing left to read, and the configuration stays as it is.
+        read_stdin = cache(standard_input.read_text)
+        configuration = loaded(flags, plugins, read_stdin)
         for warning in configuration.warnings:
             click.echo(f"warning: {warning}", err=True)
         if flags.text("write-config-to"):
             _write(flags.text("write-config-to"), configuration)
             return
-        event_loop.run_dialling(_run(flags, configuration, plugins))
+        event_loop.run_dialling(_run(settings(flags, configuration, plugins, read_stdin)))
 
 
-async def _run(flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]) -> None:
-    await SchedulerProcess(settings(flags, configuration, plugins)).run()
+async def _run(settings: ProcessSettings) -> None:
+    await SchedulerProcess(settings).run()
 
 
 def _write(path: str, configuration: LoadedConfiguration) -> None:

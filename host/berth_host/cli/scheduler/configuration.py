@@ -6,10 +6,10 @@ the latter change the file. Source: `cmd/kube-scheduler/app/options/options.go` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from berth_host.cli import configuration
+from berth_host.cli import configuration, standard_input
 from berth_host.cli.scheduler.flag_kinds import DURATION, FlagKind, Value, gate_values
 from berth_host.cli.scheduler.flag_problems import of_flags
 from berth_host.cli.scheduler.flags import FLAGS
@@ -37,8 +37,10 @@ _TOP: Final = {"profiling": "enable_profiling", "contention-profiling": "enable_
 _NS_PER_S: Final = 1_000_000_000
 
 
-def loaded(flags: ParsedFlags, plugins: Mapping[str, type]) -> LoadedConfiguration:
-    """Read and complete the configuration; `plugins` are the program's own.
+def loaded(
+    flags: ParsedFlags, plugins: Mapping[str, type], read_stdin: Callable[[], str] = standard_input.read_text
+) -> LoadedConfiguration:
+    """Read and complete the configuration; `plugins` are the program's own, `read_stdin` is for --config -.
 
     Raises ConfigurationError and PluginLoadError.
     """
@@ -50,6 +52,7 @@ def loaded(flags: ParsedFlags, plugins: Mapping[str, type]) -> LoadedConfigurati
             convert_older=not flags.is_on("no-convert"),
             feature_gates=gate_values(flags.texts("feature-gates")),
             overrides=overrides(flags),
+            read_stdin=read_stdin,
         )
     except ConfigurationError as err:
         raise of_flags(err, flags) from err

@@ -62,7 +62,12 @@ def _ignored(name: str, kind: FlagKind, default: Value) -> Flag:
 
 
 _MISC: Final = (
-    Flag("config", FILE, "", "KubeSchedulerConfiguration, with or without berth's own document."),
+    Flag(
+        "config",
+        FILE,
+        "",
+        "KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
+    ),
     Flag("master", STRING, "", "Address of the API server; beats the one in the kubeconfig."),
     Flag("write-config-to", FILE, "", "Write the completed configuration to this file, and exit."),
     Flag("no-convert", BOOL, False, "Refuse older configurations, as kube-scheduler 1.36 does. berth's own."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from berth_host import log
 from berth_host.app.options import HostOptions
 from berth_host.app.process.process import ProcessSettings
+from berth_host.cli import standard_input
 from berth_host.cli.scheduler.configuration import loaded
 from berth_host.cli.scheduler.flag_problems import given
 from berth_host.cli.scheduler.flags import FLAGS
@@ -34,13 +35,16 @@ def logging_of(flags: ParsedFlags) -> tuple[str, str]:
 
 
 def settings(
-    flags: ParsedFlags, configuration: LoadedConfiguration, plugins: Mapping[str, type]
+    flags: ParsedFlags,
+    configuration: LoadedConfiguration,
+    plugins: Mapping[str, type],
+    read_stdin: Callable[[], str] = standard_input.read_text,
 ) -> ProcessSettings:
-    """Everything but the host's own parts. Raises FlagError."""
+    """Everything but the host's own parts; `read_stdin` is for --config -. Raises FlagError."""
     _check_election(flags, configuration)
     return ProcessSettings(
         configuration=configuration,
-        load=lambda: loaded(flags, plugins),
+        load=lambda: loaded(flags, plugins, read_stdin),
         master=flags.text("master"),
         default_kubeconfig=_kubeconfig_of_environment(),
         user_agent=f"berth-scheduler/v{version('berth-host')}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from berth_host.cli.bench import command
 from berth_host.cli.bench.result import Figures, PluginFigures, Rate, Result
 from berth_host.cli.bench.running import Settings, WorkloadError
@@ -183,6 +184,43 @@ def test_every_workload_runs_with_each_configuration(
     lines = [json.loads(line) for line in run(*arguments, "-o", "json").stdout.splitlines()]
     assert [line["workload"] for line in lines] == ["C/w", "C/w"]
     assert [shlex.split(line["command"])[-2:] for line in lines] == [["--config", path] for path in configs]
+
+
+def test_configuration_of_standard_input_is_read_once_for_all_workloads(
+    run: Run, write_case: WriteCase, seen: list[tuple[Workload, Settings]]
+) -> None:
+    files = [str(write_case(nodes(1), measured(1)))] * 2
+    given = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    arguments = ["bench", "scheduler-perf", *files, "--config", "-"]
+    assert run(*arguments, stdin=given).exit_code == 0
+    assert [(settings.config, settings.standard_input) for _, settings in seen] == [("-", given)] * 2
+    twice = run(*arguments, "--config", "-", stdin=given)
+    assert (twice.exit_code, "--config - is there twice" in twice.stderr) == (2, True)
+    bad = run(*arguments, stdin="kind: None")
+    assert (bad.exit_code, bad.stderr.startswith("standard input")) == (2, True)
+
+
+def test_yaml_is_a_document_per_workload(run: Run, seen: list[tuple[Workload, Settings]]) -> None:
+    done = run("bench", "own", "Plain/100Nodes", "Plain/500Nodes", "-o", "yaml")
+    documents = list(yaml.safe_load_all(done.stdout))
+    assert [document["workload"] for document in documents] == ["Plain/100Nodes", "Plain/500Nodes"]
+    assert list(documents[0]) == FIELDS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["Plain/100Nodes", "-o", "json"], "`berth bench own Plain/100Nodes -o json`"),
+        (["AntiAffinity/5000Nodes"], "`berth bench versus AntiAffinity/5000Nodes`"),
+        (["Plain/5000Nodes"], "`berth bench own Plain/5000Nodes` or `berth bench versus Plain/5000Nodes`"),
+        (["Plain/100Node"], "did you mean `berth bench own Plain/100Nodes`?"),
+        (["no/such"], "berth bench own --list names them"),
+    ],
+)
+def test_workload_in_place_of_a_command_says_what_to_type(run: Run, arguments: list[str], hint: str) -> None:
+    done = run("bench", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert hint in done.stderr
 
 
 def test_bench_alone_runs_all_workloads_of_its_own(run: Run, seen: list[tuple[Workload, Settings]]) -> None:
@@ -369,6 +407,7 @@ def test_ctrl_c_ends_everything_without_a_traceback(
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 1
+    assert process.returncode == 130
+    assert "berth: interrupted" in err
     assert "Traceback" not in err
     assert not is_bench(child)

@@ -18,3 +18,18 @@ def test_lines_have_no_trailing_spaces_and_no_rows_is_the_header() -> None:
 
 def test_counts_have_their_plural() -> None:
     assert [count_of(n, "node") for n in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+
+
+def test_table_that_is_wider_than_the_terminal_folds_its_widest_text() -> None:
+    rows = [("short", "a sentence of many words that is folded", "12345")]
+    got = columns(("NAME", "TEXT", "COUNT"), rows, right=(2,), width=40)
+    assert got.splitlines() == [
+        "NAME  TEXT                         COUNT",
+        "short a sentence of many words     12345",
+        "      that is folded",
+    ]
+    assert columns((), rows, width=80) == columns((), rows)
+
+
+def test_header_has_the_style_that_is_given() -> None:
+    assert columns(("A",), [("1",)], heading=str.lower) == "a\n1"

@@ -34,6 +34,18 @@ def test_the_written_configuration_is_kube_schedulers(tmp_path: Path) -> None:
     assert yaml.safe_load(path.read_text()) == recorded
 
 
+def test_configuration_may_come_from_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "written.yaml"
+    given = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{schedulerName: from-there}]\n"
+    )
+    arguments = ["scheduler", "--config", "-", f"--write-config-to={path}"]
+    result = CliRunner().invoke(berth, arguments, input=given)
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(path.read_text())["profiles"][0]["schedulerName"] == "from-there"
+
+
 def test_written_configuration_can_be_read_again_and_means_the_same(tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     given = tmp_path / "given.yaml"

@@ -11,6 +11,9 @@ from typing import Final
 
 import click
 
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+
 NODES: Final = 1000
 FAILED: Final = 1
 
@@ -26,14 +29,7 @@ FAILED: Final = 1
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides what happens, and when.")
 @click.option("--nodes", type=click.IntRange(min=10), default=NODES, show_default=True, metavar="N")
 @click.option("--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Leave the logs there.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="json prints one line and nothing else.",
-)
+@output_option("json prints one line, yaml one document, and nothing else.")
 def soak(minutes: float, seed: int, nodes: int, keep: str | None, output: str) -> None:
     """Run a host under load while its plugins are killed, hung, slowed, replaced and made to lie.
 
@@ -60,8 +56,8 @@ def soak(minutes: float, seed: int, nodes: int, keep: str | None, output: str) -
         except SchedulerError as err:
             click.echo(f"berth bench soak: the host: {err}", err=True)
             sys.exit(FAILED)
-    if output == "json":
-        click.echo(json.dumps(result.as_json()))
+    if output in STRUCTURED:
+        click.echo(streamed(result.as_json(), output), nl=False)
     else:
         width = max(map(len, result.as_json()))
         for name, value in result.as_json().items():

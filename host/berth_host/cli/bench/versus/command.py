@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import signal
 import sys
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from berth_host.cli.input_errors import fail
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 
 if TYPE_CHECKING:
     from berth_host.cli.bench.versus.figures import Comparison
@@ -41,14 +42,7 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
     metavar="N",
     help="In place of pods that wait, make so many one by one, and say how soon each has its node.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="json prints one line per workload and nothing else.",
-)
+@output_option("json prints a line, yaml a document per workload, and nothing else.")
 def versus(
     names: tuple[str, ...],
     lists: bool,
@@ -87,9 +81,9 @@ def versus(
 
     def report(comparison: Comparison) -> None:
         done.append(comparison)
-        if output == "json":
+        if output in STRUCTURED:
             command = shlex.join(["berth", "bench", "versus", comparison.workload, *more])
-            click.echo(json.dumps(comparison.as_json(command)))
+            click.echo(streamed(comparison.as_json(command), output), nl=False)
             sys.stdout.flush()
 
     with _ended_as_by_ctrl_c(), TemporaryDirectory(prefix="berth-versus-") as folder:

@@ -1,0 +1,43 @@
+"""`Commands`: click's group, with whole summaries in its help, and the exit code of shells at Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""The `context_settings` of a program's uppermost group."""
+
+
+class Commands(click.Group):
+    """A group, and the groups below it."""
+
+    group_class = type
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C ends the program without a word of click's own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.parent is not None:
+                raise
+            click.echo(f"{ctx.command_path}: interrupted", err=True)
+            sys.exit(INTERRUPTED)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with the first paragraph of their help, in as many lines as it takes."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, summary(command)) for name, command in found if command and not command.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+def summary(command: click.Command) -> str:
+    """The first paragraph of a command's help, as one line."""
+    first, _, _ = (command.short_help or command.help or "").strip().partition("\n\n")
+    return " ".join(first.split())

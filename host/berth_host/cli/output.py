@@ -1,0 +1,20 @@
+"""`-o`: the forms in which every command prints its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from berth_host.cli.rendering.serialized import STRUCTURED
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+OUTPUTS: Final = ("table", *STRUCTURED)
+
+
+def output_option(meaning: str) -> Callable[[Command], Command]:
+    """The option with the same choices everywhere; `meaning` says what json and yaml print here."""
+    return click.option(
+        "-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help=meaning
+    )

@@ -1,0 +1,19 @@
+"""Standard input as text: manifests of `-f -`, a configuration of `--config -`."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import Final
+
+SIGN: Final = "-"
+"""A path that means standard input."""
+NAME: Final = "standard input"
+
+
+def read_text() -> str:
+    """All of it. Raises OSError, also where it is closed, and UnicodeDecodeError."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    # The bytes, as of a file: the locale may read them as something else than UTF-8.
+    return sys.stdin.buffer.read().decode()

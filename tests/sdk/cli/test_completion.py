@@ -1,0 +1,40 @@
+"""`berth-sdk completion`: the words that a shell gets at TAB."""
+
+from __future__ import annotations
+
+import pytest
+from berth_sdk.__main__ import main
+from berth_sdk.cli.completion import SHELLS
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ([""], ["serve", "reflect", "completion"]),
+        (["re"], ["reflect"]),
+        (["--ver"], ["--version"]),
+        (["serve", "--l"], ["--listen", "--log-level"]),
+        (["serve", "NodeName", "--log-level", "w"], ["warning"]),
+        (["serve", "--log-level", "info", "NodeN"], ["NodeName"]),
+        (["serve", "--credential-file", ""], []),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["reflect", "unix:"], []),
+        (["nothing", "--x", ""], ["serve", "reflect", "completion"]),
+    ],
+)
+def test_words_are_completed(words: list[str], wanted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["__complete", "berth-sdk", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == wanted
+
+
+def test_line_of_the_command_alone_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["__complete", "berth-sdk"]) == 0
+    assert "serve" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_script_asks_the_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "berth-sdk __complete " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["completion", "tcsh"])
