@@ -57,6 +57,7 @@ EVENTS: Final = frozenset(
         "plugin.log_dropped",
         "plugin.logged",
         "plugin.lost",
+        "plugin.not_loaded",
         "plugin.overran",
         "plugin.reconciled",
         "plugin.unusable",

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.runtime.raised import author_trace
 
 from berth_host.errors.plugins import (
     BudgetSpentError,
@@ -21,6 +22,7 @@ from berth_host.errors.plugins import (
     HostFaultError,
     PluginAbsentError,
     PluginError,
+    PluginExceptionError,
     PluginNotAskedError,
     PluginProtocolError,
     PluginTimeoutError,
@@ -299,17 +301,28 @@ class PluginRelay:
             self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
-        if call.rpc not in self.failing:
-            self.failing.add(call.rpc)
-            _LOG.warning(
-                "plugin.call_failed",
-                plugin=self._name,
-                call=call.rpc,
-                outcome=failure.outcome,
-                policy=policy.value,
-                error=failure.text,
-            )
+        self._tell(call, failure, policy)
         return policy
+
+    def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
+        """A warning for the first of several failures in a row, the others for debugging; with the traceback
+        where there is one: a plugin elsewhere has it in its own log.
+        """
+        level = _LOG.debug if call.rpc in self.failing else _LOG.warning
+        self.failing.add(call.rpc)
+        raised = failure.__cause__ if isinstance(failure, PluginExceptionError) else None
+        traced: dict[str, Any] = {}
+        if raised is not None and self._local is not None:
+            traced["exc_info"] = (type(raised), raised, author_trace(raised))
+        level(
+            "plugin.call_failed",
+            plugin=self._name,
+            call=call.rpc,
+            outcome=failure.outcome,
+            policy=policy.value,
+            error=failure.text,
+            **traced,
+        )
 
     def _recovered(self, call: AnyCall) -> None:
         if call.rpc in self.failing:

@@ -5,6 +5,7 @@ Source: the contract's table of gRPC codes (common.proto, "Errors of every call"
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import grpc
@@ -13,6 +14,7 @@ from grpc import StatusCode
 from berth_host.errors.plugins import (
     HostFaultError,
     PluginError,
+    PluginExceptionError,
     PluginOverloadedError,
     PluginProtocolError,
     PluginRaisedError,
@@ -24,6 +26,8 @@ from berth_host.errors.plugins import (
 # What this library says when it refuses a reply for its size. A server that refuses a request for its size
 # uses the same code, and may use the same words with its own name before them.
 _TOO_LARGE: Final = "Received message larger than max"
+# What the SDK says of a plugin's exception; the sentence is then the same as for a plugin in process.
+_RAISED: Final = re.compile(r"(?P<plugin>.+?)\.\w+ raised (?P<what>.+)", re.DOTALL)
 _BY_SERVER: Final = "SERVER: Received message larger than max"
 
 
@@ -60,4 +64,6 @@ def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: 
         return HostFaultError(plugin, call, f"calls the request faulty ({details})")
     if code is StatusCode.FAILED_PRECONDITION:
         return PluginStaleError(plugin, call, f"has another state than the call needs ({details})")
+    if code is StatusCode.INTERNAL and (raised := _RAISED.fullmatch(details)) and raised["plugin"] == plugin:
+        return PluginExceptionError(plugin, call, raised["what"])
     return PluginRaisedError(plugin, call, f"broke ({code.name}: {details})")
