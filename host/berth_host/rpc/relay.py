@@ -308,21 +308,21 @@ class PluginRelay:
         """A warning for the first of several failures in a row, the others for debugging; with the traceback
         where there is one: a plugin elsewhere has it in its own log.
         """
-        level = _LOG.debug if call.rpc in self.failing else _LOG.warning
-        self.failing.add(call.rpc)
         raised = failure.__cause__ if isinstance(failure, PluginExceptionError) else None
-        traced: dict[str, Any] = {}
+        data: dict[str, Any] = {
+            "plugin": self._name,
+            "call": call.rpc,
+            "outcome": failure.outcome,
+            "policy": policy.value,
+            "error": failure.text,
+        }
         if raised is not None and self._local is not None:
-            traced["exc_info"] = (type(raised), raised, author_trace(raised))
-        level(
-            "plugin.call_failed",
-            plugin=self._name,
-            call=call.rpc,
-            outcome=failure.outcome,
-            policy=policy.value,
-            error=failure.text,
-            **traced,
-        )
+            data["exc_info"] = (type(raised), raised, author_trace(raised))
+        if call.rpc in self.failing:
+            _LOG.debug("plugin.call_failed", **data)
+        else:
+            self.failing.add(call.rpc)
+            _LOG.warning("plugin.call_failed", **data)
 
     def _recovered(self, call: AnyCall) -> None:
         if call.rpc in self.failing:

@@ -70,7 +70,7 @@ def _child(theirs: Connection, workload: Workload, settings: Settings) -> None:
     # The output of plugins is no part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)
-    log.configure(log.EVERY_ATTEMPT if settings.verbose else "ERROR")
+    log.configure(log.EVERY_ATTEMPT if settings.verbose else "ERROR", for_people=True)
     try:
         theirs.send(event_loop.run(run(workload, settings)))
     except WorkloadError as err:
