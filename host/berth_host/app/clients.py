@@ -15,14 +15,15 @@ from berth_sdk.errors import PluginArgsError, PluginDefinitionError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.runtime.raised import raised_text
 
-from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class
+from berth_host.app.registry import ClassRegistry, PluginLoadError, load_class, not_loaded
 from berth_host.app.scope import scope_of
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.errors.plugins import PluginRaisedError
+from berth_host.errors.plugins import PluginExceptionError
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.rpc.client import PluginClient
@@ -63,7 +64,7 @@ class Clients:
                 if inspect.isawaitable(answer):
                     await answer
             except (Exception, SystemExit) as err:  # a plugin's own code may raise anything
-                raise PluginRaisedError(name, "Reconcile", f"raised {type(err).__name__}: {err}") from err
+                raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
 
     def close(self) -> None:
         """Let in-process plugins' threads go."""
@@ -149,11 +150,10 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
         plugin = make_plugin(cls, args or {}, handle)
         # Equal pods share by row in the framework, across plugins.
         return PluginRuntime(plugin, name=name, handle=handle, recalls_rows=False)
-    except (PluginArgsError, PluginDefinitionError, TypeError) as err:
+    except (PluginArgsError, PluginDefinitionError) as err:
         raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
     except (Exception, SystemExit) as err:  # a plugin's own __init__ may raise anything
-        problem = f"{type(err).__name__}: {err}"
-        raise PluginLoadError(name, f"{cls.__module__}:{cls.__qualname__}", problem) from err
+        raise not_loaded(name, f"{cls.__module__}:{cls.__qualname__}", err) from err
 
 
 def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> ClientSettings:

@@ -14,11 +14,14 @@ from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.runtime.descriptor import describe
+from berth_sdk.runtime.raised import author_trace, place_of, raised_text
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors import HostError
+from berth_host.log import get_logger
 
 GROUP: Final = "berth.plugins"
+_LOG = get_logger()
 _WORKING_FOLDER: Final = ""
 """On `sys.path`: the folder in which the process works at the moment."""
 
@@ -72,7 +75,7 @@ class ClassRegistry:
         try:
             loaded = entry_point.load()
         except (Exception, SystemExit) as err:
-            raise PluginLoadError(name, entry_point.value, _said(err)) from err
+            raise not_loaded(name, entry_point.value, err) from err
         return _checked(name, entry_point.value, loaded)
 
     def points(self) -> dict[str, frozenset[str]]:
@@ -95,7 +98,7 @@ def load_class(name: str, where: str) -> type:
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as err:
-        raise PluginLoadError(name, where, _said(err)) from err
+        raise not_loaded(name, where, err) from err
     return _checked(name, where, loaded)
 
 
@@ -108,10 +111,13 @@ def points_of_class(name: str, cls: type) -> frozenset[str]:
     return frozenset(point.config_name for point in descriptor.points) - {"normalizeScore"}
 
 
-def _said(err: BaseException) -> str:
-    """The error of importing foreign code, of whatever type."""
-    known = isinstance(err, ImportError | AttributeError | ValueError)
-    return str(err) if known else f"{type(err).__name__}: {err}"
+def not_loaded(name: str, where: str, err: BaseException) -> PluginLoadError:
+    """The error for an exception of foreign code. With -v the log has the traceback."""
+    place = place_of(err)
+    if place:
+        _LOG.debug("plugin.not_loaded", plugin=name, exc_info=(type(err), err, author_trace(err)))
+    plain = not place and isinstance(err, ImportError | AttributeError | ValueError)
+    return PluginLoadError(name, where, err if plain else raised_text(err))
 
 
 def _checked(name: str, where: str, loaded: object) -> type:

@@ -174,7 +174,8 @@ class Attachment:
         endpoint = self.place.endpoint
         expected_instance = ""
         if self.place.command:
-            self.child = await Child.launch(self.place.command, self.place.title)
+            names = ", ".join(self._plugins)
+            self.child = await Child.launch(self.place.command, self.place.title, plugins=names)
             endpoint, expected_instance = self.child.address, self.child.instance_id
         self._features = offered(self.place, endpoint)
         attachment_id = secrets.token_hex(8)

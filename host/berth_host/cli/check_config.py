@@ -21,7 +21,7 @@ from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
-from berth_host.config.errors import ConfigurationError, Finding, nearest
+from berth_host.config.errors import ConfigurationError, Finding, nearest, together
 from berth_host.config.loading import load_berth_configuration, load_configuration
 from berth_host.config.rendering import configuration_to_json, error_to_json
 
@@ -67,14 +67,22 @@ def check_config(
     try:
         text = _read(file, source)
         berth = _berth_of(text, source)
-        registered = _registered(given, berth, source)
-        loaded = load_configuration(
-            text,
-            source=source,
-            registered=registered,
-            feature_gates=feature_gates,
-            convert_older=not no_convert,
-        )
+        registered, unloadable = _registered(given, berth, source)
+        try:
+            loaded = load_configuration(
+                text,
+                source=source,
+                registered=registered,
+                feature_gates=feature_gates,
+                convert_older=not no_convert,
+            )
+        except ConfigurationError as err:
+            # Profiles cannot be judged without the points of a class that could not be loaded.
+            known = None if unloadable is not None and err.kind == "profile" else err
+            errors = [error for error in (known, unloadable) if error is not None]
+            raise together(*errors) from err
+        if unloadable is not None:
+            raise unloadable
     except ConfigurationError as err:
         _fail(err, output)
     if output == "json":
@@ -120,25 +128,25 @@ def _berth_of(text: str, source: str) -> BerthConfiguration:
         return BerthConfiguration()
 
 
-def _registered(given: PointsByPlugin, berth: BerthConfiguration, source: str) -> PointsByPlugin:
-    """The plugins of the command line, of classes in process, and of the installed entry points.
-
-    Raises ConfigurationError for classes in process that cannot be loaded, as the host would refuse them.
+def _registered(
+    given: PointsByPlugin, berth: BerthConfiguration, source: str
+) -> tuple[PointsByPlugin, ConfigurationError | None]:
+    """The plugins of the command line, of classes in process, and of the installed entry points; and the
+    error of classes in process that cannot be loaded, as the host would refuse them.
     """
     findings = []
     with reported():
         registered = ClassRegistry(own_plugins()).points()
-    for plugin in berth.plugins:
+    for index, plugin in enumerate(berth.plugins):
         if plugin.in_process is not None and plugin.name not in given:
             try:
                 cls = load_class(plugin.name, plugin.in_process)
                 registered[plugin.name] = points_of_class(plugin.name, cls)
             except PluginLoadError as err:
                 cure = f"install it, or check the file without it: --plugin {plugin.name}=POINT,POINT"
-                findings.append(Finding(f"{err}; {cure}"))
-    if findings:
-        raise ConfigurationError("profile", findings, source=source)
-    return registered | given
+                findings.append(Finding(f"{err}; {cure}", field=f"plugins[{index}].inProcess"))
+    unloadable = ConfigurationError("profile", findings, source=source) if findings else None
+    return registered | given, unloadable
 
 
 def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:

@@ -73,7 +73,7 @@ def own_plugins() -> Mapping[str, type]:
 def prepared(options: Mapping[str, Any]) -> Prepared:
     """Read the input; warn on standard error of parts that it does not cover. Passes on the errors of
     `prepare`."""
-    log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR")
+    log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
     paths = [*options["paths"], *options["more_paths"]]
     if not paths:
         message = "say where the manifests are: PATH or -f PATH, a file, a folder, or - for standard input"

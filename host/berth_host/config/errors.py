@@ -101,6 +101,14 @@ class ConfigurationError(Exception):
         return tuple(finding for finding in self.findings if finding.type is not None)
 
 
+def together(first: ConfigurationError, *others: ConfigurationError) -> ConfigurationError:
+    """One error with the findings of several, in their order; all else is the first's."""
+    findings = [finding for error in (first, *others) for finding in error.findings]
+    joint = ConfigurationError(first.kind, findings, source=first.source, config=first.config)
+    joint.warnings = first.warnings
+    return joint
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` most likely stands for, None if none is close."""
     candidates = sorted(set(known) - {name})

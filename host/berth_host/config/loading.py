@@ -2,7 +2,8 @@
 
 Steps, in kube-scheduler's order: read the first document, convert it if it is of an older version and the
 caller wants that, decode it strictly, fill in defaults, validate, build the extenders and profiles. berth's
-own document is read between validation and building, because it says which other plugins exist. Called by
+own document is read between validation and building, because it says which other plugins exist; its errors
+are told beside those of the first. Called by
 `app` and `check-config`.
 Source: `cmd/kube-scheduler/app` (options, server.go), `pkg/scheduler/scheduler.go`, v1.36.
 """
@@ -22,7 +23,7 @@ from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.decoding.scheduler_v1 import DecodedScheduler, decode_scheduler
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeSchedulerConfigurationV1
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.errors import ConfigurationError, Finding, together
 from berth_host.config.feature_gates import FEATURE_GATES, FeatureGates, resolve_feature_gates
 from berth_host.config.older.conversion import convert, form_of, is_older
 from berth_host.config.older.rows import Form
@@ -86,7 +87,10 @@ def load_configuration(
 
 def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfiguration:
     source, gates, berth = given.source, given.gates, given.berth
-    defaulted = _decode_and_validate(documents, given)
+    try:
+        defaulted = _decode_and_validate(documents, given)
+    except ConfigurationError as err:
+        raise _with_those_of_berth(err, documents, source) from err
     own = decode_berth(documents.berth, source=source) if documents.berth is not None else None
     if own is not None and berth is not None:
         message = "a BerthConfiguration is given here and in another file"
@@ -103,6 +107,17 @@ def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfi
             form=form,
         ),
     )
+
+
+def _with_those_of_berth(error: ConfigurationError, documents: Documents, source: str) -> ConfigurationError:
+    """The error of the first document, with all errors of berth's own: one run shows them all."""
+    if documents.berth is None:
+        return error
+    try:
+        decode_berth(documents.berth, source=source)
+    except ConfigurationError as other:
+        return together(error, other)
+    return error
 
 
 def default_configuration(

@@ -9,6 +9,7 @@
     │   └── BudgetSpentError     the cycle has no remote time left: the call was not made
     ├── PluginOverloadedError    the instance refused for want of room
     ├── PluginRaisedError        the plugin's own code broke
+    │   ├── PluginExceptionError an exception, with its place in the plugin's source
     │   └── PluginStaleError     its copy of the state does not fit the call: synchronise, ask again
     ├── PluginProtocolError      the answer breaks the contract: a violation, counted as such
     └── HostFaultError           the plugin says that the host broke the contract
@@ -115,6 +116,15 @@ class PluginRaisedError(PluginError):
 
     outcome = "raised"
     outcome_unknown = True
+
+
+class PluginExceptionError(PluginRaisedError):
+    """An exception of the plugin's. `detail`: type, message, file, line and source, as `raised_text` says."""
+
+    @property
+    def text(self) -> str:
+        """With the call first: the place of the exception comes last."""
+        return f'plugin "{self.plugin}" failed at {self.call}: {self.detail}'
 
 
 class PluginStaleError(PluginRaisedError):

@@ -12,6 +12,8 @@ from typing import Final
 
 import structlog
 
+from berth_host.log.plain_lines import plain_lines
+
 EVENTS: Final = frozenset(
     {
         "attachment.drain_unheard",
@@ -61,6 +63,7 @@ EVENTS: Final = frozenset(
         "plugin.log_dropped",
         "plugin.logged",
         "plugin.lost",
+        "plugin.not_loaded",
         "plugin.overran",
         "folder.readable",
         "folder.unreadable",
@@ -129,8 +132,11 @@ def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
     return structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level])
 
 
-def configure(level: str = "INFO", output: str = "auto") -> None:
-    """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal."""
+def configure(level: str = "INFO", output: str = "auto", *, for_people: bool = False) -> None:
+    """Set the level (a logging name) and the form: `json`, `text`, or `auto` by the terminal.
+
+    In the form `text`, and `for_people` in any, what a plugin's process writes comes as its plain lines.
+    """
     text = output == "text" or (output == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
@@ -143,7 +149,7 @@ def configure(level: str = "INFO", output: str = "auto") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            plain_lines(renderer) if text or for_people else renderer,
         ],
         wrapper_class=_filtering(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),

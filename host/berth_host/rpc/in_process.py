@@ -21,11 +21,12 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import ReserveResult
 from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.runtime.raised import raised_text
 
 from berth_host.errors.plugins import (
     PluginError,
+    PluginExceptionError,
     PluginProtocolError,
-    PluginRaisedError,
     PluginTimeoutError,
 )
 from berth_host.rpc.call import AnyCall, Call, Lane
@@ -158,7 +159,7 @@ class InProcessTransport:
     def _failure(self, call: AnyCall, err: Exception | SystemExit) -> PluginError:
         if isinstance(err, PluginAnswerError):
             return PluginProtocolError(self._name, call.rpc, f"broke the contract ({err})")
-        return PluginRaisedError(self._name, call.rpc, f"raised {type(err).__name__}: {err}")
+        return PluginExceptionError(self._name, call.rpc, raised_text(err))
 
 
 def reserve(runtime: PluginRuntime, state: CycleState, pod: Pod, node_name: str) -> Answer[Reserved]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.runtime.raised import author_trace
 
 from berth_host.errors.plugins import (
     BudgetSpentError,
@@ -21,6 +22,7 @@ from berth_host.errors.plugins import (
     HostFaultError,
     PluginAbsentError,
     PluginError,
+    PluginExceptionError,
     PluginNotAskedError,
     PluginProtocolError,
     PluginTimeoutError,
@@ -303,16 +305,7 @@ class PluginRelay:
             self._violated(call, cycle, failure)
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
-        if call.rpc not in self.failing:
-            self.failing.add(call.rpc)
-            _LOG.warning(
-                "plugin.call_failed",
-                plugin=self._name,
-                call=call.rpc,
-                outcome=failure.outcome,
-                policy=policy.value,
-                error=failure.text,
-            )
+        self._tell(call, failure, policy)
         return policy
 
     def _answered(self, call: AnyCall, cycle: CycleContext) -> None:
@@ -336,6 +329,26 @@ class PluginRelay:
         pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
         way = pinned or self._route.transport
         return None if way is None else way.conduct
+
+    def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
+        """A warning for the first of several failures in a row, the others for debugging; with the traceback
+        where there is one: a plugin elsewhere has it in its own log.
+        """
+        raised = failure.__cause__ if isinstance(failure, PluginExceptionError) else None
+        data: dict[str, Any] = {
+            "plugin": self._name,
+            "call": call.rpc,
+            "outcome": failure.outcome,
+            "policy": policy.value,
+            "error": failure.text,
+        }
+        if raised is not None and self._local is not None:
+            data["exc_info"] = (type(raised), raised, author_trace(raised))
+        if call.rpc in self.failing:
+            _LOG.debug("plugin.call_failed", **data)
+        else:
+            self.failing.add(call.rpc)
+            _LOG.warning("plugin.call_failed", **data)
 
     def _recovered(self, call: AnyCall) -> None:
         if call.rpc in self.failing:

@@ -11,6 +11,7 @@ from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.extension_points import name_of
+from berth_sdk.runtime.raised import place_of, raised_text
 
 GROUP: Final = "berth.plugins"
 
@@ -36,9 +37,10 @@ def _from_entry_point(name: str) -> type:
             f"no installed plugin is named {name}: {cure} A class is named as module:Class"
         )
     try:
-        return _checked(name, entry.load())
-    except (ImportError, AttributeError) as err:
-        raise PluginDefinitionError(f"plugin {name} ({entry.value}) cannot be loaded: {err}") from err
+        loaded = entry.load()
+    except (Exception, SystemExit) as err:  # a module may raise anything while it is imported
+        raise _not_loaded(f"plugin {name} ({entry.value})", err) from err
+    return _checked(name, loaded)
 
 
 def _from_module(where: str) -> tuple[str, type]:
@@ -48,10 +50,15 @@ def _from_module(where: str) -> tuple[str, type]:
         sys.path.insert(0, "")
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as err:
-        raise PluginDefinitionError(f"{where} cannot be loaded: {err}") from err
+    except (Exception, SystemExit) as err:  # a module may raise anything while it is imported
+        raise _not_loaded(where, err) from err
     cls = _checked(where, loaded)
     return name_of(cls), cls
+
+
+def _not_loaded(what: str, err: BaseException) -> PluginDefinitionError:
+    plain = isinstance(err, ImportError | AttributeError | ValueError) and not place_of(err)
+    return PluginDefinitionError(f"{what} cannot be loaded: {err if plain else raised_text(err)}")
 
 
 def _checked(where: str, loaded: object) -> type:

@@ -9,10 +9,12 @@ import signal
 import sys
 from argparse import Namespace
 from queue import Empty, SimpleQueue
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeAlias
 
 from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError
+from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.serve.tls import TlsError, TlsServing
@@ -21,6 +23,7 @@ from berth_sdk.wire.credential import read_credential, take_credential
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 _BAD_INPUT: Final = 2
 _LOOK_S: Final = 0.5
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 def serve(options: Namespace) -> int:
@@ -46,7 +49,11 @@ def serve(options: Namespace) -> int:
         LOG.error("%s", err)
         return 1
     except BerthError as err:
-        return _refused(str(err))
+        return _refused(str(err), err.__cause__)
+    except Exception as err:
+        if not place_of(err):
+            raise  # no line of the plugin's: a fault of ours
+        return _refused(f"{', '.join(options.names)} cannot be served: {raised_text(err)}", err)
     LOG.info("serving %s at %s", ", ".join(server.instance.classes), address)
     if child is not None and output is not None:
         output.say(child.handshake_line(address, server.instance.instance_id))
@@ -94,12 +101,27 @@ def _wait(stops: SimpleQueue[None]) -> None:
             continue
 
 
-def _refused(text: str) -> int:
+def _refused(text: str, cause: BaseException | None = None) -> int:
+    if cause is not None:
+        print(author_traceback(cause), end="", file=sys.stderr)
     print(f"berth-sdk serve: {text}", file=sys.stderr)
     return _BAD_INPUT
 
 
-class _JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    """Lines for people; of a traceback the frames of the plugin's author, unless there are none."""
+
+    def __init__(self, *, whole_tracebacks: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._whole_tracebacks = whole_tracebacks
+
+    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
+        """The text of a traceback."""
+        authors = "" if self._whole_tracebacks or ei[1] is None else author_traceback(ei[1])
+        return authors.rstrip() or super().formatException(ei)
+
+
+class _JsonLines(_Lines):
     """One JSON object per line, which the host reads from standard error."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -116,7 +138,6 @@ class _JsonLines(logging.Formatter):
 
 def _log_to_standard_error(*, as_json: bool, level: str) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
+    formatter = _JsonLines if as_json else _Lines
+    handler.setFormatter(formatter(whole_tracebacks=level == "debug"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 
 from berth_sdk.runtime.answers import must_wait
+from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.lanes import CallCancelledError, CallContext, EventLoopThread
 from berth_sdk.serve.served import ServedPlugin
 
@@ -65,5 +66,5 @@ def ask(
     except (Exception, SystemExit) as err:
         # An exit as well: it would end this thread alone and leave the host without an answer.
         LOG.exception("%s.%s failed", served.name, method)
-        text = f"{served.name}.{method} raised {type(err).__name__}: {err}"
+        text = f"{served.name}.{method} raised {raised_text(err)}"
         raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err

@@ -24,6 +24,7 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
 from berth_sdk.serve.cycles import CycleBook
 from berth_sdk.serve.handle_client import HandleClient, HandleConnection
@@ -217,9 +218,9 @@ class Instance:
             plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle)
         except PluginArgsError:
             raise
-        except Exception as err:
+        except (Exception, SystemExit) as err:
             LOG.exception("%s could not be made", item.name)
-            text = f"{item.name}.__init__ raised {type(err).__name__}: {err}"
+            text = f"{item.name}.__init__ raised {raised_text(err)}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
         return args, PluginRuntime(plugin, name=item.name, handle=handle)
 

@@ -303,6 +303,8 @@ async def test_in_process_a_plugin_that_cannot_reconcile_ends_the_start() -> Non
         def permit(self, state: Any, pod: Any, node_name: str) -> None: ...
 
     world = World([node("n1")], [Broken])
-    with pytest.raises(PluginError, match='plugin "Broken" raised LookupError: no price list at Reconcile'):
+    with pytest.raises(
+        PluginError, match='plugin "Broken" failed at Reconcile: LookupError: no price list at '
+    ):
         await world.host.start()
     await world.host.stop()

@@ -118,6 +118,32 @@ def test_class_in_process_tells_its_points_and_a_missing_one_is_an_error_as_for_
     error = json.loads(run(absent, "-o", "json").stdout)["error"]
     assert "no.such.module" in error["text"]
     assert run(absent, "--plugin", "Mine=permit").exit_code == 0
+    both = run(absent.replace(HEADER, f"{HEADER}parallelism: 0\n")).stderr.splitlines()
+    assert both[0].startswith("standard input:3: parallelism: ")
+    assert both[1].startswith("standard input: plugins[0].inProcess: plugin Mine (no.such.module:X) cannot")
+    assert len(both) == 2
+
+
+def test_errors_of_both_documents_are_told_at_once_each_with_its_path_and_line() -> None:
+    first = f"{HEADER}parallelism: 0\npodMaxBackoffSeconds: -1\n"
+    result = run(f"{first}{BERTH}cycleBudget: 1h\nplugins:\n- {{name: Gpu, endpoint: nowhere}}\n")
+    assert result.exit_code == 2
+    assert [line.split(": ")[:2] for line in result.stderr.splitlines()] == [
+        ["standard input:3", "parallelism"],
+        ["standard input:4", "podMaxBackoffSeconds"],
+        ["standard input:10", "plugins[0].endpoint"],
+        ["standard input:8", "cycleBudget"],
+    ]
+
+
+def test_fields_that_are_unknown_in_both_documents_are_told_at_once() -> None:
+    stderr = run(f"{HEADER}paralelism: 1\n{BERTH}cycleBugdet: 1s\n").stderr
+    assert [line.partition(": ")[0] for line in stderr.splitlines()] == [
+        "standard input:3",
+        "standard input:7",
+    ]
+    assert 'did you mean "parallelism"?' in stderr
+    assert 'did you mean "cycleBudget"?' in stderr
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
+from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest, together
 
 
 def test_finding_reads_file_line_field_message_and_cure() -> None:
@@ -36,3 +36,11 @@ def test_nearest_name(name: str, want: str | None) -> None:
 
 def test_a_name_is_never_its_own_suggestion() -> None:
     assert nearest("filter", ("filter",)) is None
+
+
+def test_errors_together_have_all_findings_and_the_rest_of_the_first() -> None:
+    first = ConfigurationError("profile", [Finding("a", line=3)], source="f", config={"x": 1})
+    first.warnings = ("converted",)
+    joint = together(first, ConfigurationError("decode", [Finding("b", line=9)], source="f"))
+    assert (joint.kind, joint.config, joint.warnings) == ("profile", {"x": 1}, ("converted",))
+    assert joint.text == "f:3: a\nf:9: b"

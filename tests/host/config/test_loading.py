@@ -105,6 +105,13 @@ def test_the_first_step_that_fails_is_reported_with_its_line(text: str, kind: st
     assert (caught.value.kind, caught.value.line) == (kind, line)
 
 
+def test_berths_document_is_read_although_the_first_has_errors() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(f"{HEADER}parallelism: 0\n---\n{BERTH}y: 1", source="f")
+    assert [finding.line for finding in caught.value.findings] == [3, 7]
+    assert caught.value.kind == "validation"
+
+
 def test_rendered_configuration_has_the_four_parts() -> None:
     shown = configuration_to_json(default_configuration())
     assert set(shown) == {"config", "profiles", "berth", "warnings"}

@@ -37,56 +37,58 @@ class Broken:
 
     events = (EventInterest("Node", hint=Hint.ASK_PLUGIN),)
 
-    def _raise(self) -> NoReturn:
+    def raises(self) -> NoReturn:
         raise ValueError("boom")
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
-        self._raise()
+        self.raises()
 
     def sort_key(self, pod: QueuedPod) -> bytes:
-        self._raise()
+        self.raises()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
-        self._raise()
+        self.raises()
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        self._raise()
+        self.raises()
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
-        self._raise()
+        self.raises()
 
     def post_filter(self, state: CycleState, pod: Pod, rejections: NodeRejections) -> Status:
-        self._raise()
+        self.raises()
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
-        self._raise()
+        self.raises()
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
-        self._raise()
+        self.raises()
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        self._raise()
+        self.raises()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        self._raise()
+        self.raises()
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        self._raise()
+        self.raises()
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        self._raise()
+        self.raises()
 
     def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: Any) -> Status:
-        self._raise()
+        self.raises()
 
     def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        self._raise()
+        self.raises()
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        self._raise()
+        self.raises()
 
 
-BOOM = 'plugin "Broken" raised ValueError: boom at {}'
+FILE = __name__.replace(".", "/")
+LINE = Broken.raises.__code__.co_firstlineno + 1
+BOOM = f'plugin "Broken" failed at {{}}: ValueError: boom at {FILE}.py:{LINE}: raise ValueError("boom")'
 Ask = Callable[[PluginClient, CycleContext, NodeTable], Any]
 STATUSES: dict[str, tuple[str, Ask]] = {
     "PreFilter": ("preFilter", lambda c, cycle, nodes: c.pre_filter(cycle, nodes)),

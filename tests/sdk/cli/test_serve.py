@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,9 +17,10 @@ from typing import Any, Protocol
 
 import grpc
 import pytest
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from support.sdk_server import RawHost, refused
+from support.sdk_server import RawHost, plugin_args, refused
 
 WAIT_S = 60.0
 FOLDER = Path(__file__).parent
@@ -339,6 +341,65 @@ def test_bad_input_is_refused_with_the_cure(start: Start, arguments: list[str], 
     assert process.returncode == 2
     assert text in errors
     assert "Traceback" not in errors
+
+
+RAISING = {
+    "at import": ("nodes = {}\n\ndef size():\n    return nodes['x']\n\nclass Mine:\n    limit = size()\n", 4),
+    "what it imports": ("import json\njson.loads('{')\nclass Mine: ...\n", 2),
+    "an exit": ("import sys\nsys.exit('no licence')\n", 2),
+    "its points": (
+        "class Meta(type):\n    def __getattr__(cls, name):\n        raise KeyError(name)\n"
+        "class Mine(metaclass=Meta): ...\n",
+        3,
+    ),
+    "no syntax": ("class Mine:\n    def f(:\n", 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", RAISING)
+def test_module_that_raises_is_shown_with_its_authors_frames_alone(
+    start: Start, tmp_path: Path, what: str
+) -> None:
+    text, line = RAISING[what]
+    (tmp_path / "raising_plugin.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = start("raising_plugin:Mine", "--listen", "127.0.0.1:0", PYTHONPATH=path)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    files = re.findall(r'File "(.+)", line', errors)
+    assert files
+    assert {Path(file).name for file in files} == {"raising_plugin.py"}
+    last = errors.splitlines()[-1]
+    assert last.startswith("berth-sdk serve: raising_plugin:Mine cannot be ")
+    assert f" at raising_plugin.py:{line}: {text.splitlines()[line - 1].strip()}" in last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "alone"), [("info", True), ("debug", False)])
+def test_constructor_that_raises_is_logged_with_its_authors_frames(
+    start: Start, tmp_path: Path, level: str, alone: bool
+) -> None:
+    text = (
+        "class Mine:\n    def __init__(self, args, handle):\n        raise OSError('no prices')\n"
+        "    def filter(self, state, pod, node): ...\n"
+    )
+    (tmp_path / "raising_plugin.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    address = f"unix:{tmp_path}/plugin.sock"
+    process = start("raising_plugin:Mine", "--listen", address, "--log-level", level, PYTHONPATH=path)
+    assert process.stderr is not None
+    assert "serving Mine" in process.stderr.readline()
+    host = RawHost(address)
+    host.handshake()
+    details = refused(lambda: host.configure([plugin_args("Mine", [ExtensionPoint.FILTER])])).details() or ""
+    assert details.endswith("OSError: no prices at raising_plugin.py:3: raise OSError('no prices')")
+    host.close()
+    process.terminate()
+    _, errors = process.communicate(timeout=WAIT_S)
+    names = {Path(file).name for file in re.findall(r'File "(.+)", line', errors)}
+    assert (names == {"raising_plugin.py"}) is alone
+    assert "raising_plugin.py" in names
 
 
 @pytest.mark.slow

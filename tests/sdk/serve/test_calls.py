@@ -31,6 +31,7 @@ class Named:
     name = "Example"
 
 
+FILE = __name__.replace(".", "/")
 EXAMPLE = cast(ServedPlugin, Named())
 
 
@@ -65,7 +66,11 @@ def test_exception_of_the_plugin_is_refused_with_its_name_and_logged(
     with pytest.raises(CallRefusedError) as refused:
         asked(broken)
     assert refused.value.code is grpc.StatusCode.INTERNAL
-    assert refused.value.text == "Example.filter raised LookupError: no price list"
+    line = broken.__code__.co_firstlineno + 1
+    assert refused.value.text == (
+        "Example.filter raised LookupError: no price list at"
+        f' {FILE}.py:{line}: raise LookupError("no price list")'
+    )
     assert "Traceback" in caplog.text
     assert "LookupError: no price list" in caplog.text
 

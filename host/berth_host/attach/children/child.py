@@ -28,7 +28,7 @@ from typing import IO, Final
 from berth_sdk.wire.credential import CREDENTIAL
 from berth_sdk.wire.grpc_core import without_setting
 
-from berth_host.attach.children.output import OutputLog, read_lines, throw_away
+from berth_host.attach.children.output import OutputLog, throw_away
 from berth_host.attach.dialing import is_loopback
 from berth_host.errors import HostError
 
@@ -50,13 +50,18 @@ class Child:
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], folder: Path, secret: tuple[str, str], title: str
+        self,
+        process: subprocess.Popen[bytes],
+        folder: Path,
+        secret: tuple[str, str],
+        title: str,
+        plugins: str,
     ) -> None:
-        """`secret`: the cookie that its line has to give back, and the credential."""
+        """`secret`: the cookie that its line has to give back, and the credential; `plugins`: their names."""
         self.address = ""
         self.instance_id = ""
         cookie, self.credential = secret
-        self.output = OutputLog(title)
+        self.output = OutputLog(plugins)
         self._process = process
         self._folder = folder
         self._cookie = cookie
@@ -70,8 +75,13 @@ class Child:
         threading.Thread(target=self._wait, args=(loop,), name=f"berth-child-{title}", daemon=True).start()
 
     @staticmethod
-    async def launch(command: Sequence[str], title: str, handshake_s: float = HANDSHAKE_S) -> Child:
-        """Start it and wait for its line. Raises ChildError; nothing is left behind then."""
+    async def launch(
+        command: Sequence[str], title: str, handshake_s: float = HANDSHAKE_S, *, plugins: str = ""
+    ) -> Child:
+        """Start it and wait for its line. Raises ChildError; nothing is left behind then.
+
+        `title` names it in errors, `plugins` (their names) what it writes; empty: `title`.
+        """
         folder = Path(tempfile.mkdtemp(prefix="berth-"))  # 0700
         cookie, credential = secrets.token_hex(16), secrets.token_hex(32)
         environment = without_setting(os.environ) | {
@@ -93,7 +103,7 @@ class Child:
         except OSError as err:
             shutil.rmtree(folder, ignore_errors=True)
             raise ChildError(f"{title} cannot be started: {err.strerror or err}") from err
-        child = Child(process, folder, (cookie, credential), title)
+        child = Child(process, folder, (cookie, credential), title, plugins or title)
         try:
             await child._greet(handshake_s)
         except BaseException:
@@ -109,7 +119,7 @@ class Child:
     async def ended(self) -> str:
         """Wait for the end of the process; how it ended, with the last line of its log."""
         await self._ended.wait()
-        await asyncio.wait(self._readers[:1], timeout=_LAST_WORDS_S)
+        await self._last_words()
         code = self._process.returncode
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
         return f"{how}: {self.output.last}" if self.output.last else how
@@ -127,6 +137,7 @@ class Child:
                 async with asyncio.timeout(terminate_s):
                     await self._ended.wait()
         await self._ended.wait()
+        await self._last_words()
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
@@ -137,6 +148,11 @@ class Child:
             if stream is not None:
                 stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _last_words(self) -> None:
+        """Read what it wrote before its end. Processes that it left behind may hold the pipe for ever."""
+        if self._readers:
+            await asyncio.wait(self._readers[:1], timeout=_LAST_WORDS_S)
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         self._process.wait()
@@ -154,7 +170,7 @@ class Child:
         stderr = await self._reader(self._process.stderr)
         stdout = await self._reader(self._process.stdout)
         loop = asyncio.get_running_loop()
-        self._readers.append(loop.create_task(read_lines(stderr, self.output.add)))
+        self._readers.append(loop.create_task(self.output.follow(stderr)))
         line = b""
         try:
             async with asyncio.timeout(handshake_s):

@@ -86,7 +86,7 @@ def _child(
     # The output of plugins is no part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)
-    log.configure(log.EVERY_ATTEMPT if verbose else "ERROR")
+    log.configure(log.EVERY_ATTEMPT if verbose else "ERROR", for_people=True)
     try:
         theirs.send((event_loop.run(work()), ""))
     except WorkloadError as err:

@@ -13,6 +13,7 @@ from berth_sdk.extension_points import DependsOn, ExtensionPoint, ScoreNormaliza
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.runtime.raised import raised_text
 from berth_sdk.signature import wishes
 from berth_sdk.tables import NodeTable
 
@@ -134,7 +135,7 @@ class Signers:
         try:
             return signer.sign(pod, nodes)
         except Exception as err:  # noqa: BLE001 (see `sign`)
-            self._warn(signer.name, pod, f"it raised {type(err).__name__}: {err}")
+            self._warn(signer.name, pod, f"it raised {raised_text(err)}")
             return object()
 
     def _of_its_own(self, plugin: str, signature: Hashable, pod: Pod) -> Hashable:

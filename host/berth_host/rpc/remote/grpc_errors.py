@@ -6,6 +6,7 @@ Source: the contract's table of gRPC codes (common.proto, "Errors of every call"
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
@@ -15,6 +16,7 @@ from grpc import StatusCode
 from berth_host.errors.plugins import (
     HostFaultError,
     PluginError,
+    PluginExceptionError,
     PluginOverloadedError,
     PluginProtocolError,
     PluginRaisedError,
@@ -29,6 +31,8 @@ GRACE_S: Final = 0.02
 # What this library says when it refuses a reply for its size. A server that refuses a request for its size
 # uses the same code, and may use the same words with its own name before them.
 _TOO_LARGE: Final = "Received message larger than max"
+# What the SDK says of a plugin's exception; the sentence is then the same as for a plugin in process.
+_RAISED: Final = re.compile(r"(?P<plugin>.+?)\.\w+ raised (?P<what>.+)", re.DOTALL)
 _BY_SERVER: Final = "SERVER: Received message larger than max"
 
 
@@ -85,4 +89,6 @@ def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: 
         return HostFaultError(plugin, call, f"calls the request faulty ({details})")
     if code is StatusCode.FAILED_PRECONDITION:
         return PluginStaleError(plugin, call, f"has another state than the call needs ({details})")
+    if code is StatusCode.INTERNAL and (raised := _RAISED.fullmatch(details)) and raised["plugin"] == plugin:
+        return PluginExceptionError(plugin, call, raised["what"])
     return PluginRaisedError(plugin, call, f"broke ({code.name}: {details})")

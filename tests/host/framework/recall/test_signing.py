@@ -143,7 +143,7 @@ def test_a_signature_that_raises_when_it_is_hashed_is_equal_to_no_other_and_name
     assert concern(one["RefusesItsHash"]) is NoConcern.SCORE
     named = {entry["plugin"]: entry["reason"] for entry in logs if entry["event"] == "plugin.cannot_sign"}
     assert len(logs) == len(named) == 2
-    assert named["Broken"] == "it raised ValueError: no"
+    assert named["Broken"].startswith("it raised ValueError: no at ")
 
 
 @pytest.mark.slow

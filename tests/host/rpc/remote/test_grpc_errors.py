@@ -6,6 +6,7 @@ import pytest
 from berth_host.errors.plugins import (
     HostFaultError,
     PluginError,
+    PluginExceptionError,
     PluginOverloadedError,
     PluginProtocolError,
     PluginRaisedError,
@@ -33,6 +34,16 @@ def test_a_code_is_one_kind_of_trouble_and_any_other_is_an_exception_of_the_plug
     failure = plugin_error(rpc_error(code, "because"), "Demo", "Filter", 0.5)
     assert type(failure) is KNOWN.get(code, PluginRaisedError)
     assert str(failure).startswith('plugin "Demo" ')
+
+
+def test_an_exception_of_the_plugin_reads_as_for_a_plugin_in_process() -> None:
+    what = "KeyError: 'x' at demo.py:12: return nodes[\"x\"]"
+    failure = plugin_error(
+        rpc_error(StatusCode.INTERNAL, f"Demo.filter raised {what}"), "Demo", "Filter", 0.5
+    )
+    assert type(failure) is PluginExceptionError
+    assert failure.text == PluginExceptionError("Demo", "Filter", what).text
+    assert failure.text == f'plugin "Demo" failed at Filter: {what}'
 
 
 def test_a_code_that_nobody_expects_is_named_with_its_reason() -> None:

@@ -1,0 +1,128 @@
+"""An exception of a plugin -> the text and the traceback that its author needs: the author's lines, not ours.
+
+The host (plugins inside it), the server (plugins elsewhere) and `berth-sdk serve` all use these
+words, so that a plugin fails with the same text wherever it lives.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from traceback import StackSummary, TracebackException
+from types import FrameType, TracebackType
+from typing import Final, TypeAlias
+
+_MAX_MESSAGE: Final = 400
+_MAX_SOURCE: Final = 160
+_MACHINERY: Final = frozenset({"berth_sdk", "berth_host"})
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_STANDARD: Final = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
+_Step: TypeAlias = tuple[TracebackType, FrameType]
+
+
+def raised_text(err: BaseException) -> str:
+    """Type, message and place: `KeyError: 'x' at my_plugin.py:12: return nodes["x"]`."""
+    message = str(err.msg if isinstance(err, SyntaxError) else err)
+    said = f"{type(err).__name__}: {_cut(message, _MAX_MESSAGE)}" if message else type(err).__name__
+    return f"{said}{place_of(err)}"
+
+
+def place_of(err: BaseException) -> str:
+    """` at FILE:LINE: SOURCE` of the last line of the author's; empty if none of them was involved."""
+    if isinstance(err, SyntaxError) and err.filename and not err.filename.startswith("<"):
+        return _place(Path(err.filename).name, err.lineno or 0, err.text or "")
+    steps = _of_the_author(err.__traceback__)
+    if not steps:
+        return ""
+    trace, frame = steps[-1]
+    file = frame.f_code.co_filename
+    source = linecache.getline(file, trace.tb_lineno, frame.f_globals)
+    return _place(_short(file, _module(frame)), trace.tb_lineno, source)
+
+
+def author_trace(err: BaseException) -> TracebackType | None:
+    """The traceback from the first line of the author's on; all of it if there is none."""
+    steps = _of_the_author(err.__traceback__)
+    return steps[0][0] if steps else err.__traceback__
+
+
+def author_traceback(err: BaseException) -> str:
+    """The traceback as Python prints it, with the author's lines alone; empty if there are none."""
+    shown = TracebackException.from_exception(err)
+    if not _keep_the_authors(shown, err):
+        return "".join(shown.format_exception_only()) if isinstance(err, SyntaxError) else ""
+    return "".join(shown.format())
+
+
+def _keep_the_authors(shown: TracebackException, err: BaseException) -> bool:
+    """Leave the author's frames in `shown` and in what it came from. False: there were none."""
+    kept = {id(trace) for trace, _ in _of_the_author(err.__traceback__)}
+    if shown.stack:
+        shown.stack = StackSummary.from_list(
+            [
+                one
+                for one, trace in zip(shown.stack, _steps(err.__traceback__), strict=False)
+                if id(trace[0]) in kept
+            ]
+        )
+    for before, came_from in ((shown.__cause__, err.__cause__), (shown.__context__, err.__context__)):
+        if before is not None and came_from is not None:
+            _keep_the_authors(before, came_from)
+    return bool(kept)
+
+
+def _of_the_author(trace: TracebackType | None) -> list[_Step]:
+    """Frames of the plugin and of code beside it; libraries that it calls are left out.
+
+    An installed plugin is told from an installed library by coming first.
+    """
+    others = [(at, frame) for at, frame in _steps(trace) if not _is_ours(frame) and not _is_standard(frame)]
+    if not others:
+        return []
+    home = _package(others[0][1])
+    return [(at, frame) for at, frame in others if not _is_installed(frame) or _package(frame) == home]
+
+
+def _steps(trace: TracebackType | None) -> Iterator[_Step]:
+    while trace is not None:
+        yield trace, trace.tb_frame
+        trace = trace.tb_next
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _package(frame: FrameType) -> str:
+    return _module(frame).partition(".")[0]
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return _package(frame) in _MACHINERY
+
+
+def _is_installed(frame: FrameType) -> bool:
+    return not _INSTALLED.isdisjoint(Path(frame.f_code.co_filename).parts)
+
+
+def _is_standard(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith("<frozen ") or (file.startswith(_STANDARD) and not _is_installed(frame))
+
+
+def _short(file: str, module: str) -> str:
+    """The path from the top package on: `my_plugins/gpu.py`."""
+    path = Path(file)
+    depth = module.count(".") + (path.stem == "__init__")
+    return "/".join(path.parts[-1 - depth :])
+
+
+def _place(file: str, line: int, source: str) -> str:
+    shown = _cut(" ".join(source.split()), _MAX_SOURCE)
+    return f" at {file}:{line}: {shown}" if shown else f" at {file}:{line}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
