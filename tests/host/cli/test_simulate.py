@@ -85,7 +85,7 @@ def test_table_names_every_pod_and_every_message(run: Run, write: Write) -> None
 def test_table_says_a_reason_once_for_all_pods_that_have_it(run: Run, write: Write) -> None:
     request = {"resources": {"requests": {"cpu": "64"}}, "name": "main"}
     workload = workload_object("Deployment", "web", replicas=3, template={"containers": [request]})
-    result = run("simulate", write(node_object("a"), workload, pod_object("huge", cpu="64")))
+    result = run("simulate", "-f", write(node_object("a"), workload, pod_object("huge", cpu="64")))
     assert result.stdout.split("\n\n")[0].splitlines() == [
         "PENDING",
         "  default/web-0 and 2 more like it   (Deployment/default/web)",
@@ -188,9 +188,9 @@ def test_no_path_at_all_is_a_usage_error_that_says_what_to_type(run: Run) -> Non
 def test_configuration_may_come_from_standard_input(run: Run, write: Write) -> None:
     path = write(node_object("a"), pod_object("huge", cpu="64"))
     policy = '{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}], "priorities": []}'
-    result = run("simulate", path, "--config", "-", "-o", "json", stdin=policy)
+    result = run("simulate", "-f", path, "--config", "-", "-o", "json", stdin=policy)
     assert placed(result) == {"default/huge": "a"}  # nothing but HostName is asked
-    refused = run("simulate", path, "--config", "-", stdin="kind: None")
+    refused = run("simulate", "-f", path, "--config", "-", stdin="kind: None")
     assert (refused.exit_code, refused.stderr.startswith("standard input")) == (2, True)
 
 
@@ -368,7 +368,7 @@ def test_ctrl_c_prints_the_pods_decided_so_far(write: Write, tmp_path: Path, for
     heeds = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler);"
     code = f"{heeds} runpy.run_module('berth_host', run_name='__main__')"
     done = subprocess.run(
-        [sys.executable, "-c", code, "simulate", path, "--config", config, "-o", form],
+        [sys.executable, "-c", code, "simulate", "-f", path, "--config", config, "-o", form],
         capture_output=True,
         text=True,
         check=False,
