@@ -74,8 +74,8 @@ def lacks_way_back(place: Place, introduction: Introduction) -> list[str]:
     if has_way_back(place):
         return []
     return [
-        f"plugin {item.name} asks its host back (handle_client), which it cannot do over TLS:"
-        " its calls will fail; let it run on the host's machine"
+        f"plugin {item.name} gets no way back to its host, which there is not over TLS: what it asks through"
+        " its handle fails; a plugin that needs it runs on the host's machine"
         for item in introduction.plugins
         if item.handle_client
     ]

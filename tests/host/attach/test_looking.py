@@ -41,9 +41,7 @@ async def test_process_of_another_user_is_refused_unless_that_is_allowed(
         assert await peer_at(f"unix://{path}", place(path, stranger)) == Peer(uid=stranger, pid=pid)
 
 
-async def test_frames_do_not_go_to_another_user_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frames_do_not_go_to_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.sock"
     stranger = another_user(monkeypatch)
     with foreign_listener(path, stranger):

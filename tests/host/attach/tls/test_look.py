@@ -230,4 +230,4 @@ async def test_the_way_back_is_not_given_away_in_plaintext(party: Party) -> None
     ):
         assert condition(host) == (State.ACTIVE, "")
         (found,) = host.attachments.conditions()
-        assert any("cannot do over TLS" in warning for warning in found.warnings)
+        assert any("gets no way back" in warning for warning in found.warnings)
