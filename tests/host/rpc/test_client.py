@@ -26,6 +26,7 @@ from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 from support.relays import local_client, make_cycle, some_nodes
 
 QUEUED = QueuedPod(pod=make_pod("web"))
@@ -121,6 +122,19 @@ async def test_policy_fail_turns_a_fault_into_an_error_that_names_plugin_and_cal
     assert got == Status(Code.ERROR, (BOOM.format(call),), "Broken")
     assert client.stats.of(call).failures == {"raised": 1}
     assert client.stats.of(call).policies == {"Fail": 1}
+
+
+async def test_failures_in_a_row_are_one_warning_and_every_one_has_its_traceback_in_process() -> None:
+    client = local_client(Broken())
+    with capture_logs() as logs:
+        for _ in range(3):
+            await client.filter(make_cycle(), some_nodes())
+    failed = [entry for entry in logs if entry["event"] == "plugin.call_failed"]
+    assert [entry["log_level"] for entry in failed] == ["warning", "debug", "debug"]
+    for entry in failed:
+        raised, _, trace = entry["exc_info"]
+        assert raised is ValueError
+        assert trace.tb_frame.f_code.co_name == "filter_nodes"
 
 
 @pytest.mark.parametrize(
