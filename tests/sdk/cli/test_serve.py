@@ -19,8 +19,12 @@ import grpc
 import pytest
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node
+from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceStub
 from berth_sdk.pod import Pod
 from support.sdk_server import RawHost, plugin_args, refused
+from support.certificates import Authority, pair_files
+from support.sdk_server import RawHost, refused
 
 WAIT_S = 60.0
 FOLDER = Path(__file__).parent
@@ -400,6 +404,35 @@ def test_constructor_that_raises_is_logged_with_its_authors_frames(
     names = {Path(file).name for file in re.findall(r'File "(.+)", line', errors)}
     assert (names == {"raising_plugin.py"}) is alone
     assert "raising_plugin.py" in names
+
+
+@pytest.mark.slow
+def test_the_options_of_tls_make_a_server_that_named_hosts_alone_reach(start: Start, tmp_path: Path) -> None:
+    authority = Authority()
+    files = pair_files(tmp_path, "plugin", authority.issue("plugin"), authority)
+    process = start(
+        "sample_plugins:Example",
+        *("--listen", "127.0.0.1:0", "--tls-cert", str(files.certificate), "--tls-key", str(files.key)),
+        *("--tls-client-ca", str(files.authority), "--tls-client-name", "a", "--tls-client-name", "b"),
+    )
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "serving Example at " in line)
+    address = line.split()[-1]
+    codes = []
+    for name in ("a", "b", "c"):
+        pair = authority.issue(name)
+        credentials = grpc.ssl_channel_credentials(authority.pem, pair.key, pair.certificate)
+        with grpc.secure_channel(
+            address, credentials, options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            call = IdentityServiceStub(channel).Handshake.with_call
+            try:
+                call(identity_pb2.HandshakeRequest(attachment_id="x"), timeout=WAIT_S)
+                codes.append(grpc.StatusCode.OK)
+            except grpc.RpcError as err:
+                failed: Any = err
+                codes.append(failed.code())
+    assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED]
 
 
 @pytest.mark.slow
