@@ -144,9 +144,7 @@ def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> No
     for file in (
         "tests/host/attach/test_failure_table.py",
         "tests/host/attach/test_folder.py",
-        "tests/host/attach/tls/test_look.py",
         "tests/host/app/test_sidecars.py",
-        "tests/host/handle/test_handle_server.py",
         "tests/host/app/test_failure_table.py",
         "tests/host/attach/tls/test_look.py",
         "tests/host/handle/test_handle_server.py",

@@ -22,9 +22,8 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceStub
 from berth_sdk.pod import Pod
-from support.sdk_server import RawHost, plugin_args, refused
 from support.certificates import Authority, pair_files
-from support.sdk_server import RawHost, refused
+from support.sdk_server import RawHost, plugin_args, refused
 
 WAIT_S = 60.0
 FOLDER = Path(__file__).parent
