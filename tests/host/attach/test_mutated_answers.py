@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import structlog
 from berth_host.attach import attachment, reconciling
+from berth_host.attach.peer import Peer
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
@@ -61,6 +62,11 @@ async def attached(rpc: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
         return raw
 
     monkeypatch.setattr(reconciling, "_FIRST_PAUSE_S", 0.001)
+
+    async def no_socket(endpoint: str, place: Place) -> Peer:
+        return Peer()
+
+    monkeypatch.setattr(attachment, "peer_at", no_socket)
     monkeypatch.setattr(attachment, "dial", lambda endpoint, place: LyingChannel(answer))
     host = AttachedHost([PLACE])
     (place,) = host.attachments.places

@@ -13,6 +13,7 @@ after `renew_deadline_s`. Source: `k8s.io/client-go/tools/leaderelection/leadere
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable, Coroutine, Mapping
@@ -22,7 +23,13 @@ from typing import Any, Final, Protocol, TypeVar
 from berth_host.cluster.kube.lease_record import LeaseRecord, micro_time
 from berth_host.cluster.kube.lease_settings import JITTER, check_settings
 from berth_host.config.configuration import LeaderElection
-from berth_host.errors.cluster import ClusterError, ForbiddenError, InvalidError, UnauthorizedError
+from berth_host.errors.cluster import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    UnauthorizedError,
+)
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, sleep
 
@@ -190,17 +197,20 @@ class LeaderElector:
         return True
 
     async def _released(self) -> None:
-        seen = await self._leases.get()
-        if seen is None:
-            return
-        self._observe(seen)
-        if not self.is_leader:
-            return
-        given_up = replace(
-            self._record(transitions=self._observed.transitions), holder="", duration_s=_RELEASED_DURATION_S
-        )
-        await self._write(given_up)
-        log.info("lease.released", lease=self._key)
+        while (seen := await self._leases.get()) is not None:
+            self._observe(seen)
+            if not self.is_leader:
+                return
+            given_up = replace(
+                self._record(transitions=self._observed.transitions),
+                holder="",
+                duration_s=_RELEASED_DURATION_S,
+            )
+            # A renewal that was cut off may still reach the server, between the reading and this.
+            with contextlib.suppress(ConflictError):
+                await self._write(given_up)
+                log.info("lease.released", lease=self._key)
+                return
 
     # --- the Lease as last seen ------------------------------------------------------------------
 

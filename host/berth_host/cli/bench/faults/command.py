@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from functools import partial
@@ -11,6 +10,8 @@ from typing import Final
 import click
 
 from berth_host.cli.input_errors import fail
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import streamed
 
 FAILED: Final = 1
 NODES: Final = 1000
@@ -42,14 +43,7 @@ WARM_UP_S: Final = 20.0
     metavar="SECONDS",
     help="From the fault to the pods that count as settled.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="json prints one line per case and nothing else.",
-)
+@output_option("json and yaml print one object per case and nothing else.")
 def faults(nodes: int, pods: int, turns: int, warm_up_s: float, output: str) -> None:
     """Measure how fast pods are placed beside a plugin that is dead, that hangs, or that is slow.
 
@@ -87,4 +81,4 @@ def faults(nodes: int, pods: int, turns: int, warm_up_s: float, output: str) -> 
     options = [("--nodes", nodes), ("--pods", pods), ("--turns", turns), ("--warm-up", f"{warm_up_s:g}")]
     command = ["berth", "bench", "faults", *(str(part) for option in options for part in option)]
     for one in found:
-        click.echo(json.dumps(one.as_json(shlex.join(command))))
+        click.echo(streamed(one.as_json(shlex.join(command)), output), nl=False)
