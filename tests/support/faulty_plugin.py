@@ -3,10 +3,12 @@
     python -m support.faulty_plugin --listen unix:PATH        with BERTH_FAULTS naming a folder
 
 In the folder: `armed` (`RPC KIND`, taken away when it fires), `fired` (one line per fault), `journal` (what
-the plugin did: reserve, unreserve, bind), `release` (Permit holds no pod any more), `table.json` (the
-plugin's copy of the nodes, written when a pod called `look` is filtered).
+the plugin did: reserve, unreserve, bind), `asked` (every call, its cycle and the pod it brought), `release`
+(Permit holds no pod any more), `table.json` (the plugin's copy of the nodes, written when a pod called `look`
+is filtered).
 
-Kinds: `die` before the call is executed, `die-after` it, `hang`, `lie`.
+Kinds: `die` before the call is executed, `die-after` it, `hang`, `hang-after` it, `lie`; and for the changes
+of nodes and pods that a call brings: `lose`, `twice`, `strange-base`.
 """
 
 from __future__ import annotations
@@ -244,7 +246,19 @@ class Faults(grpc.ServerInterceptor):
         )
 
 
+def _lose(request: Any) -> None:
+    request.ctx.ClearField("delta")
+
+
+def _strange_base(request: Any) -> None:
+    request.ctx.delta.base.generation += 1_000_000
+
+
+GARBLED: dict[str, Callable[[Any], None]] = {"lose": _lose, "strange-base": _strange_base}
+
+
 def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
+    _note_call(rpc, request)
     kind = _fires(rpc)
     if kind == "die":
         _die()
@@ -257,10 +271,24 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
         if hasattr(request, "ctx"):
             lie.ctx.cycle_id = request.ctx.cycle_id  # what it lies about is said in the answer
         return lie.SerializeToString()
+    if kind in GARBLED:
+        GARBLED[kind](request)
+    if kind == "twice":
+        inner(request, context)
     reply = inner(request, context)
     if kind == "die-after":
         _die()
+    if kind == "hang-after":
+        _hang(context)
     return reply
+
+
+def _note_call(rpc: str, request: Any) -> None:
+    ctx = getattr(request, "ctx", None)
+    cycle = [] if ctx is None else [ctx.cycle_id]
+    pods = getattr(request, "pods", ()) if ctx is None else ctx.pods
+    with (FOLDER / "asked").open("a") as file:
+        file.write(" ".join([rpc, *cycle, *(item.summary.ref.name for item in pods)]) + "\n")
 
 
 def _carried(service: Any, servicer: Any) -> dict[int, Any]:
@@ -272,7 +300,10 @@ def _carried(service: Any, servicer: Any) -> dict[int, Any]:
 
 
 def _honest_or_not(rpc: str, request_type: Any, answer: Any, raw: bytes, context: Any) -> Any:
-    return _call(rpc, lambda _, context: answer(raw, context), request_type.FromString(raw), context)
+    def inner(request: Any, context: Any) -> Any:
+        return answer(request.SerializeToString(), context)
+
+    return _call(rpc, inner, request_type.FromString(raw), context)
 
 
 def _fires(rpc: str) -> str:
@@ -303,8 +334,8 @@ def _hang(context: Any) -> None:
     context.abort(grpc.StatusCode.CANCELLED, "hung until nobody waited any more")
 
 
-def serve(arguments: Sequence[str]) -> int:
-    """`berth-sdk serve`, with the faults before every call."""
+def serve(arguments: Sequence[str], plugin: str = "support.faulty_plugin:Faulty") -> int:
+    """`berth-sdk serve` of a plugin (`module:Class`), with the faults before every call."""
     plain = grpc.server
 
     def with_faults(*args: Any, **more: Any) -> grpc.Server:
@@ -313,7 +344,7 @@ def serve(arguments: Sequence[str]) -> int:
 
     grpc.server = with_faults
     server.stream_calls = _carried  # type: ignore[attr-defined]  # imported there, and asked by that name
-    return main(["serve", "support.faulty_plugin:Faulty", *arguments])
+    return main(["serve", plugin, *arguments])
 
 
 if __name__ == "__main__":

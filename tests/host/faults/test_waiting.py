@@ -1,0 +1,69 @@
+"""Rows 16 and 17 of the failure table, with real processes: decisions about waits at the wrong time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from berth_sdk.extension_points import Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.results import PermitResult
+from support.faults import FailingProcess, configuration, held, in_time, running
+from support.hosts import World, node, pod
+
+pytestmark = pytest.mark.slow
+
+
+class Holder(Plugin):
+    """An in-process plugin that holds every pod."""
+
+    def permit(self, state: object, pod: Pod, node_name: str) -> PermitResult:
+        return PermitResult.wait()
+
+
+@pytest.mark.parametrize(
+    ("early", "answer", "is_bound"),
+    [
+        ("allow", "waits", True),
+        ("reject", "waits", False),
+        ("allow", "denies", False),
+        ("reject", "approves", True),
+    ],
+)
+async def test_row_16_a_decision_before_the_answer_of_permit_counts_with_wait_alone(
+    tmp_path: Path, early: str, answer: str, is_bound: bool
+) -> None:
+    plugin = FailingProcess(tmp_path)
+    web = pod("web", labels={"early": early, "permit": answer})
+    text = configuration(plugin, Failing="permit")
+    async with running(plugin), World([node("n0"), web], configuration=text) as world:
+        await in_time(lambda: world.node_of("web") if is_bound else world.message_of("web"))
+        assert plugin.did("decided")[0][1] == "STORED_EARLY"
+        assert not len(world.host.waiting_pods)
+
+
+async def test_row_17_decisions_for_an_old_cycle_or_twice_have_no_effect(tmp_path: Path) -> None:
+    plugin = FailingProcess(tmp_path)
+    text = configuration(plugin, Failing="permit")
+    web = pod("web", labels={"permit": "waits"})
+    async with running(plugin), World([node("n0"), web], configuration=text) as world:
+        await held(world)
+        (waiting,) = world.host.waiting_pods.list()
+        uid, cycle = waiting.pod.uid, waiting.cycle_id
+        assert await plugin.order("allow", uid, "an-older-cycle") == "STALE_CYCLE"
+        assert await plugin.order("reject", "nobody", cycle) == "NOT_WAITING"
+        assert len(world.host.waiting_pods) == 1
+        assert await plugin.order("allow", uid, cycle) == "APPLIED"
+        assert await plugin.order("reject", uid, cycle) in ("ALREADY_DECIDED", "NOT_WAITING")
+        await in_time(lambda: world.node_of("web"))
+
+
+async def test_row_17_a_plugin_cannot_end_the_wait_of_another_one(tmp_path: Path) -> None:
+    plugin = FailingProcess(tmp_path)
+    text = configuration(plugin, Failing="permit").replace("[{name: Failing}]", "[{name: Failing}, {name: Holder}]")
+    async with running(plugin), World([node("n0"), pod("web")], [Holder], configuration=text) as world:
+        await held(world)
+        (waiting,) = world.host.waiting_pods.list()
+        assert await plugin.order("allow", waiting.pod.uid, waiting.cycle_id) == "NOT_PERMITTED"
+        assert len(world.host.waiting_pods) == 1
+        assert not world.node_of("web")

@@ -1,0 +1,213 @@
+"""Hosts and plugins whose faults are real: what the tests of `tests/host/faults` share.
+
+`FailingProcess`: a plugin of the SDK that dies, hangs and lies when it is told to. `RawPlugin`: one that says
+what the SDK never would. `Cluster` and `HostProcess`: schedulers that can be killed, over the embedded cluster
+on a loopback port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from berth_sdk.plugin.v1 import identity_pb2
+from google.protobuf.message import Message
+from support.hosts import World
+from support.plugin_processes import PluginProcess, can_connect
+from support.raw_plugin import HOLD, REQUESTS
+from support.waiting import PATIENCE_S, until
+
+DISABLES = {"queueSort": ", disabled: [{name: PrioritySort}]", "bind": ", disabled: [{name: '*'}]"}
+
+
+class ObeyingPlugin(PluginProcess):
+    """A plugin process with a folder, through which it is told what to do and tells what it did."""
+
+    name: str
+
+    def __init__(self, folder: Path, socket_path: Path | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(socket_path or folder / "p.sock", environment={"BERTH_FAULTS": str(folder)})
+        self.folder = folder
+
+    def put(self, name: str, content: str | bytes) -> None:
+        """A file of the folder, there at once and whole."""
+        part = self.folder / f".{name}.part"
+        part.write_bytes(content if isinstance(content, bytes) else content.encode())
+        part.rename(self.folder / name)
+
+    def lines(self, name: str) -> list[list[str]]:
+        """The words of each line of a file of the folder."""
+        path = self.folder / name
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def restart(self) -> None:
+        """Another process in the place of the one that is gone."""
+        await self.kill()
+        await self.start()
+
+    def stop(self) -> None:
+        """SIGSTOP: it hangs, and its connections live."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    async def kill(self) -> None:
+        """Also where it is stopped."""
+        await super().kill()
+
+
+class FailingProcess(ObeyingPlugin):
+    """`support.failing_plugin`: the SDK's server, with faults at the calls that a test names."""
+
+    name = "Failing"
+
+    def command(self) -> list[str]:
+        """The command that is started."""
+        return [sys.executable, "-m", "support.failing_plugin", "--listen", self.endpoint]
+
+    def arm(self, rpc: str, kind: str) -> None:
+        """The next `rpc` goes wrong."""
+        self.put("armed", f"{rpc} {kind}")
+
+    @property
+    def has_fired(self) -> bool:
+        """Whether what was armed has happened."""
+        return bool(self.lines("fired")) and not (self.folder / "armed").exists()
+
+    def did(self, what: str) -> list[list[str]]:
+        """The lines of its journal that begin so, without that word."""
+        return [words[1:] for words in self.lines("journal") if words[0] == what]
+
+    def asked(self, *rpcs: str) -> list[list[str]]:
+        """Calls, in order: the call, its cycle, and the pods that it brought."""
+        return [words for words in self.lines("asked") if words[0] in rpcs]
+
+    async def order(self, *words: object) -> Any:
+        """Have it do something; what came of it."""
+        outcome = self.folder / "outcome"
+        outcome.unlink(missing_ok=True)
+        self.put("order", json.dumps(words))
+        await until(outcome.exists)
+        return json.loads(outcome.read_text())
+
+
+class RawPlugin(ObeyingPlugin):
+    """`support.raw_plugin`: `on` and `once` say what it answers, `requests` what it was asked."""
+
+    def __init__(
+        self, folder: Path, descriptor: identity_pb2.PluginDescriptor, socket_path: Path | None = None
+    ) -> None:
+        super().__init__(folder, socket_path)
+        self.name = descriptor.name
+        self._descriptor = base64.b64encode(descriptor.SerializeToString()).decode()
+        self._orders = 0
+
+    def command(self) -> list[str]:
+        """The command that is started."""
+        return [
+            *(sys.executable, "-m", "support.raw_plugin"),
+            *(str(self.folder), self._descriptor, str(self.socket_path)),
+        ]
+
+    def on(self, rpc: str, answer: Message | bytes | None) -> None:
+        """Answer every `rpc` so; HOLD: not at all; None: as a good plugin would."""
+        if answer is None:
+            (self.folder / f"{rpc}.always").unlink(missing_ok=True)
+        else:
+            self.put(f"{rpc}.always", _order(answer))
+
+    def once(self, rpc: str, answer: Message) -> None:
+        """Answer the next `rpc` so."""
+        self._orders += 1
+        self.put(f"{rpc}.once-{self._orders:04}", _order(answer))
+
+    def requests(self, rpc: str) -> list[Any]:
+        """Every request of one call so far; of a stream, the last message of each."""
+        request_type = REQUESTS[rpc.removeprefix("cancelled-")]
+        return [
+            request_type.FromString(base64.b64decode(words[-1]))
+            for words in self.lines("journal")
+            if words[0] == rpc and len(words) > 1
+        ]
+
+
+def _order(answer: Message | bytes) -> bytes:
+    return answer if answer == HOLD else b"=" + answer.SerializeToString()  # type: ignore[union-attr]  # HOLD
+
+
+def configuration(
+    *plugins: ObeyingPlugin,
+    more: str = "required: true",
+    deadline: str = "10s",
+    budget: str = "10s",
+    **points: str,
+) -> str:
+    """`points`: for each plugin's name the points that it takes part in, with blanks between. `more`: further
+    fields of the first plugin, without which the others are required as well.
+    """
+    enabled: dict[str, list[str]] = {}
+    for plugin in plugins:
+        for point in points[plugin.name].split():
+            enabled.setdefault(point, []).append(plugin.name)
+    if "bind" in enabled:
+        enabled["bind"].append("DefaultBinder")
+    listed = "".join(
+        f"    {point}: {{enabled: [{', '.join(f'{{name: {name}}}' for name in names)}]{DISABLES.get(point, '')}}}\n"
+        for point, names in enabled.items()
+    )
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins:\n{listed}"
+        f"---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: {budget}\nplugins:\n"
+    )
+    for plugin in plugins:
+        deadlines = "".join(f"    {point}: {{deadline: {deadline}}}\n" for point in points[plugin.name].split())
+        fields = more if plugin is plugins[0] else "required: true"
+        text += f"- name: {plugin.name}\n  endpoint: {plugin.endpoint}\n  {fields}\n  points:\n{deadlines}"
+    return text
+
+
+@asynccontextmanager
+async def running(*plugins: PluginProcess) -> AsyncIterator[None]:
+    """These processes, and an end of all that run at the end."""
+    try:
+        await asyncio.gather(*(plugin.start() for plugin in plugins))
+        yield
+    finally:
+        for plugin in plugins:
+            await plugin.kill()
+
+
+async def in_time(condition: Any) -> None:
+    """Wait for something on this loop or of another process."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # it sets no event of ours
+            await asyncio.sleep(0.002)
+
+
+def attached(world: World, name: str = "Failing") -> bool:
+    """Whether the host can ask the plugin."""
+    return bool(world.host.attachments.attached_places.plugins[name].is_attached)
+
+
+async def held(world: World, count: int = 1) -> None:
+    """Wait until so many pods wait on Permit, and no call about them is open."""
+    binding = world.host.binding
+    await in_time(lambda: len(world.host.waiting_pods) == len(binding) == count and not binding.active_count)
+
+
+async def as_time_passes(world: World, condition: Callable[[], bool]) -> None:
+    """Wait, a second of the host's clock every now and then: for what goes wrong again and again."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            world.host.check()
+            world.clock.advance(1.0)
+            await asyncio.sleep(0.02)
