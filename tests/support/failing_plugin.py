@@ -89,7 +89,9 @@ class Failing(Faulty):
                 continue
             (FOLDER / "order").unlink()
             part = FOLDER / "outcome.part"
-            part.write_text(json.dumps(self._flood(*args) if order == "flood" else self._decide(order, *args)))
+            part.write_text(
+                json.dumps(self._flood(*args) if order == "flood" else self._decide(order, *args))
+            )
             part.rename(FOLDER / "outcome")
 
     def _decide(self, verdict: str, uid: str, cycle_id: str) -> str:

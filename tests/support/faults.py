@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from typing import Any
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.message import Message
 from support.hosts import World
-from support.plugin_processes import PluginProcess, can_connect
+from support.plugin_processes import PluginProcess
 from support.raw_plugin import HOLD, REQUESTS
 from support.waiting import PATIENCE_S, until
 
@@ -169,7 +168,9 @@ def configuration(
         f"---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: {budget}\nplugins:\n"
     )
     for plugin in plugins:
-        deadlines = "".join(f"    {point}: {{deadline: {deadline}}}\n" for point in points[plugin.name].split())
+        deadlines = "".join(
+            f"    {point}: {{deadline: {deadline}}}\n" for point in points[plugin.name].split()
+        )
         fields = more if plugin is plugins[0] else "required: true"
         text += f"- name: {plugin.name}\n  endpoint: {plugin.endpoint}\n  {fields}\n  points:\n{deadlines}"
     return text

@@ -89,6 +89,7 @@ class CycleContext:
         "inherited",
         "instances",
         "lost_by",
+        "never_asked_to_reserve",
         "notes",
         "open_calls",
         "pod",
@@ -142,6 +143,8 @@ class CycleContext:
         """Plugins whose Bind may have happened without a usable answer: the pod has to be read back."""
         self.instances: dict[str, Any] = {}
         """Per remote plugin the transport of its first call; later calls of the cycle use the same one."""
+        self.never_asked_to_reserve: set[str] = set()
+        """Remote plugins whose Reserve had to wait for an earlier Unreserve, and was not made."""
         self.reservations: dict[str, str] = {}
         """Per plugin the node for which its Reserve succeeded and was not undone."""
         self.lost_by: set[str] = set()

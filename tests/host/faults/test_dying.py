@@ -65,7 +65,9 @@ async def test_row_9_death_after_reserve_is_no_obstacle_where_nothing_else_needs
     tmp_path: Path,
 ) -> None:
     plugin = FailingProcess(tmp_path)
-    world = World([*NODES, pod("web")], configuration=configuration(plugin, Failing="reserve"), faults=AT_ONCE)
+    world = World(
+        [*NODES, pod("web")], configuration=configuration(plugin, Failing="reserve"), faults=AT_ONCE
+    )
     assert world.faulty is not None
     gate = world.faulty.gate("bind")
     async with running(plugin), world:

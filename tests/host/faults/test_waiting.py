@@ -60,7 +60,9 @@ async def test_row_17_decisions_for_an_old_cycle_or_twice_have_no_effect(tmp_pat
 
 async def test_row_17_a_plugin_cannot_end_the_wait_of_another_one(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
-    text = configuration(plugin, Failing="permit").replace("[{name: Failing}]", "[{name: Failing}, {name: Holder}]")
+    text = configuration(plugin, Failing="permit").replace(
+        "[{name: Failing}]", "[{name: Failing}, {name: Holder}]"
+    )
     async with running(plugin), World([node("n0"), pod("web")], [Holder], configuration=text) as world:
         await held(world)
         (waiting,) = world.host.waiting_pods.list()

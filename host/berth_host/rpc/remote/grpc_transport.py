@@ -93,7 +93,9 @@ class GrpcTransport:
             return await settled(call.post(self._outbox, parcel, deadline_s))
         ends_s = time.monotonic() + deadline_s
         if call.after_outbox:
+            cycle.never_asked_to_reserve.add(self._plugin)
             await self._outbox.settled(cycle.pod.uid, deadline_s)
+            cycle.never_asked_to_reserve.discard(self._plugin)
             deadline_s = ends_s - time.monotonic()
         written = call.encode(self._writer, cycle, *args)
         if call.join is None:

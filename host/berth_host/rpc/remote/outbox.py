@@ -188,10 +188,12 @@ class Outbox:
         return list(self._unreserves)
 
     def supersede(self, cycle_ids: Sequence[str]) -> None:
-        """The plugin has the list of what is alive, without these: a few more tries are enough."""
+        """The plugin has the list of what is alive, without these: a few more tries are enough, and they are
+        counted once: an instance that answers wrongly is in quarantine before they are over.
+        """
         for cycle_id in cycle_ids:
             parcel = self._unreserves.get(cycle_id)
-            if parcel is not None:
+            if parcel is not None and not parcel.superseded:
                 parcel.superseded, parcel.tries = True, 0
 
     # --- PostBind and ends -----------------------------------------------------------------------------

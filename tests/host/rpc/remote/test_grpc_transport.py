@@ -285,6 +285,22 @@ async def test_every_call_names_its_attachment(tmp_path: Path) -> None:
         }
 
 
+async def test_a_reserve_that_was_held_up_by_an_unreserve_is_not_undone(tmp_path: Path) -> None:
+    """It was never sent; its Unreserve would hold up the next attempt of the pod in its turn."""
+    async with attached(tmp_path) as (host, plugin):
+        plugin.on("Unreserve", lambda _: scheduling_pb2.UnreserveResponse())
+        first = host.cycle()
+        assert (await host.client.reserve(first, "n0")).is_success
+        await host.client.unreserve(first, "n0", "test")
+        second = host.cycle(first.pod)
+        await host.client.filter(second, host.nodes)
+        status = await host.client.reserve(second, "n0")
+        assert "acknowledged none of 1 reservations" in status.message
+        await host.client.unreserve(second, "n0", "test")
+        given_back = [item.cycle_id for request in plugin.requests("Unreserve") for item in request.items]
+        assert set(given_back) == {first.cycle_id}
+
+
 @pytest.mark.parametrize(
     ("cycle_id", "words"),
     [("", "did not name the cycle that it answers"), ("another", "answered for the cycle 'another'")],

@@ -316,8 +316,8 @@ async def test_row_15_parcel_that_a_reconcile_superseded_is_sent_a_few_times_mor
     box.attach(receiver)
     with pytest.raises(PluginError):
         await box.unreserve(parcel("a", uid="u"), 60.0)
-    box.supersede(box.given_back())
     for _ in range(20):
+        box.supersede(box.given_back())  # of each instance that comes; the tries are counted once
         await turns()
         clock.advance(10.0)
     await box.settled("u", 60.0)
