@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.errors import BerthError
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, LiveReservation, PermitResult, PreBindResult, WaitingPod
@@ -35,8 +36,8 @@ PERMITS: Final[Mapping[str, Callable[[], PermitResult | Status]]] = {
 
 
 class Failing(Faulty):
-    """Labels of a pod: `permit` (a key of PERMITS) with `early` (`allow`, `reject`), decided before the answer;
-    `binds` (`chosen`, `elsewhere`, `nowhere`), after which Bind hangs; `rounds` (PreBind has no end).
+    """Labels of a pod: `permit` (a key of PERMITS) with `early` (`allow`, `reject`), decided before the
+    answer; `binds` (`chosen`, `elsewhere`, `nowhere`), after which Bind hangs; `rounds` (PreBind has no end).
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -111,7 +112,7 @@ class Failing(Faulty):
                 try:
                     self.handle.waiting_pods()
                     seen["answered"] += 1
-                except Exception as err:
+                except BerthError as err:
                     seen[type(err).__name__] += 1
 
         threads = [threading.Thread(target=ask) for _ in range(thread_count)]

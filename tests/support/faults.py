@@ -1,8 +1,8 @@
 """Hosts and plugins whose faults are real: what the tests of `tests/host/faults` share.
 
 `FailingProcess`: a plugin of the SDK that dies, hangs and lies when it is told to. `RawPlugin`: one that says
-what the SDK never would. `Cluster` and `HostProcess`: schedulers that can be killed, over the embedded cluster
-on a loopback port.
+what the SDK never would. `HostProcess`: a scheduler that can be killed, over the embedded cluster on a
+loopback port.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class ObeyingPlugin(PluginProcess):
         """SIGSTOP: it hangs, and its connections live."""
         os.kill(self.pid, signal.SIGSTOP)
 
-    async def kill(self) -> None:
-        """Also where it is stopped."""
-        await super().kill()
+    def go_on(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
 
 class FailingProcess(ObeyingPlugin):
@@ -158,14 +158,15 @@ def configuration(
             enabled.setdefault(point, []).append(plugin.name)
     if "bind" in enabled:
         enabled["bind"].append("DefaultBinder")
-    listed = "".join(
-        f"    {point}: {{enabled: [{', '.join(f'{{name: {name}}}' for name in names)}]{DISABLES.get(point, '')}}}\n"
-        for point, names in enabled.items()
-    )
+    listed = ""
+    for point, names in enabled.items():
+        items = ", ".join(f"{{name: {name}}}" for name in names)
+        listed += f"    {point}: {{enabled: [{items}]{DISABLES.get(point, '')}}}\n"
     text = (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"profiles:\n- plugins:\n{listed}"
-        f"---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: {budget}\nplugins:\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"cycleBudget: {budget}\nplugins:\n"
     )
     for plugin in plugins:
         deadlines = "".join(

@@ -312,8 +312,7 @@ class PluginClient:
         if self.is_remote and self.name not in cycle.instances:
             return  # no instance has heard of this cycle
         if self.name in cycle.never_asked_to_reserve:
-            # One more Unreserve that is not acknowledged would hold up the next attempt of the pod, and so on.
-            return
+            return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt
         cycle.reservations.pop(self.name, None)
         await self._relay.ask(calls.UNRESERVE, cycle, (node_name, reason), lambda policy, failure: None)
 

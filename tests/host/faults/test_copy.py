@@ -1,4 +1,4 @@
-"""Rows 18, 21, 28 and 30 of the failure table, with real processes: what is sent is lost, too large or new."""
+"""Rows 18, 21, 28 and 30 of the failure table, with real processes: what is sent is lost, large or new."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ async def test_row_15_an_unreserve_that_is_never_acknowledged_is_dropped_some_tr
     text = configuration(plugin, Raw="reserve permit")
     with capture_logs() as lines:
         async with running(plugin), World([*NODES, pod("web")], configuration=text) as world:
+            (place,) = world.host.attachments.attached_places.places
             for _ in range(2):
-                place = world.host.attachments.attached_places.places[0]
                 await as_time_passes(world, lambda: place.state is State.QUARANTINED)
                 await as_time_passes(world, lambda: "in quarantine" in world.message_of("web"))
                 assert "acknowledged none of 1 reservations" in world.message_of("web")

@@ -1,0 +1,76 @@
+"""Rows 25 and 26 of the failure table, with real processes: too many calls, and a token that leaked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from berth_host.handle import rates
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
+from structlog.testing import capture_logs
+from support.faults import FailingProcess, RawPlugin, attached, configuration, in_time, running
+from support.hosts import World, node, pod
+from support.scripted_plugin import descriptor
+from support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+
+async def waiting_pods(handle: handle_pb2.HandleEndpoint, plugin: str) -> grpc.StatusCode:
+    """Ask as whoever has the token; OK, or the code of the refusal."""
+    async with grpc.aio.insecure_channel(handle.target) as channel:
+        try:
+            await handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
+                handle_pb2.ListWaitingPodsRequest(plugin=plugin),
+                metadata=(("authorization", f"Bearer {handle.token}"),),
+                timeout=PATIENCE_S,
+            )
+        except grpc.aio.AioRpcError as err:
+            return err.code()
+    return grpc.StatusCode.OK
+
+
+async def test_row_25_a_flood_of_calls_is_held_back_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rates that a busy machine is sure to be above."""
+    monkeypatch.setattr(rates, "CALLS_PER_S", 100.0)
+    monkeypatch.setattr(rates, "BURST_CALLS", 50.0)
+    flooding = FailingProcess(tmp_path / "flooding")
+    other = RawPlugin(tmp_path / "other", descriptor("Raw", "PERMIT", handle_client=True))
+    text = configuration(flooding, other, Failing="permit", Raw="permit")
+    async with running(flooding, other), World([node("n0")], configuration=text) as world:
+        await in_time(lambda: attached(world) and attached(world, "Raw"))
+        handle = other.requests("Configure")[-1].handle
+        began_s = time.monotonic()
+        assert await flooding.order("flood", 200, 8) == {"answered": 200}
+        # What was over the burst came at the rate that is allowed: the SDK's handle waited as it was told.
+        assert time.monotonic() - began_s >= 1.5
+        assert await waiting_pods(handle, "Raw") is grpc.StatusCode.OK
+        world.server.create(pod("web"))
+        await in_time(lambda: world.node_of("web"))
+
+
+async def test_row_26_a_token_of_an_earlier_attachment_or_for_another_plugin_is_refused_and_logged(
+    tmp_path: Path,
+) -> None:
+    plugin = RawPlugin(tmp_path, descriptor("Raw", "PERMIT", handle_client=True))
+    text = configuration(plugin, Raw="permit")
+    async with running(plugin), World([node("n0")], configuration=text) as world:
+        await in_time(lambda: attached(world, "Raw"))
+        leaked = plugin.requests("Configure")[-1].handle
+        assert await waiting_pods(leaked, "Raw") is grpc.StatusCode.OK
+        with capture_logs() as lines:
+            assert await waiting_pods(leaked, "Another") is not grpc.StatusCode.OK
+            await plugin.kill()
+            await in_time(lambda: not attached(world, "Raw"))
+            await plugin.start()
+            await in_time(lambda: attached(world, "Raw"))
+            assert await waiting_pods(leaked, "Raw") is grpc.StatusCode.UNAUTHENTICATED
+        refused = [line["reason"] for line in lines if line["event"] == "audit.call_refused"]
+        assert refused == ["the token is for Raw", "no token of an attachment"]
+        assert leaked.token not in str(lines)
+        fresh = plugin.requests("Configure")[-1].handle
+        assert await waiting_pods(fresh, "Raw") is grpc.StatusCode.OK
