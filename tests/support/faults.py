@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from berth_host.cluster.memory.http.serving import ServedCluster, served
+from berth_host.cluster.memory.server import ApiServer
+from berth_host.model.clock import RealClock
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.message import Message
 from support.hosts import World
@@ -213,3 +219,95 @@ async def as_time_passes(world: World, condition: Callable[[], bool]) -> None:
             world.host.check()
             world.clock.advance(1.0)
             await asyncio.sleep(0.02)
+
+
+class HostProcess(SchedulerProcess):
+    """`berth scheduler` over a served cluster. `text`: as `configuration` makes it."""
+
+    def __init__(
+        self, folder: Path, cluster: ServedCluster, text: str, *, name: str = "host", election: str = ""
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        kubeconfig = folder / "kubeconfig.json"
+        kubeconfig.write_text(json.dumps(kubeconfig_of(cluster.url)))
+        first, second = text.split("---\n")
+        elects = election or "{leaderElect: false}"
+        super().__init__(
+            SchedulerSetup(
+                program="berth",
+                kubeconfig=kubeconfig,
+                folder=folder,
+                configuration=f"{first}leaderElection: {elects}\n",
+                more_documents=second,
+                # The served cluster knows no users, so there is nobody to ask who may read.
+                flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",),
+            ),
+            name,
+        )
+
+    async def begin(self) -> None:
+        """Start it, and wait until it is ready."""
+        await self.start()
+        await self.ready()
+
+
+def kubeconfig_of(url: str) -> dict[str, Any]:
+    """For a cluster that asks nobody who they are."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    }
+
+
+class Cluster:
+    """The embedded cluster, served; it outlives its hosts. `hosts`: killed at the end."""
+
+    def __init__(self, server: ApiServer, served_cluster: ServedCluster) -> None:
+        self.server = server
+        self.served = served_cluster
+        self.hosts: list[HostProcess] = []
+
+    def host(self, folder: Path, text: str, **more: str) -> HostProcess:
+        """One that was not started yet."""
+        self.hosts.append(HostProcess(folder, self.served, text, **more))
+        return self.hosts[-1]
+
+    def pod(self, name: str) -> KubeObject:
+        """The pod as the cluster has it."""
+        found = self.server.get("pods", ObjectRef(namespace="default", name=name))
+        assert found is not None
+        return found
+
+    def node_of(self, name: str) -> str:
+        """The node that the pod is bound to, or an empty string."""
+        return str(self.pod(name).get("spec.nodeName", ""))
+
+    def message_of(self, name: str) -> str:
+        """The message of the pod's PodScheduled condition."""
+        conditions = self.pod(name).get("status.conditions", [])
+        return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
+
+    async def bound(self, *names: str) -> None:
+        """Wait until these pods have nodes."""
+        await until(lambda: all(self.node_of(name) for name in names))
+
+
+@asynccontextmanager
+async def served_cluster(*objects: Mapping[str, Any]) -> AsyncIterator[Cluster]:
+    """A cluster with these objects on a loopback port."""
+    server = ApiServer(RealClock())
+    for item in objects:
+        server.create(item)
+    async with served(server) as port:
+        cluster = Cluster(server, port)
+        try:
+            yield cluster
+        finally:
+            for host in cluster.hosts:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(host.pid, signal.SIGCONT)
+                await host.kill()

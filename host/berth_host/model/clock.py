@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
+
+_SECOND_US: Final = 1_000_000
 
 
 class Timer(Protocol):
@@ -30,7 +32,7 @@ class Clock(Protocol):
     """Two readings and one timer. `call_at` takes the monotonic reading, in seconds."""
 
     def now_s(self) -> float:
-        """Wall clock, Unix seconds: for display and for backoff."""
+        """Wall clock, Unix seconds, which may step: for display."""
         ...
 
     def monotonic_s(self) -> float:
@@ -40,6 +42,12 @@ class Clock(Protocol):
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once the monotonic reading reaches `when_s`."""
         ...
+
+
+def steady_us(clock: Clock) -> Callable[[], int]:
+    """A reading in Unix microseconds: the wall clock of this moment, and on from there without its steps."""
+    ahead_us = round(clock.now_s() * _SECOND_US) - round(clock.monotonic_s() * _SECOND_US)
+    return lambda: ahead_us + round(clock.monotonic_s() * _SECOND_US)
 
 
 def rfc3339(moment_s: float) -> str:

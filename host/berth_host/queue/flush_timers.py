@@ -1,4 +1,4 @@
-"""The two periodic jobs: backoff at every whole wall-clock second, leftovers every 30 s from the start.
+"""The two periodic jobs: backoff at every whole second, leftovers every 30 s from the start.
 
 One timer serves both, so that at the same instant backoff always comes first. It is set only while there
 is something to flush: an idle host does not wake up.
@@ -8,6 +8,7 @@ flushUnschedulablePodsLeftover), v1.36.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from berth_host.model.clock import Clock, Timer
@@ -39,11 +40,14 @@ class Flushed(Protocol):
 
 
 class FlushTimers:
-    """Runs the jobs on `clock` between `start` and `stop`. Due times are monotonic microseconds."""
+    """Runs the jobs on `clock` between `start` and `stop`. Due times are monotonic microseconds; `now_us` is
+    the reading in Unix microseconds that backoffs end by.
+    """
 
-    def __init__(self, clock: Clock, queue: Flushed) -> None:
+    def __init__(self, clock: Clock, queue: Flushed, now_us: Callable[[], int]) -> None:
         self._clock = clock
         self._queue = queue
+        self._now_us = now_us
         self._started_us: int | None = None
         self._backoff_due_us: int | None = None
         self._leftover_due_us: int | None = None
@@ -77,7 +81,7 @@ class FlushTimers:
         if self._timer is None and not (self._queue.has_backing_off or self._queue.has_unschedulable):
             return
         if self._backoff_due_us is None and self._queue.has_backing_off:
-            to_next_second_us = SECOND_US - round(self._clock.now_s() * SECOND_US) % SECOND_US
+            to_next_second_us = SECOND_US - self._now_us() % SECOND_US
             self._backoff_due_us = self._monotonic_us() + to_next_second_us
         if self._leftover_due_us is None and self._queue.has_unschedulable:
             periods = (self._monotonic_us() - started_us) // LEFTOVER_PERIOD_US + 1

@@ -19,7 +19,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock
+from berth_host.model.clock import Clock, steady_us
 from berth_host.queue import events
 from berth_host.queue.backoff import SECOND_US
 from berth_host.queue.events import PluginRequest, QueueEvent
@@ -53,17 +53,18 @@ class SchedulingQueue:
         self._registrations = registrations = {
             name: RegistrationIndex(profile.registrations) for name, profile in seams.profiles.items()
         }
-        self._clock = clock
+        # A step of the wall clock would hold pods in their backoff, or end it.
+        self._now_us = now_us = steady_us(clock)
         self._seams = seams
         self._observer = seams.observer
         self._max_in_pool_us = round(config.pod_max_in_unschedulable_pods_s * SECOND_US)
         self.nominator = Nominator(seams.pods)
         self.in_flight = InFlight()
-        self.places = Places(config, seams, registrations, self.nominator, self._now_us)
+        self.places = Places(config, seams, registrations, self.nominator, now_us)
         self._hints = Hints(seams, registrations, every_plugin=config.ask_every_plugin)
         self._moves = Moves(self.places, self._hints, seams.evicting)
         self._requests = PluginRequests(self.places, self._hints)
-        self._timers = FlushTimers(clock, self)
+        self._timers = FlushTimers(clock, self, now_us)
         self._readiness = Readiness()
         self.scheduling_cycle = 0
         """Pops so far."""
@@ -407,6 +408,3 @@ class SchedulingQueue:
         """This alone where nothing has come into backoffQ or the pool."""
         if self._readiness.is_awaited and self.has_ready:
             self._readiness.notify()
-
-    def _now_us(self) -> int:
-        return round(self._clock.now_s() * SECOND_US)

@@ -1,0 +1,80 @@
+"""Row 34 of the failure table, with real processes: the wall clock of the host's machine steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from support.faults import FailingProcess, configuration, running, served_cluster
+from support.hosts import node, pod
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+SOURCE = Path(__file__).parents[2] / "support" / "stepping_clock.c"
+DAY_S = 86_400
+
+
+class SteppingClock:
+    """The clock of the processes that are started with `environment`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._step = folder / "step"
+        library = folder / "stepping_clock.so"
+        self.set(0)
+        compiler = shutil.which("cc")
+        if compiler is None and not os.environ.get("CI"):
+            pytest.skip("needs a C compiler: the machine's own clock is left alone")
+        subprocess.run([str(compiler), "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
+        self.environment = {"LD_PRELOAD": str(library), "BERTH_CLOCK_STEP": str(self._step)}
+
+    def set(self, seconds: int) -> None:
+        """So far from the machine's clock from now on."""
+        with self._step.open("r+b" if self._step.exists() else "w+b") as file:
+            file.write(struct.pack("=q", seconds))
+
+
+@pytest.mark.parametrize("step_s", [DAY_S, -DAY_S], ids=["forwards", "backwards"])
+async def test_row_34_a_step_of_the_wall_clock_ends_no_deadline_and_holds_no_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    clock = SteppingClock(tmp_path)
+    plugin = FailingProcess(tmp_path / "plugin")
+    text = configuration(plugin, deadline="2s", Failing="filter permit")
+    held = pod("held", labels={"faulty": "held"})
+    async with running(plugin), served_cluster(node("n0"), pod("web"), held) as cluster:
+        host = cluster.host(tmp_path / "host", text)
+        with monkeypatch.context() as patch:
+            for name, value in clock.environment.items():
+                patch.setenv(name, value)
+            await host.start()
+        await host.ready()
+        await cluster.bound("web")
+        await until(lambda: len(plugin.asked("Permit")) == 2)
+
+        plugin.arm("Filter", "hang")
+        cluster.server.create(pod("slow"))
+        await until(lambda: plugin.has_fired)
+        began_s = time.monotonic()
+        clock.set(step_s)
+        await until(lambda: bool(cluster.message_of("slow")))
+        assert 1.0 < time.monotonic() - began_s < 20.0
+        assert 'plugin "Failing" did not answer within 2000 ms at Filter' in cluster.message_of("slow")
+        (condition,) = cluster.pod("slow").get("status.conditions", [])
+        told_s = datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
+        assert abs(told_s - time.time() - step_s) < 600  # the host lives by that clock
+        # Now it backs off, which ends as well, and the wait on Permit goes on.
+        clock.set(2 * step_s)
+        await cluster.bound("slow")
+        assert not cluster.node_of("held")
+        assert not cluster.message_of("held")
+        (cycle,) = (words[1] for words in plugin.asked("Permit") if words[2:] == ["held"])
+        plugin.put("release", "")
+        assert await plugin.order("allow", cluster.pod("held").ref.uid, cycle) == "APPLIED"
+        await cluster.bound("held")
+        assert host.ended_with is None
