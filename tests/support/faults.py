@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import signal
@@ -19,8 +18,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
 from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.cluster.memory.http.serving import ServedCluster, served
+from berth_host.cluster.memory.http.serving import ServedCluster
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -264,12 +264,26 @@ def kubeconfig_of(url: str) -> dict[str, Any]:
 
 
 class Cluster:
-    """The embedded cluster, served; it outlives its hosts. `hosts`: killed at the end."""
+    """The embedded cluster, served; it outlives its hosts. `hosts`: killed at the end. `cuts`: for these pods
+    the connection breaks once under their binding, `before` or `after` it is done.
+    """
 
-    def __init__(self, server: ApiServer, served_cluster: ServedCluster) -> None:
+    def __init__(self, server: ApiServer) -> None:
         self.server = server
-        self.served = served_cluster
+        self.served = ServedCluster(server)
         self.hosts: list[HostProcess] = []
+        self.cuts: dict[str, str] = {}
+        self._honest = self.served.handlers.handle
+        self.served.handlers.handle = self._handle  # type: ignore[method-assign]  # before it listens
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        *_, name, what = request.path.split("/")
+        moment = self.cuts.pop(name, "") if what == "binding" else ""
+        if moment != "before":
+            answer = await self._honest(request)
+        if moment and request.transport is not None:
+            request.transport.abort()
+        return web.Response() if moment else answer
 
     def host(self, folder: Path, text: str, **more: str) -> HostProcess:
         """One that was not started yet."""
@@ -302,12 +316,12 @@ async def served_cluster(*objects: Mapping[str, Any]) -> AsyncIterator[Cluster]:
     server = ApiServer(RealClock())
     for item in objects:
         server.create(item)
-    async with served(server) as port:
-        cluster = Cluster(server, port)
-        try:
-            yield cluster
-        finally:
-            for host in cluster.hosts:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(host.pid, signal.SIGCONT)
-                await host.kill()
+    cluster = Cluster(server)
+    await cluster.served.listen()
+    try:
+        yield cluster
+    finally:
+        for host in cluster.hosts:
+            await host.kill()
+        await cluster.served.fall_silent()
+        cluster.served.handlers.history.close()

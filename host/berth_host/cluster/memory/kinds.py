@@ -52,6 +52,7 @@ _ALL: Final = (
     Kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False),
     Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
     Kind("v1", "ReplicationController", "replicationcontrollers"),
+    Kind("coordination.k8s.io/v1", "Lease", "coordination.k8s.io/leases"),
     Kind("apps/v1", "Deployment", "apps/deployments"),
     Kind("apps/v1", "ReplicaSet", "apps/replicasets"),
     Kind("apps/v1", "StatefulSet", "apps/statefulsets"),
