@@ -145,7 +145,7 @@ class RawPlugin(ObeyingPlugin):
 
 
 def _order(answer: Message | bytes) -> bytes:
-    return answer if answer == HOLD else b"=" + answer.SerializeToString()  # type: ignore[union-attr]  # HOLD
+    return answer if isinstance(answer, bytes) else b"=" + answer.SerializeToString()
 
 
 def configuration(

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.handle import rates
-from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2
 from structlog.testing import capture_logs
 from support.faults import FailingProcess, RawPlugin, attached, configuration, in_time, running
 from support.hosts import World, node, pod
@@ -18,7 +18,7 @@ from support.waiting import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 
-async def waiting_pods(handle: handle_pb2.HandleEndpoint, plugin: str) -> grpc.StatusCode:
+async def waiting_pods(handle: identity_pb2.HandleEndpoint, plugin: str) -> grpc.StatusCode:
     """Ask as whoever has the token; OK, or the code of the refusal."""
     async with grpc.aio.insecure_channel(handle.target) as channel:
         try:
