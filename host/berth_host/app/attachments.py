@@ -122,6 +122,10 @@ class HostAttachments:
             for name, plugin in self.attached_places.plugins.items()
         }
 
+    def drifts(self) -> dict[str, int]:
+        """By plugin: how often an instance dropped its copy of the state."""
+        return {name: plugin.drifts for name, plugin in self.attached_places.plugins.items()}
+
     def route(self, plugin: BerthPlugin, profile: ResolvedProfile) -> PluginRoute:
         """Where the client of one profile finds its plugin."""
         return self.attached_places.route(plugin.name, profile.scheduler_name)

@@ -45,6 +45,8 @@ class RemotePlugin:
         self.stands_by = False
         """Whether an instance is there, which this host will attach to when it leads."""
         self.seen = False
+        self.drifts = 0
+        """How often an instance dropped its copy of the state, which was not what the host had sent."""
         self.active: Offer | None = None
         self.present = asyncio.Event()
         self.offers: list[Offer] = []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from berth_host.app.answers.plugins import plugins_answer
 from berth_host.model.user import User
-from berth_host.rpc.conduct import VIOLATIONS
+from berth_host.rpc.conduct import DRIFTS, VIOLATIONS
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_environment
 from support.serving import FakeProcess, KnownUsers, served
@@ -175,3 +175,27 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
                 assert int(world.node_of("after")[1:]) % 7 != 3
         finally:
             await liar.kill()
+
+
+@pytest.mark.slow
+async def test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time(
+    tmp_path: Path,
+) -> None:
+    drifting = PluginProcess(tmp_path / "drifting.sock", "support.drifting_plugin:Echo")
+    async with World(cluster(0), configuration=configuration(tmp_path, deadline="5s")) as world:
+        try:
+            await drifting.start()
+            await until(lambda: states(world).get("drifting.sock") == "Active")
+            # Each pod spoils the copy, and brings a change that does not fit the one spoilt before.
+            for number in range(1 + DRIFTS):
+                assert plugin(world)["available"]
+                world.cluster.server.create(pod(f"p{number}"))
+                await world.settle()
+                assert world.host.drifts() == {"Echo": number}
+                assert int(world.node_of(f"p{number}")[1:]) % 7 != 3
+            await until(lambda: states(world)["drifting.sock"] == "Quarantined")
+            assert "lost its copy of the cluster's state 3 times" in plugin(world)["attachment"]["reason"]
+            async with sidecar(world, tmp_path, "honest"):
+                assert states(world) == {"honest.sock": "Active", "drifting.sock": "Quarantined"}
+        finally:
+            await drifting.kill()
