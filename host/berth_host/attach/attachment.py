@@ -20,7 +20,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias
 
 import grpc
@@ -41,7 +41,7 @@ from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import AttachListener, RemotePlugin
 from berth_host.attach.standing import Standing
-from berth_host.attach.state import ATTACHED, State
+from berth_host.attach.state import ATTACHED, PlaceChange, State
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
@@ -473,17 +473,18 @@ class Attachment:
         self._audit.entered(state.value, reason, introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:
             return
+        change = PlaceChange(
+            place=self.place.title,
+            plugins=self.served,
+            state=state,
+            reason=reason,
+            instance_id=self.instance_id,
+        )
         if state in ATTACHED or state in (State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
             self._told_reason = reason
             told = state in (State.ACTIVE, State.STANDBY, State.CLOSED)
             level = _LOG.info if told else _LOG.warning
+            self._seams.listener.place_changed(change)
         else:
             level = _LOG.debug
-        level(
-            "attachment.changed",
-            place=self.place.title,
-            plugins=sorted(self._served),
-            state=state.value,
-            reason=reason,
-            instance_id=self.instance_id,
-        )
+        level("attachment.changed", **{**asdict(change), "state": state.value})

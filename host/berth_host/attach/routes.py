@@ -7,12 +7,14 @@ stays with the instance that it began with. The outbox and the last known descri
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.instances import Offer, chosen
+from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
@@ -30,6 +32,14 @@ class AttachListener(Protocol):
 
     def lost(self, plugin: str, reason: str) -> None:
         """No instance can be asked."""
+        ...
+
+    def swapped(self, swap: Swap) -> None:
+        """Another instance of a plugin is asked."""
+        ...
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """A place has another state, which lasts."""
         ...
 
 
@@ -88,7 +98,7 @@ class RemotePlugin:
         if best is None:
             self._leave(reason)
         else:
-            self._use(best, before)
+            self._use(best, before, reason)
         for offer in (before, best):
             if offer is not None:
                 offer.judged()
@@ -98,7 +108,7 @@ class RemotePlugin:
         if self.active is not None:
             self._listener.attached(self.name)
 
-    def _use(self, offer: Offer, before: Offer | None) -> None:
+    def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         self.descriptor = offer.descriptor
         self.seen = True
         self.absence = ""
@@ -107,9 +117,15 @@ class RemotePlugin:
             self.routes[profile].transport = transport
         self.outbox.attach(offer.sender)
         if before is not None:
-            _LOG.info(
-                "plugin.swapped", plugin=self.name, before=before.instance_id, instance_id=offer.instance_id
+            swap = Swap(
+                plugin=self.name,
+                before=before.instance_id,
+                instance_id=offer.instance_id,
+                falls_back=offer.age_key < before.age_key,
+                reason=before.conduct.complaint or reason,
             )
+            _LOG.info("plugin.swapped", **asdict(swap))
+            self._listener.swapped(swap)
         offer.taken_up()
         self._listener.attached(self.name)
 
