@@ -15,7 +15,7 @@ from berth_host.config.berth.points import POINT_RULES
 from berth_host.rpc.call_rules import call_rules
 
 from docs.pages import DOCS, REPOSITORY, Page, all_pages
-from docs.reference import config
+from docs.reference import config, faults
 from docs.reference.sections import SECTIONS, filled, names_in
 
 REFERENCE: Final = DOCS / "reference"
@@ -134,27 +134,44 @@ def test_the_life_of_a_pod_names_code_that_is_there() -> None:
         assert re.search(rf"\n    (async )?def {method}\(", body), f"{cls} has no method {method}"
 
 
-def test_every_failure_that_is_handled_has_tests_and_the_other_way_round() -> None:
+def _rows(heading: str) -> set[int]:
+    """The numbers in the first column of the table below a heading of the failures; none without a table."""
     text = (REFERENCE / "failures.md").read_text(encoding="utf-8")
-    now, _, later = text.partition("## Later")
-    handled, waiting = (
-        {int(row) for row in re.findall(r"^\| (\d+) \|", part, re.M)} for part in (now, later)
-    )
-    tested: set[int] = set()
-    for file in (
-        "tests/host/attach/test_failure_table.py",
-        "tests/host/attach/test_folder.py",
-        "tests/host/app/test_sidecars.py",
-        "tests/host/app/test_failure_table.py",
-        "tests/host/attach/tls/test_look.py",
-        "tests/host/handle/test_handle_server.py",
-        "tests/host/app/test_life.py",
-        "tests/host/app/test_reconcile.py",
-        "tests/host/rpc/remote/test_outbox.py",
+    _, _, rest = text.partition(f"\n## {heading}\n")
+    return {int(row) for row in re.findall(r"^\| (\d+) \|", rest.partition("\n## ")[0], re.M)}
+
+
+def test_every_failure_that_is_handled_has_a_test_with_real_processes() -> None:
+    handled, later = _rows("Handled now"), _rows("Later")
+    assert handled == set(faults.by_row()) == _rows("Tests")
+    assert handled.isdisjoint(later)
+    assert sorted(handled | later) == list(range(1, 36))
+
+
+def test_tests_from_a_script_are_about_rows_that_are_handled() -> None:
+    named = [
+        row
+        for path in (REPOSITORY / "tests" / "host").rglob("test_*.py")
+        for row in re.findall(r"def (test_row_\d+\w*)", path.read_text(encoding="utf-8"))
+    ]
+    assert {row for name in named for row in faults.rows_of(f"::{name}")} == _rows("Handled now")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("::test_row_8_a_cycle", [8]), ("::test_row_6_and_7_hot_swap", [6, 7])]
+)
+def test_the_rows_of_a_test_are_in_its_name(name: str, rows: list[int]) -> None:
+    assert faults.rows_of(name) == rows
+
+
+def test_a_listed_test_that_is_gone_or_starts_no_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, words in (
+        ("tests/host/attach/test_folder.py::test_row_4_gone", "there is no "),
+        (
+            "tests/host/attach/test_failure_table.py::test_row_21_large_state_goes_in_chunks",
+            "starts no process",
+        ),
     ):
-        source = (REPOSITORY / file).read_text(encoding="utf-8")
-        named = re.findall(r"def test_row_(\d+(?:_and_\d+)?)_", source)
-        tested |= {int(row) for rows in named for row in rows.split("_and_")}
-    assert handled == tested
-    assert handled.isdisjoint(waiting)
-    assert sorted(handled | waiting) == list(range(1, 36))
+        monkeypatch.setattr(faults, "ELSEWHERE", (name,))
+        with pytest.raises(LookupError, match=words):
+            faults.process_tests()

@@ -28,7 +28,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.message import Message
 from support.hosts import World
 from support.plugin_processes import PluginProcess
-from support.raw_plugin import HOLD, REQUESTS
+from support.raw_plugin import REQUESTS
 from support.waiting import PATIENCE_S, until
 
 DISABLES = {"queueSort": ", disabled: [{name: PrioritySort}]", "bind": ", disabled: [{name: '*'}]"}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from docs.reference import chart, commands, config, contract, conversions, metrics, points, sdk
+from docs.reference import chart, commands, config, contract, conversions, faults, metrics, points, sdk
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "points": points.points,
@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "conversions": conversions.conversions,
     "default-plugins": config.default_plugins,
     "chart-values": chart.values,
+    "fault-tests": faults.fault_tests,
     "kube-families": metrics.kube_families,
     "berth-families": metrics.berth_families,
     "resource-families": metrics.resource_families,

@@ -1,4 +1,6 @@
-"""Failures that the whole host must survive, row by row; tests/host/attach has the other rows.
+"""Failures that the whole host must survive, row by row, from a script in each way that calls travel.
+
+tests/host/attach has other rows, tests/host/faults those where the faults of real processes say as much.
 
 Source: the failure table of the plugin contract.
 """
@@ -10,19 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from berth_host.attach import backoff
 from berth_host.errors.cluster import UnavailableError
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, queue_pb2, scheduling_pb2
-from berth_sdk.results import PermitResult
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from support.hosts import World, node, pod
-from support.scripted_plugin import WAYS, ScriptedPlugin, decided, descriptor, for_ever, lacking
+from support.scripted_plugin import WAYS, ScriptedPlugin, descriptor, for_ever, lacking
 from support.waiting import PATIENCE_S, until
-
-Result = handle_pb2.DecideWaitingPodsResponse
 
 
 @pytest.fixture(autouse=True, params=WAYS)
@@ -70,38 +68,7 @@ async def in_time(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-# --- rows 2 and 3: absent and required -------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_row_2_pods_in_the_scope_of_an_absent_required_plugin_wait_for_it(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    scope = "required: true\n  scope: {podSelector: {matchLabels: {kind: gpu}}}"
-    text = configuration(path, "filter", more=scope)
-    objects = [*nodes(), pod("plain"), pod("gpu", labels={"kind": "gpu"})]
-    async with World(objects, configuration=text) as world:
-        await world.settle()
-        assert world.node_of("plain")
-        assert not world.node_of("gpu")
-        assert 'plugin "Demo" is not attached' in world.message_of("gpu")
-        assert "No such file" in world.message_of("gpu")
-        assert world.everything_is_accounted_for()
-        async with ScriptedPlugin(descriptor("Demo", "FILTER")).serving(path):
-            await until(lambda: world.host.attachments.recoveries == 1)
-            # No time passes on the host's clock: the plugin's return alone brings the pod back.
-            await in_time(lambda: world.node_of("gpu"))
-
-
-async def test_row_3_pods_of_the_plugins_own_workload_do_not_need_it(tmp_path: Path) -> None:
-    own = pod("demo-0", labels={"berth.io/plugin": "Demo"})
-    text = configuration(tmp_path / "p.sock", "filter")
-    async with World([*nodes(), own, pod("other")], configuration=text) as world:
-        await world.settle()
-        assert world.node_of("demo-0")
-        assert not world.node_of("other")
-
-
-# --- rows 8 and 9: it dies inside a cycle --------------------------------------------------------------
+# --- row 8: it dies inside a cycle --------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -138,57 +105,6 @@ async def test_row_8_cycle_begins_again_at_once_where_an_instance_can_take_it(tm
         assert world.clock.monotonic_s() == 0  # no backoff
         assert len(plugin.requests("PreFilter")) == 2
         assert len({request.ctx.cycle_id for request in plugin.requests("PreFilter")}) == 2
-
-
-async def test_row_9_death_after_reserve_is_no_obstacle_where_nothing_else_needs_it(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    plugin = ScriptedPlugin(descriptor("Demo", "RESERVE"))
-    text = configuration(path, "reserve")
-    release = asyncio.Event()
-    async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-
-        async def die_with_the_answer(_request: Any) -> scheduling_pb2.ReserveResponse:
-            asyncio.get_running_loop().call_later(0.01, release.set)
-            return scheduling_pb2.ReserveResponse(ctx=decided())
-
-        plugin.on("Reserve", die_with_the_answer)
-        await in_time(lambda: world.node_of("web"))
-        await release.wait()
-        await plugin.stop()
-        await world.settle()
-        assert world.node_of("web")
-        assert not plugin.requests("Unreserve")
-
-
-@pytest.mark.slow
-async def test_row_9_death_after_reserve_gives_back_and_tries_again_where_it_is_needed(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "p.sock"
-    first, second = (ScriptedPlugin(descriptor("Demo", "RESERVE", "PRE_BIND")) for _ in range(2))
-    asked = asyncio.Event()
-
-    async def hang(_request: Any) -> None:
-        asked.set()
-        await for_ever(None)
-
-    first.on("PreBind", hang)
-    text = configuration(path, "reserve", "preBind")
-    async with first.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-        await asyncio.wait_for(asked.wait(), PATIENCE_S)
-        await first.stop()
-        async with second.serving(path):
-            await until(lambda: world.host.attachments.recoveries == 2)
-            await world.settle()
-            assert world.node_of("web")
-            (lost,) = first.requests("Reserve")
-            (kept,) = second.requests("Reserve")
-            given_back = [item.cycle_id for request in second.requests("Unreserve") for item in request.items]
-            # At least once: the broken connection may have found the new process before it was attached.
-            assert set(given_back) == {lost.ctx.cycle_id}
-            assert kept.ctx.cycle_id != lost.ctx.cycle_id
-            order = [rpc for rpc, _ in second.asked if rpc in ("Reserve", "Unreserve")]
-            assert (order[0], order[-1], order.count("Reserve")) == ("Unreserve", "Reserve", 1)
 
 
 # --- row 14: it is unknown whether the pod is bound ------------------------------------------------------
@@ -270,93 +186,6 @@ async def test_row_14_the_hosts_own_bind_is_looked_at_too(tmp_path: Path) -> Non
         assert len(plugin.requests("Bind")) == 1
 
 
-# --- rows 16 and 17: decisions about waiting pods ----------------------------------------------------------
-
-
-async def decide(plugin: ScriptedPlugin, uid: str, cycle_id: str, *, reject: bool = False) -> str:
-    """One decision through the handle that Configure gave."""
-    handle = plugin.requests("Configure")[-1].handle
-    verdict = handle_pb2.WaitDecision.VERDICT_REJECT if reject else handle_pb2.WaitDecision.VERDICT_ALLOW
-    request = handle_pb2.DecideWaitingPodsRequest(
-        plugin="Demo",
-        decisions=[handle_pb2.WaitDecision(pod_uid=uid, cycle_id=cycle_id, verdict=verdict, message="no")],
-    )
-    async with grpc.aio.insecure_channel(handle.target) as channel:
-        reply = await handle_pb2_grpc.HandleServiceStub(channel).DecideWaitingPods(
-            request, metadata=(("authorization", f"Bearer {handle.token}"),), timeout=PATIENCE_S
-        )
-    return Result.Result.Name(reply.results[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("answer", "reject", "ends"),
-    [
-        pytest.param(pb.Status.CODE_WAIT, False, "bound", id="allowed, then wait"),
-        pytest.param(pb.Status.CODE_WAIT, True, "rejected", id="rejected, then wait"),
-        pytest.param(pb.Status.CODE_UNSCHEDULABLE, False, "rejected", id="allowed, then denied"),
-        pytest.param(pb.Status.CODE_SUCCESS, True, "bound", id="rejected, then approved"),
-    ],
-)
-async def test_row_16_decision_before_the_answer_of_permit_counts_with_wait_alone(
-    tmp_path: Path, answer: pb.Status.Code.ValueType, reject: bool, ends: str
-) -> None:
-    path = tmp_path / "p.sock"
-    plugin = ScriptedPlugin(descriptor("Demo", "PERMIT", handle_client=True))
-    results: list[str] = []
-
-    async def permit(request: Any) -> scheduling_pb2.PermitResponse:
-        ctx = request.ctx
-        results.append(await decide(plugin, ctx.pods[0].summary.ref.uid, ctx.cycle_id, reject=reject))
-        return scheduling_pb2.PermitResponse(ctx=decided(answer, "denied"))
-
-    plugin.once("Permit", permit)
-    text = configuration(path, "permit")
-    async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-        await in_time(lambda: world.node_of("web") if ends == "bound" else world.message_of("web"))
-        assert results == ["RESULT_STORED_EARLY"]
-        assert not len(world.host.waiting_pods)
-
-
-async def test_row_17_decisions_that_come_too_late_or_twice_have_no_effect(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    plugin = ScriptedPlugin(descriptor("Demo", "PERMIT", handle_client=True))
-    plugin.on("Permit", lambda _: scheduling_pb2.PermitResponse(ctx=decided(pb.Status.CODE_WAIT)))
-    text = configuration(path, "permit")
-    async with plugin.serving(path), World([*nodes(), pod("web")], configuration=text) as world:
-        await in_time(lambda: len(world.host.waiting_pods) == 1)
-        ctx = plugin.requests("Permit")[0].ctx
-        uid = ctx.pods[0].summary.ref.uid
-        assert await decide(plugin, uid, "an-older-cycle") == "RESULT_STALE_CYCLE"
-        assert await decide(plugin, "nobody", ctx.cycle_id) == "RESULT_NOT_WAITING"
-        assert len(world.host.waiting_pods) == 1
-        assert await decide(plugin, uid, ctx.cycle_id) == "RESULT_APPLIED"
-        second = await decide(plugin, uid, ctx.cycle_id)
-        assert second in ("RESULT_ALREADY_DECIDED", "RESULT_NOT_WAITING")
-        await in_time(lambda: world.node_of("web"))
-
-
-class Holder:
-    """An in-process plugin that holds every pod."""
-
-    def __init__(self, args: Any, handle: Any) -> None: ...
-
-    def permit(self, state: Any, pod: Any, node_name: str) -> Any:
-        return PermitResult.wait()
-
-
-async def test_row_17_a_plugin_cannot_allow_for_another_plugin(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    plugin = ScriptedPlugin(descriptor("Demo", "PERMIT", handle_client=True))
-    text = configuration(path, "permit").replace("[{name: Demo}]", "[{name: Demo}, {name: Holder}]")
-    async with plugin.serving(path), World([*nodes(), pod("web")], [Holder], configuration=text) as world:
-        await in_time(lambda: len(world.host.waiting_pods) == 1)
-        ctx = plugin.requests("Permit")[0].ctx
-        assert await decide(plugin, ctx.pods[0].summary.ref.uid, ctx.cycle_id) == "RESULT_NOT_PERMITTED"
-        assert len(world.host.waiting_pods) == 1
-        assert not world.node_of("web")
-
-
 # --- row 29: the pod goes away -----------------------------------------------------------------------------
 
 
@@ -388,22 +217,6 @@ async def test_row_29_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path, whil
         assert (end.cycle_id, end.outcome) == (reserved, pb.CycleEnd.OUTCOME_ABORTED)
         assert world.host.cache.pod_count == 0
         assert world.everything_is_accounted_for()
-
-
-async def test_row_29_pod_that_was_updated_gets_a_new_sort_key_when_it_returns(tmp_path: Path) -> None:
-    path = tmp_path / "p.sock"
-    plugin = ScriptedPlugin(descriptor("Demo", "QUEUE_SORT"))
-    text = configuration(path, "queueSort")
-    async with plugin.serving(path), World([*nodes(), pod("web", cpu="100")], configuration=text) as world:
-        await world.settle()
-        before = len(plugin.requests("SortKeys"))
-        change = {"metadata": {"labels": {"tier": "gold"}}}
-        await world.cluster.patch("pods", ObjectRef(namespace="default", name="web"), change)
-        world.server.create(node("large", cpu="200"))
-        await world.settle()
-        assert world.node_of("web") == "large"
-        asked = plugin.requests("SortKeys")[before:]
-        assert [request.pods[0].summary.labels["tier"] for request in asked] == ["gold"]
 
 
 # --- row 35: the order of the queue -----------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Failures that the host must survive, row by row; tests/host/app has the rows that need a scheduler.
+"""Failures that the host must survive, row by row, as one attachment sees them.
+
+tests/host/app has rows that need a scheduler, tests/host/faults the faults of real processes.
 
 Source: the failure table of the plugin contract.
 """
@@ -27,8 +29,8 @@ from berth_sdk.results import NodeRejections
 from berth_sdk.status import Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
 from support.attached import at_socket, attached_host, launched
-from support.plugin_processes import plugin_environment, plugin_process, serve_command
-from support.scripted_plugin import WHOLE_POD, ScriptedPlugin, decided, descriptor, for_ever, lacking
+from support.plugin_processes import plugin_process
+from support.scripted_plugin import ScriptedPlugin, decided, descriptor, for_ever, lacking
 from support.waiting import PATIENCE_S, until
 
 ECHO = "support.echo_plugin:Echo"
@@ -163,28 +165,6 @@ async def test_row_20_plugin_restarts_between_two_calls_of_a_cycle(tmp_path: Pat
         assert (await host.client.filter(again, host.nodes)).all_passed
 
 
-async def test_row_21_reply_over_the_agreed_size_is_a_violation(tmp_path: Path) -> None:
-    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
-    group = scheduling_pb2.NodeGroup(status=pb.Status(reasons=["x" * (5 * 1024 * 1024)]))
-    big = scheduling_pb2.FilterResponse(verdicts=scheduling_pb2.NodeVerdicts(rejected=[group]))
-    plugin.on("Filter", lambda _: big)
-    path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
-        status = (await host.client.filter(host.cycle(), host.nodes)).status(0)
-        assert "answered more than was agreed" in status.message
-        assert host.client.stats.violations == 1
-
-
-async def test_row_21_request_over_the_agreed_size_is_never_sent(tmp_path: Path) -> None:
-    plugin = ScriptedPlugin(descriptor("Demo", "FILTER", needs=[WHOLE_POD]))
-    path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
-        pod = make_pod("big", uid="big", annotations={"filler": "x" * (3 * 1024 * 1024)})
-        status = (await host.client.filter(host.cycle(pod), host.nodes)).status(0)
-        assert "is over the agreed limit" in status.message
-        assert not plugin.requests("Filter")
-
-
 async def test_row_21_large_state_goes_in_chunks(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
@@ -212,27 +192,6 @@ async def test_row_22_slow_plugin_costs_a_cycle_no_more_than_its_budget(tmp_path
         await host.client.score(cycle, host.nodes)
         assert cycle.budget_left_s <= 0
         assert not [rpc for rpc in ("Filter", "PreScore", "Score") if plugin.requests(rpc)]
-
-
-async def test_row_22_slow_plugin_does_not_delay_another_one(tmp_path: Path) -> None:
-    slow, quick = ScriptedPlugin(descriptor("Slow", "FILTER")), ScriptedPlugin(descriptor("Quick", "FILTER"))
-    slow.on("Filter", for_ever)
-    a, b = tmp_path / "a.sock", tmp_path / "b.sock"
-    async with (
-        slow.serving(a),
-        quick.serving(b),
-        attached_host(at_socket(a, "Slow"), at_socket(b, "Quick")) as host,
-    ):
-        cycle = host.cycle()
-        waiting = [
-            asyncio.ensure_future(host.clients["Slow"].filter(host.cycle(), host.nodes)) for _ in range(50)
-        ]
-        await until(lambda: len(slow.requests("Filter")) == 50)
-        assert (await host.clients["Quick"].filter(cycle, host.nodes)).all_passed
-        assert not any(task.done() for task in waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 @pytest.mark.slow
@@ -351,28 +310,6 @@ async def test_row_28_node_that_was_deleted_and_came_back_is_another_node(tmp_pa
         assert upsert.generation > old_generation
 
 
-async def test_row_30_unknown_values_have_their_readings_and_warn_once(tmp_path: Path) -> None:
-    message = descriptor("Demo", "FILTER", "RESERVE")
-    message.points.append(77)  # type: ignore[arg-type]  # from a newer contract
-    plugin = ScriptedPlugin(message)
-    newer = pb.Status(reasons=["because"])
-    newer.code = 50  # type: ignore[assignment]  # as above
-    plugin.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=pb.ReplyContext(status=newer)))
-    # An unknown field: number 900, a string.
-    extra = scheduling_pb2.FilterResponse.FromString(b"\xa2\x38\x05hello")
-    plugin.on("Filter", lambda _: extra)
-    path = tmp_path / "p.sock"
-    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
-        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
-        status = await host.client.reserve(host.cycle(), "n0")
-        assert status.code is Code.ERROR
-        assert 'plugin "Demo" answered the unknown status code 50' in status.message
-        (condition,) = host.attachments.conditions()
-        assert condition.warnings == (
-            "plugin Demo declares the unknown extension point 77, which is ignored",
-        )
-
-
 @pytest.mark.slow
 async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits() -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no licence')")
@@ -407,48 +344,6 @@ async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_pat
         await until(lambda: child.output.dropped > 1000)
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         assert len(child.output.lines) <= 200
-
-
-HOST = """
-import asyncio, os, sys
-from berth_host.attach.children.child import Child
-async def main():
-    child = await Child.launch(sys.argv[1:], "demo")
-    print(child.pid, flush=True)
-    await asyncio.Event().wait()
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-async def test_row_33_child_ends_when_the_host_is_killed() -> None:
-    host = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        HOST,
-        *serve_command(ECHO),
-        stdout=asyncio.subprocess.PIPE,
-        env=plugin_environment(),
-    )
-    assert host.stdout is not None
-    line = b""
-    async with asyncio.timeout(PATIENCE_S):
-        while not line.strip().isdigit():  # the host's log comes the same way
-            line = await host.stdout.readline()
-    pid = int(line)
-    assert _is_alive(pid)
-    host.kill()
-    await host.wait()
-    await until(lambda: not _is_alive(pid))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.parametrize("package", ["rpc", "attach"])

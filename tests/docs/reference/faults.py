@@ -1,0 +1,92 @@
+"""The tests that inject each failure of the table with real processes, by row.
+
+Every one of `tests/host/faults` is one; elsewhere they are listed here.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+from docs.pages import REPOSITORY
+from docs.reference.markdown import codes, table
+
+FOLDER: Final = REPOSITORY / "tests" / "host" / "faults"
+ELSEWHERE: Final = (
+    "tests/host/attach/test_folder.py::test_row_4_stale_socket_is_left_alone_and_backs_off_without_a_word_more",
+    "tests/host/attach/test_folder.py::"
+    "test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance",
+    "tests/host/app/test_sidecars.py::"
+    "test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time",
+    "tests/host/attach/test_failure_table.py::test_row_20_plugin_restarts_between_two_calls_of_a_cycle",
+    "tests/host/app/test_sidecars.py::"
+    "test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when_it_goes_on",
+    "tests/host/app/test_sidecars.py::"
+    "test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_another_comes",
+    "tests/host/attach/test_folder.py::"
+    "test_row_31_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on",
+    "tests/host/attach/test_failure_table.py::"
+    "test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits",
+    "tests/host/attach/test_failure_table.py::test_row_32_child_that_floods_its_output_is_bounded_and_useful",
+)
+STARTS: Final = frozenset(
+    {"PluginProcess", "launched", "plugin_process", "running", "served_cluster", "serving", "sidecar"}
+)
+"""What starts a process, in these tests."""
+
+
+def process_tests() -> list[str]:
+    """`file::test` of each, by file and name. Raises LookupError for one that is not there, or starts no
+    process.
+    """
+    wanted = {f"{path.relative_to(REPOSITORY)}::" for path in FOLDER.glob("test_*.py")}
+    found: list[str] = []
+    for file in sorted(wanted | {f"{name.partition('::')[0]}::" for name in ELSEWHERE}):
+        for name, starts in _tests(REPOSITORY / file.removesuffix("::")).items():
+            if file not in wanted and file + name not in ELSEWHERE:
+                continue
+            if not starts:
+                raise LookupError(f"{file}{name} starts no process")
+            found.append(file + name)
+    if missing := set(ELSEWHERE) - set(found):
+        raise LookupError(f"there is no {', '.join(sorted(missing))}")
+    return found
+
+
+def rows_of(name: str) -> list[int]:
+    """`file::test_row_6_and_7_hot_swap` -> [6, 7]."""
+    words = name.partition("::test_row_")[2].split("_")
+    rows = [int(words[0])]
+    while len(words) > 2 and words[1] == "and" and words[2].isdigit():
+        words = words[2:]
+        rows.append(int(words[0]))
+    return rows
+
+
+def by_row() -> dict[int, list[str]]:
+    """The tests of each row."""
+    found: dict[int, list[str]] = {}
+    for name in process_tests():
+        for row in rows_of(name):
+            found.setdefault(row, []).append(name)
+    return dict(sorted(found.items()))
+
+
+def fault_tests() -> str:
+    """A table, one line for each row."""
+    rows = [(str(row), codes(names)) for row, names in by_row().items()]
+    return table(("Row", "Tests with real processes"), rows)
+
+
+def _tests(path: Path) -> dict[str, bool]:
+    """The tests of a file that are about rows, and whether each starts a process."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {
+        node.name: any(
+            isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in STARTS
+            for part in ast.walk(node)
+        )
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_row_")
+    }
