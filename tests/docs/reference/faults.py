@@ -14,7 +14,6 @@ from docs.reference.markdown import codes, table
 
 FOLDER: Final = REPOSITORY / "tests" / "host" / "faults"
 ELSEWHERE: Final = (
-    "tests/host/attach/test_folder.py::test_row_4_stale_socket_is_left_alone_and_backs_off_without_a_word_more",
     "tests/host/attach/test_folder.py::"
     "test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance",
     "tests/host/app/test_sidecars.py::"
@@ -24,8 +23,6 @@ ELSEWHERE: Final = (
     "test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when_it_goes_on",
     "tests/host/app/test_sidecars.py::"
     "test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_another_comes",
-    "tests/host/attach/test_folder.py::"
-    "test_row_31_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on",
     "tests/host/attach/test_failure_table.py::"
     "test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits",
     "tests/host/attach/test_failure_table.py::test_row_32_child_that_floods_its_output_is_bounded_and_useful",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -223,50 +222,6 @@ async def test_cycle_stays_with_the_instance_that_began_it(tmp_path: Path) -> No
         finally:
             await old.kill()
             await new.kill()
-
-
-@pytest.mark.slow
-async def test_row_4_stale_socket_is_left_alone_and_backs_off_without_a_word_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A socket file whose process is gone."""
-    stale = tmp_path / "stale.sock"
-    listen(stale).close()
-    live = PluginProcess(tmp_path / "live.sock", ECHO)
-    async with sidecars(tmp_path) as host:
-        try:
-            await live.start()
-            await until(lambda: host.client.available)
-            await until(lambda: host.attachments.places[0].backoff.failures >= 2)
-            assert by_socket(host)["stale.sock"].state is State.BACKOFF
-            assert by_socket(host)["stale.sock"].plugins == ()
-            assert stale.exists()
-            await ask(host)
-        finally:
-            await live.kill()
-    lines = capsys.readouterr().out.splitlines()
-    told = [line for line in lines if "stale.sock" in line and "BackOff" in line]
-    assert len(told) == 1, told
-
-
-@pytest.mark.slow
-async def test_row_31_folder_that_vanishes_is_a_condition_and_attached_plugins_live_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder_module, "RESCAN_S", 0.1)
-    path = tmp_path / "sockets"
-    path.mkdir()
-    live = PluginProcess(path / "live.sock", ECHO)
-    async with sidecars(path) as host:
-        try:
-            await live.start()
-            await until(lambda: host.client.available)
-            shutil.rmtree(path)
-            await until(lambda: "sockets" in by_socket(host))
-            assert by_socket(host)["sockets"].reason == f"{path}: No such file or directory"
-            await ask(host)
-        finally:
-            await live.kill()
 
 
 @pytest.mark.slow
