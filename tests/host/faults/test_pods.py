@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -17,22 +18,31 @@ pytestmark = pytest.mark.slow
 WEB = ObjectRef(namespace="default", name="web")
 
 
-@pytest.mark.parametrize("rpc", ["Reserve", "Permit", "PreBind"])
-async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path, rpc: str) -> None:
+async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) -> None:
+    """While Reserve, Permit or PreBind is asked about it."""
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT", "PRE_BIND"))
-    plugin.on(rpc, HOLD)
     text = configuration(plugin, Raw="reserve permit preBind")
-    async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
-        await until(lambda: bool(plugin.requests(rpc)))
-        await world.cluster.delete("pods", WEB)
-        await until(lambda: bool(plugin.requests(f"cancelled-{rpc}")))
-        await until(lambda: bool(plugin.requests("EndCycles")))
-        reserved = plugin.requests("Reserve")[0].ctx.cycle_id
-        assert [item.cycle_id for item in plugin.requests("Unreserve")[0].items] == [reserved]
-        (end,) = plugin.requests("EndCycles")[0].ended
-        assert (end.cycle_id, end.outcome) == (reserved, pb.CycleEnd.OUTCOME_ABORTED)
-        assert world.host.cache.pod_count == 0
-        assert world.everything_is_accounted_for()
+    async with running(plugin), World([node("n0")], configuration=text) as world:
+        for count, rpc in enumerate(("Reserve", "Permit", "PreBind"), 1):
+            plugin.on(rpc, HOLD)
+            world.server.create(pod("web"))
+            await until(functools.partial(has_come, plugin, rpc, 1))
+            await world.cluster.delete("pods", WEB)
+            await until(functools.partial(has_come, plugin, f"cancelled-{rpc}", 1))
+            plugin.on(rpc, None)
+            await until(functools.partial(has_come, plugin, "Unreserve", count))
+            await until(functools.partial(has_come, plugin, "EndCycles", count))
+            reserved = plugin.requests("Reserve")[-1].ctx.cycle_id
+            assert [item.cycle_id for item in plugin.requests("Unreserve")[-1].items] == [reserved], rpc
+            (end,) = plugin.requests("EndCycles")[-1].ended
+            assert (end.cycle_id, end.outcome) == (reserved, pb.CycleEnd.OUTCOME_ABORTED), rpc
+            assert world.host.cache.pod_count == 0, rpc
+            assert world.everything_is_accounted_for(), rpc
+
+
+def has_come(plugin: RawPlugin, rpc: str, count: int) -> bool:
+    """The plugin was asked so often."""
+    return len(plugin.requests(rpc)) == count
 
 
 async def test_row_29_a_pod_that_changes_while_it_waits_is_ordered_anew(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -21,25 +22,27 @@ class Holder(Plugin):
         return PermitResult.wait()
 
 
-@pytest.mark.parametrize(
-    ("early", "answer", "is_bound"),
-    [
-        ("allow", "waits", True),
-        ("reject", "waits", False),
-        ("allow", "denies", False),
-        ("reject", "approves", True),
-    ],
-)
-async def test_row_16_a_decision_before_the_answer_of_permit_counts_with_wait_alone(
-    tmp_path: Path, early: str, answer: str, is_bound: bool
-) -> None:
+IS_BOUND = {
+    ("allow", "waits"): True,
+    ("reject", "waits"): False,
+    ("allow", "denies"): False,
+    ("reject", "approves"): True,
+}
+"""What becomes of a pod, by the early decision and the answer of Permit."""
+
+
+async def test_row_16_a_decision_before_the_answer_of_permit_counts_with_wait_alone(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
-    web = pod("web", labels={"early": early, "permit": answer})
     text = configuration(plugin, Failing="permit")
-    async with running(plugin), World([node("n0"), web], configuration=text) as world:
-        await in_time(lambda: world.node_of("web") if is_bound else world.message_of("web"))
-        assert plugin.did("decided")[0][1] == "STORED_EARLY"
-        assert not len(world.host.waiting_pods)
+    async with running(plugin), World([node("n0")], configuration=text) as world:
+        for (early, answer), is_bound in IS_BOUND.items():
+            name = f"{early}-{answer}"
+            world.server.create(pod(name, labels={"early": early, "permit": answer}))
+            said = world.node_of if is_bound else world.message_of
+            await in_time(functools.partial(said, name))
+            assert bool(world.node_of(name)) == is_bound, name
+            assert plugin.did("decided")[-1][1] == "STORED_EARLY", name
+            assert not len(world.host.waiting_pods), name
 
 
 async def test_row_17_decisions_for_an_old_cycle_or_twice_have_no_effect(tmp_path: Path) -> None:
