@@ -75,4 +75,6 @@ $(STAMP): $(MADE_FROM)
 	@# A .venv that exists but is broken (it was moved, or its Python is gone) is made anew.
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]'
+	@# What pip copies it compiles, and what it points to it does not: each start of a process would.
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins
 	@touch $@
