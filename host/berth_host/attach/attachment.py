@@ -508,6 +508,10 @@ class Attachment:
         """
         return tuple(name for name in self._plugins if name in self._served)
 
+    def serves(self, plugin: str) -> bool:
+        """Whether the plugin is one of `served`."""
+        return plugin in self._served
+
     @property
     def _own_plugins(self) -> list[RemotePlugin]:
         return [self._plugins[name] for name in self.served]

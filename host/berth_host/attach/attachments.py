@@ -221,7 +221,7 @@ class Attachments:
 
     def attached(self, plugin: str) -> None:
         """Count it and pass it on. It changes nothing if the plugin is lost each time that it comes."""
-        own = (one for one in self.places if plugin in one.served)
+        own = (one for one in self.places if one.serves(plugin))
         if all(_is_hopeful(attachment) for attachment in own):
             self.recoveries += 1
         self._listener.attached(plugin)
