@@ -108,8 +108,8 @@ class Standing:
     # --- what happens to it ----------------------------------------------------------------------------
 
     def offer(self, taken_up: TakenUp | None = None) -> None:
-        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive. The caller looks at
-        `state` afterwards: `changed` is not called for each plugin.
+        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive. `changed` is not
+        called for each plugin: the caller looks at `state` afterwards.
         """
         self._taken_up = taken_up
         self._offering = True
