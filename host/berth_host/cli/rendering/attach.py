@@ -35,12 +35,12 @@ def attach_text(start: StartFigures, attach: AttachFigures) -> str:
         ),
     ]
     asked = (
-        f"{attach.asked} of {attach.size.plugins} plugins in {attach.size.processes} processes were asked about"
-        f" {attach.bound} pods, all of which have a node"
+        f"{attach.asked} of {attach.size.plugins} plugins in {attach.size.processes} processes were asked"
+        f" about {attach.bound} pods, all of which have a node"
     )
     later = (
-        "The second half of the processes that came one at a time cost"
-        f" {of_attach['later_wall']:.2f} of the first half's time, {of_attach['later_cpu']:.2f} of its CPU time"
+        f"Of the processes that came one at a time, the second half cost {of_attach['later_wall']:.2f} of the"
+        f" first half's time, and {of_attach['later_cpu']:.2f} of its CPU time"
     )
     numbers = range(1, len(_START))
     tables = (columns(_START, starts, right=numbers), columns(_ATTACH, attached, right=numbers))

@@ -64,8 +64,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """`costs`: one for each process, or one for all. `asked`: plugins that were asked about pods; `bound`: pods
-    that got a node.
+    """`costs`: one for each process, or one for all. `asked`: plugins that were asked about pods; `bound`:
+    pods that got a node.
     """
 
     costs: tuple[Cost, ...]
