@@ -66,7 +66,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.serve.carriers": "sdk/serve/test_carried_calls.py",
         "berth_sdk.serve.framed_connection": "sdk/serve/test_framed_server.py",
         "berth_sdk.serve.local_copy": "sdk/serve/test_instance.py",
-        "berth_sdk.serve.optional_services": "sdk/serve/test_servicers_complete.py",
         "berth_sdk.serve.registration": "sdk/serve/test_server.py",
         "berth_sdk.serve.stream_servicer": "sdk/serve/test_carried_calls.py",
         "berth_sdk.tables.few": "sdk/recall/test_known_slots.py",
