@@ -45,11 +45,14 @@ def show_folder(folder: Path, output: str, *, watch: bool) -> None:
 async def _show(folder: Path, output: str, *, watch: bool) -> None:
     shown = None
     while True:
-        sockets = [path for path, _, _ in sockets_in(folder)]
-        found = await asyncio.gather(*(_introduction(path) for path in sockets))
-        if found != shown:
-            shown = found
+        next(folder.iterdir(), None)  # the folder itself must be there; what is in it may come and go
+        sockets, problem = sockets_in(folder)
+        found = await asyncio.gather(*(_introduction(path) for path, _, _ in sockets))
+        if (found, problem) != shown:
+            shown = found, problem
             click.echo(_text(found, output), nl=watch)
+            if problem:
+                click.echo(f"warning: {problem}", err=True)
         if not watch:
             return
         await asyncio.sleep(LOOKS_EVERY_S)
