@@ -41,7 +41,8 @@ soak: $(STAMP)
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/rpc/test_mutated_answers.py \
-		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py
+		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
+		tests/host/handle/test_mutated_requests.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 $(BIN)/pytest -v tests/cluster/test_failover.py \
 		tests/cluster/test_kill.py tests/cluster/test_outage.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
@@ -75,4 +76,6 @@ $(STAMP): $(MADE_FROM)
 	@# A .venv that exists but is broken (it was moved, or its Python is gone) is made anew.
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]'
+	@# What pip copies it compiles, and what it points to it does not: each start of a process would.
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins
 	@touch $@

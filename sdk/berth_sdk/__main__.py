@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+from argparse import Action, ArgumentParser
 from collections.abc import Sequence
-from importlib.metadata import version
+from typing import NoReturn
 
 from berth_sdk.cli import completion
 from berth_sdk.wire.grpc_core import poll_by_the_caller
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> ArgumentParser:
     """All commands and their options; the reference pages are made from it."""
     parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and look at servers.")
-    parser.add_argument("--version", action="version", version=f"berth-sdk {version('berth-sdk')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve plugins over gRPC")
     serve.add_argument(
@@ -68,6 +68,16 @@ def build_parser() -> ArgumentParser:
     shells = commands.add_parser("completion", help="print a script that completes this command in a shell")
     shells.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="bash, zsh or fish")
     return parser
+
+
+class _Version(Action):
+    """Looks the version up when it is asked for: every start of a child would pay for it."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"berth-sdk {version('berth-sdk')}")
+        parser.exit()
 
 
 def _add_tls(serve: ArgumentParser) -> None:

@@ -54,6 +54,8 @@ RUN_ELSEWHERE = {
         "berth bench soak --minutes 30 --seed 1 -o json\n",
         # tests/host/cli/bench/faults/test_command.py
         "berth bench faults -o json\nberth bench faults --nodes 1000 --pods 1000 --turns 3 --warm-up 20\n",
+        # tests/host/cli/bench/attach/test_command.py
+        "berth bench attach -o json\nberth bench attach --processes 10 --plugins 10 --turns 5 --starts 15\n",
         # tests/cluster/test_versus.py
         "make envtest\n"
         "berth bench versus\n"

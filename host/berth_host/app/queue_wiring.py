@@ -39,7 +39,8 @@ class QueueWiring:
         self.busy: set[asyncio.Future[None]] = set()
         self._sink = AnswerSink()
         self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
-        self._profiles: list[tuple[ResolvedProfile, Mapping[str, PluginClient]]] = []
+        self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
+        """By profile: its schedulerName, the plugins that can reject a pod, the clients."""
 
     @property
     def retries(self) -> int:
@@ -62,10 +63,9 @@ class QueueWiring:
 
     def registrations_of(self, plugin: str) -> Iterator[tuple[str, tuple[Registration, ...]]]:
         """Per profile the events of a plugin that has just been attached."""
-        for profile, clients in self._profiles:
-            found = _registrations(profile, clients).get(plugin)
-            if found is not None:
-                yield profile.scheduler_name, found
+        for scheduler_name, rejecting, clients in self._clients:
+            if plugin in rejecting and plugin in clients:
+                yield scheduler_name, registrations_of(clients[plugin].descriptor.events)
 
     def profiles(
         self, profiles: Iterable[ResolvedProfile], clients: Clients, plugins: Mapping[str, PointPlugins]
@@ -81,13 +81,16 @@ class QueueWiring:
     def _profile(
         self, profile: ResolvedProfile, clients: Mapping[str, PluginClient], points: PointPlugins
     ) -> QueueProfile:
-        self._profiles.append((profile, clients))
+        rejecting = frozenset(
+            enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)
+        )
+        self._clients.append((profile.scheduler_name, rejecting, clients))
         return QueueProfile(
             gates={
                 plugin.client.name: self._questions.gate(plugin.client)
                 for plugin in points[ExtensionPoint.PRE_ENQUEUE]
             },
-            registrations=_registrations(profile, clients),
+            registrations=_registrations(rejecting, clients),
             hint=self._questions.hint(dict(clients)),
             signs={
                 name: sign
@@ -118,14 +121,13 @@ def queue_config(configuration: KubeSchedulerConfiguration, options: HostOptions
 
 
 def _registrations(
-    profile: ResolvedProfile, clients: Mapping[str, PluginClient]
+    rejecting: frozenset[str], clients: Mapping[str, PluginClient]
 ) -> dict[str, tuple[Registration, ...]]:
-    """The events of every plugin that can reject a pod, as the plugin itself says them.
+    """The events of every plugin of `rejecting`, as the plugin itself says them.
 
     A default plugin that this build does not have says nothing; the table knows what it would.
     """
     result: dict[str, tuple[Registration, ...]] = {}
-    rejecting = {enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)}
     for name in sorted(rejecting):
         if name in clients:
             result[name] = registrations_of(clients[name].descriptor.events)

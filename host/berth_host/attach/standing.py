@@ -61,6 +61,7 @@ class Standing:
         self._taken_up: TakenUp | None = None
         self._ill: set[str] = set()
         self._over = False
+        self._offering = False
         self._taking_up: set[asyncio.Task[None]] = set()
 
     # --- what it is ------------------------------------------------------------------------------------
@@ -108,12 +109,16 @@ class Standing:
     # --- what happens to it ----------------------------------------------------------------------------
 
     def offer(self, taken_up: TakenUp | None = None) -> None:
-        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive."""
+        """Let calls go to it. `taken_up`: what it knows of the reservations that are alive. `changed` is not
+        called for each plugin: the caller looks at `state` afterwards.
+        """
         self._taken_up = taken_up
+        self._offering = True
         for descriptor in self.introduction.plugins:
             plugin = self._plugins[descriptor.name]
             offer = self._offers[descriptor.name] = self._made(plugin, descriptor)
             plugin.offer(offer)
+        self._offering = False
         self._taken_up = None
 
     def withdraw(self, reason: str) -> None:
@@ -181,7 +186,7 @@ class Standing:
             sender=LinkSender(self.link, descriptor.name),
             conduct=conduct,
             taken_up=lambda: self._take_up(plugin),
-            judged=self._changed,
+            judged=self._judged,
         )
 
     def _take_up(self, plugin: RemotePlugin) -> None:
@@ -208,6 +213,11 @@ class Standing:
             offer = self._offers.get(plugin.name)
             if offer is not None and plugin.active is offer:
                 taken_up.adopt(plugin.name, offer.transports)
+
+    def _judged(self) -> None:
+        """Another instance is asked in its place, or it in the place of another."""
+        if not self._offering:
+            self._changed()
 
     def _judge(self) -> None:
         """A plugin's conduct has changed: ask another instance, if there is a better one."""

@@ -190,8 +190,13 @@ class PluginClient:
         return result.verdicts
 
     def filters_elsewhere(self, cycle: CycleContext) -> bool:
-        """Whether Filter leaves the process: the plugin is remote and gave no early verdicts."""
-        return self.is_remote and self.name not in cycle.early_filter
+        """Whether Filter leaves the process: the plugin is remote, gave no early verdict and can be asked."""
+        if not self.is_remote or self.name in cycle.early_filter:
+            return False
+        way = self.route.transport
+        if way is None:
+            return False
+        return way.conduct is None or not way.conduct.refuses(ExtensionPoint.FILTER)
 
     async def filter_scenarios(self, cycle: CycleContext, scenarios: Scenarios) -> Verdicts:
         """One verdict per scenario. Without an answer none is feasible, unless the policy is Ignore."""

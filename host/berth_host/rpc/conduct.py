@@ -122,6 +122,12 @@ class Conduct:
         times_s = (breaker.next_trial_s for breaker in self.breakers.values())
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
+    def refuses(self, point: ExtensionPoint) -> bool:
+        """Whether no call is made at this point just now."""
+        breaker = self.breakers.get(point)
+        is_open = breaker is not None and breaker.state is BreakerState.OPEN
+        return is_open or bool(self.quarantine or self.silent)
+
     @property
     def complaint(self) -> str:
         """Why calls are not made, or only tried; empty where nothing is the matter."""

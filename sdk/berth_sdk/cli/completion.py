@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Final
 
 from berth_sdk.cli.loading import GROUP
@@ -97,6 +96,8 @@ def _words(action: argparse.Action) -> Iterable[str]:
 
 
 def _installed() -> list[str]:
+    from importlib.metadata import entry_points  # see `loading`
+
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 

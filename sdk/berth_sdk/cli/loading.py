@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
@@ -28,9 +26,13 @@ def load_plugins(names: Iterable[str]) -> dict[str, type]:
 
 
 def _from_entry_point(name: str) -> type:
+    from importlib.metadata import entry_points  # slow to import, and module:Class does without
+
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = known.get(name)
     if entry is None:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, known, n=1)
         cure = f"did you mean {near[0]}?" if near else f"installed are: {', '.join(sorted(known)) or 'none'}"
         raise PluginDefinitionError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import Any, Final
 
 import grpc
@@ -16,25 +18,84 @@ SCHEDULING: Final[Any] = scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingS
 STREAM: Final[Any] = stream_pb2.DESCRIPTOR.services_by_name["StreamService"]
 SERVICES: Final = (IDENTITY, STATE, QUEUE, SCHEDULING, STREAM)
 """The services of a plugin process."""
+_PACKAGES: Final = ("grpc_health.v1", "grpc_reflection.v1alpha")
+_PATHS: Final = ("/grpc.health.", "/grpc.reflection.")
 MISSING: Final = (
     "gRPC health and reflection are not served, the packages are missing: pip install 'berth-sdk[server]'"
 )
 
 
+class OptionalServices(grpc.GenericRpcHandler):
+    """Both services, imported with the first call to one of them: a process that nobody asks about its health
+    starts without. waiting -first call-> serving; stop may come at any time
+    """
+
+    def __init__(self) -> None:
+        """Raises ImportError where a package is missing."""
+        missing = [name for name in _PACKAGES if not _is_there(name)]
+        if missing:
+            raise ImportError(f"no module named {', '.join(missing)}")
+        self._lock = threading.Lock()
+        self._health: Any = None
+        self._handlers: list[Any] = []
+        self._stopping = False
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The handler of a call to one of them, None for any other."""
+        if not handler_call_details.method.startswith(_PATHS):
+            return None
+        with self._lock:
+            if self._health is None:
+                self._load()
+        found = (handler.service(handler_call_details) for handler in self._handlers)
+        return next((one for one in found if one is not None), None)
+
+    def stop(self) -> None:
+        """The server begins to stop: it is not healthy any more."""
+        with self._lock:
+            self._stopping = True
+            if self._health is not None:
+                self._health.enter_graceful_shutdown()
+
+    # --- the interface of a server to which services are added ------------------------------------------
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """Keep them."""
+        self._handlers += handlers
+
+    def add_registered_method_handlers(self, *_: object) -> None:
+        """Those that were kept already, by their whole paths."""
+
+    def _load(self) -> None:
+        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        from grpc_reflection.v1alpha import reflection
+
+        servicer = health.HealthServicer()
+        add: Any = health_pb2_grpc.add_HealthServicer_to_server
+        add(servicer, self)
+        names = [service.full_name for service in SERVICES]
+        for name in ("", *names):
+            servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        enable: Any = reflection.enable_server_reflection
+        enable((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self)
+        if self._stopping:
+            servicer.enter_graceful_shutdown()
+        self._health = servicer
+
+
 def add_optional_services(server: grpc.Server) -> Callable[[], None]:
     """Serve both. Returns a function to call when the server begins to stop. Raises ImportError."""
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-    from grpc_reflection.v1alpha import reflection
+    services = OptionalServices()
+    server.add_generic_rpc_handlers((services,))
+    return services.stop
 
-    servicer = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    names = [service.full_name for service in SERVICES]
-    for name in ("", *names):
-        servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    served = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(served, server)
-    stop: Callable[[], None] = servicer.enter_graceful_shutdown
-    return stop
+
+def _is_there(module: str) -> bool:
+    """Without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package that it is in
+        return False
 
 
 def services_at(endpoint: str, timeout_s: float) -> dict[str, list[str]]:

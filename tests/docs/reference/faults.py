@@ -14,6 +14,10 @@ from docs.reference.markdown import codes, table
 
 FOLDER: Final = REPOSITORY / "tests" / "host" / "faults"
 ELSEWHERE: Final = (
+    "tests/host/attach/test_contested_socket.py::"
+    "test_row_5_attached_instance_is_kept_until_it_ends_and_the_other_one_starts_over",
+    "tests/host/attach/test_contested_socket.py::"
+    "test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_made_later",
     "tests/host/attach/test_folder.py::"
     "test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance",
     "tests/host/app/test_sidecars.py::"
@@ -30,7 +34,7 @@ ELSEWHERE: Final = (
 STARTS: Final = frozenset(
     {"PluginProcess", "launched", "plugin_process", "running", "served_cluster", "serving", "sidecar"}
 )
-"""What starts a process, in these tests."""
+"""What starts a process, in these tests; `.start()` does so as well."""
 
 
 def process_tests() -> list[str]:
@@ -80,10 +84,13 @@ def _tests(path: Path) -> dict[str, bool]:
     """The tests of a file that are about rows, and whether each starts a process."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
-        node.name: any(
-            isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in STARTS
-            for part in ast.walk(node)
-        )
+        node.name: any(isinstance(part, ast.Call) and _starts(part.func) for part in ast.walk(node))
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_row_")
     }
+
+
+def _starts(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return called.attr == "start"
+    return isinstance(called, ast.Name) and called.id in STARTS

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from berth_host.app.queue_wiring import QueueWiring
+from berth_host.model.clock import ManualClock
+from berth_host.queue.registrations import registrations_of
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
@@ -61,3 +66,40 @@ async def test_the_default_plugin_says_that_a_lost_taint_helps() -> None:
     async with World([node("n0", taints=TAINTS)], configuration=PLAIN) as world:
         await rejected(world)
         assert await changed(world, {"spec": {"taints": None}}) == "n0"
+
+
+class Declaring:
+    """A client that counts how often it is asked what its plugin declares."""
+
+    local = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reads = 0
+
+    @property
+    def descriptor(self) -> SimpleNamespace:
+        self.reads += 1
+        return SimpleNamespace(events=())
+
+
+async def unused() -> None:
+    """Nothing to refresh."""
+
+
+def test_a_plugin_that_comes_costs_the_same_whatever_is_attached_already() -> None:
+    clients = {name: Declaring(name) for name in ("Bind", "First", "Second")}
+    enabled = [SimpleNamespace(name=name) for name in ("First", "Second", "Missing")]
+    profile: Any = SimpleNamespace(
+        scheduler_name="own", plugins_at=lambda point: enabled if point == "filter" else []
+    )
+    known: Any = SimpleNamespace(by_profile={"own": clients})
+    points: Any = {"own": {ExtensionPoint.PRE_ENQUEUE: []}}
+    wiring = QueueWiring(ManualClock(), unused)
+    wiring.profiles([profile], known, points)
+    before = {name: client.reads for name, client in clients.items()}
+    assert before == {"Bind": 0, "First": 1, "Second": 1}
+    assert list(wiring.registrations_of("First")) == [("own", registrations_of(()))]
+    assert {name: client.reads for name, client in clients.items()} == before | {"First": 2}
+    assert list(wiring.registrations_of("Bind")) == []  # it rejects no pod
+    assert list(wiring.registrations_of("Missing")) == []

@@ -159,3 +159,19 @@ def test_earliest_trial_of_any_point_counts(conduct: Conduct, time: Time) -> Non
             raise OWN[1]
     assert conduct.next_trial_s == time.now_s + 0.5
     assert conduct.opened == 1
+
+
+def test_a_point_is_refused_while_its_breaker_is_open_and_every_point_in_silence(
+    conduct: Conduct, time: Time
+) -> None:
+    assert not conduct.refuses(ExtensionPoint.FILTER)
+    fail(conduct, OWN[1])
+    assert conduct.refuses(ExtensionPoint.FILTER)
+    assert not conduct.refuses(ExtensionPoint.SCORE)
+    trial_s = conduct.next_trial_s
+    assert trial_s is not None
+    time.now_s = trial_s
+    conduct.probed()
+    assert not conduct.refuses(ExtensionPoint.FILTER)  # one call is tried
+    conduct.missed("did not answer 3 probes")
+    assert conduct.refuses(ExtensionPoint.SCORE)

@@ -6,10 +6,19 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import spec_from_file_location
+from pathlib import Path
 
 import pytest
 from berth_sdk.wire import grpc_core
-from berth_sdk.wire.grpc_core import MEASURED, SETTING, VARIABLE, poll_by_the_caller, without_setting
+from berth_sdk.wire.grpc_core import (
+    MEASURED,
+    SETTING,
+    VARIABLE,
+    poll_by_the_caller,
+    release_of_grpcio,
+    without_setting,
+)
 
 PROBE = """
 import sys
@@ -58,12 +67,26 @@ def test_value_that_the_user_set_stands() -> None:
 
 
 def test_the_release_that_is_installed_was_measured() -> None:
-    assert version("grpcio").rpartition(".")[0] in MEASURED
+    assert release_of_grpcio() == version("grpcio")
+    assert release_of_grpcio().rpartition(".")[0] in MEASURED
+
+
+def test_an_installation_without_its_folder_is_looked_up_by_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "grpc"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('it must not be imported')")
+    found = spec_from_file_location("grpc", package / "__init__.py")
+    monkeypatch.setattr(grpc_core, "find_spec", lambda _name: found)
+    assert release_of_grpcio() == version("grpcio")
+    (tmp_path / "grpcio-1.2.3.dist-info").mkdir()
+    assert release_of_grpcio() == "1.2.3"
 
 
 def test_another_release_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(grpc_core, "version", lambda _name: "1.99.0")
+    monkeypatch.setattr(grpc_core, "release_of_grpcio", lambda: "1.99.0")
     poll_by_the_caller()
     assert VARIABLE not in os.environ
 

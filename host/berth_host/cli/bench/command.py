@@ -18,6 +18,7 @@ import click
 
 from berth_host.cli import standard_input
 from berth_host.cli.bench import openb, own
+from berth_host.cli.bench.attach.command import attach
 from berth_host.cli.bench.children import run_in_child
 from berth_host.cli.bench.faults.command import faults
 from berth_host.cli.bench.result import Result
@@ -138,6 +139,7 @@ def bench(context: click.Context) -> None:
         context.invoke(own_command)
 
 
+bench.add_command(attach)
 bench.add_command(faults)
 bench.add_command(soak)
 bench.add_command(versus)
