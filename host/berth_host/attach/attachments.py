@@ -178,6 +178,8 @@ class Attachments:
             attachment.standing is not None and attachment.standing.is_restoring
         ):
             return True
+        if all(self.plugins[name].is_attached for name in attachment.served):
+            return False  # another instance is asked
         lost_s = attachment.lost_s
         return lost_s is not None and _is_hopeful(attachment) and time.monotonic() - lost_s < RESTORING_S
 

@@ -220,6 +220,7 @@ async def test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_i
             await new.kill()
             await until(lambda: by_socket(host)["old.sock"].state is State.ACTIVE)
             assert await ask(host) == first
+            assert not host.attachments.restoring  # a simulation has nothing to wait for
             assert ("lost", "Echo") not in [seen[:2] for seen in host.witness.seen]
         finally:
             await old.kill()
