@@ -65,6 +65,7 @@ def build_parser() -> ArgumentParser:
     )
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
+    _add_client_tls(reflect)
     shells = commands.add_parser("completion", help="print a script that completes this command in a shell")
     shells.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="bash, zsh or fish")
     return parser
@@ -94,6 +95,18 @@ def _add_tls(serve: ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         help="a host that may attach: a name in its certificate; may be repeated",
+    )
+
+
+def _add_client_tls(reflect: ArgumentParser) -> None:
+    """Given together, but for the name, or not at all."""
+    reflect.add_argument(
+        "--tls-ca", metavar="PATH", help="the authority that signed the server's certificate, PEM"
+    )
+    reflect.add_argument("--tls-cert", metavar="PATH", help="the certificate to show the server, PEM")
+    reflect.add_argument("--tls-key", metavar="PATH", help="the key of --tls-cert, PEM, not encrypted")
+    reflect.add_argument(
+        "--tls-server-name", metavar="NAME", help="the name in the server's certificate (default: the host)"
     )
 
 

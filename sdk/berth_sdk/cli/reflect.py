@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
-from berth_sdk.serve.optional_services import services_at
+from berth_sdk.serve.optional_services import services_on
 
 _TIMEOUT_S: Final = 5.0
 
 
 def reflect(options: Namespace) -> int:
-    """Print them. 1: the server does not answer; 2: the package is missing here."""
+    """Print them. 1: the server does not answer; 2: an option is wrong, or the package is missing here."""
     try:
-        services = services_at(options.endpoint, _TIMEOUT_S)
+        services = services_on(_channel(options), _TIMEOUT_S)
+    except _OptionError as err:
+        print(f"berth-sdk reflect: {err}", file=sys.stderr)
+        return 2
     except ImportError as err:
         print(f"berth-sdk reflect: {err}: pip install 'berth-sdk[server]'", file=sys.stderr)
         return 2
@@ -32,3 +36,31 @@ def reflect(options: Namespace) -> int:
         for method in methods:
             print(f"  {method}")
     return 0
+
+
+class _OptionError(Exception):
+    """What is wrong with the options, and the cure."""
+
+
+def _channel(options: Namespace) -> grpc.Channel:
+    """Raises _OptionError."""
+    given = {
+        "--tls-ca": options.tls_ca,
+        "--tls-cert": options.tls_cert,
+        "--tls-key": options.tls_key,
+    }
+    missing = [name for name, path in given.items() if not path]
+    if len(missing) == len(given) and not options.tls_server_name:
+        return grpc.insecure_channel(options.endpoint)
+    if missing:
+        raise _OptionError(f"TLS takes --tls-ca, --tls-cert and --tls-key together: add {', '.join(missing)}")
+    try:
+        authority, certificate, key = (Path(path).read_bytes() for path in given.values())
+    except OSError as err:
+        raise _OptionError(f"{err.filename}: {err.strerror}") from err
+    name = options.tls_server_name
+    return grpc.secure_channel(
+        options.endpoint,
+        grpc.ssl_channel_credentials(authority, key, certificate),
+        [("grpc.ssl_target_name_override", name)] if name else None,
+    )

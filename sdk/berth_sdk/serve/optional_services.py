@@ -98,14 +98,14 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def services_at(endpoint: str, timeout_s: float) -> dict[str, list[str]]:
-    """The methods of each service that a server with reflection offers.
+def services_on(channel: grpc.Channel, timeout_s: float) -> dict[str, list[str]]:
+    """The methods of each service that a server with reflection offers. Closes the channel.
 
     Raises ImportError without the package, grpc.RpcError when the server does not answer.
     """
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-    with grpc.insecure_channel(endpoint) as channel:
+    with channel:
         ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
 
         def asked(**request: str) -> Any:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from berth_sdk import Plugin
 from berth_sdk.__main__ import main
+from berth_sdk.serve.server import PluginServer
+from berth_sdk.serve.tls import TlsServing
+from support.certificates import Authority, pair_files
 from support.sdk_server import Serving
 
 
@@ -40,3 +44,39 @@ def test_a_server_without_reflection_is_told_from_one_that_is_gone(
     with Serving(tmp_path, Plain) as serving:
         assert main(["reflect", serving.address]) == 1
     assert "the server offers no reflection" in capsys.readouterr().err
+
+
+def test_a_server_behind_tls_is_asked_with_a_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority()
+    plugin = pair_files(tmp_path, "plugin", authority.issue("plugin", dns="plugin.example"), authority)
+    own = pair_files(tmp_path, "own", authority.issue("me", dns="me.example"), authority)
+    serving = TlsServing(
+        cert_file=str(plugin.certificate),
+        key_file=str(plugin.key),
+        client_ca_file=str(plugin.authority),
+        client_names=("me.example",),
+    )
+    tls = ["--tls-ca", str(own.authority), "--tls-cert", str(own.certificate), "--tls-key", str(own.key)]
+    with PluginServer({"Plain": Plain}, tls=serving) as server:
+        address = server.listen("127.0.0.1:0")
+        assert main(["reflect", address, *tls, "--tls-server-name", "plugin.example"]) == 0
+        assert "berth.plugin.v1.IdentityService" in capsys.readouterr().out.splitlines()
+        assert main(["reflect", address, *tls]) == 1  # the name is not 127.0.0.1
+        assert "UNAVAILABLE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--tls-ca", "x"], "together: add --tls-cert, --tls-key"),
+        (["--tls-server-name", "x"], "together: add --tls-ca, --tls-cert, --tls-key"),
+        (["--tls-ca", "no.pem", "--tls-cert", "x", "--tls-key", "y"], "no.pem: No such file or directory"),
+    ],
+)
+def test_half_of_tls_and_files_that_are_not_there_are_errors(
+    options: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reflect", "127.0.0.1:1", *options]) == 2
+    assert error in capsys.readouterr().err
