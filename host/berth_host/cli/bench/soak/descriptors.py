@@ -1,10 +1,12 @@
 """What a process holds open, by name: a count alone does not tell which one leaked.
 
-Called by `measures`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of sockets.
+Called by `measures` and `stopped_server`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of
+sockets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
-_STATES: Final = {1: "established", 8: "in close-wait", 10: "listening"}
+_LISTENING: Final = 10
+_STATES: Final = {1: "established", 8: "in close-wait", _LISTENING: "listening"}
 _OWN_PORT_FROM: Final = 32768
 """Ports from here on are given by the system to whoever connects; they say nothing about the socket."""
 
@@ -21,23 +24,38 @@ def descriptors(pid: int) -> Counter[str]:
     """How many of each name are open. Raises OSError where the process is gone."""
     sockets: dict[str, str] | None = None
     names: Counter[str] = Counter()
-    for entry in (PROC / str(pid) / "fd").iterdir():
-        try:
-            target = str(entry.readlink())
-        except FileNotFoundError:
-            continue
+    for target in _targets(pid):
         kind, _, inode = target.partition(":[")
         if kind == "socket":
             sockets = dict(_sockets(pid)) if sockets is None else sockets
-            target = sockets.get(inode.rstrip("]"), "socket")
-        # Every pipe has a number of its own.
-        names[kind if kind == "pipe" else target] += 1
+            names[sockets.get(inode.rstrip("]"), "socket")] += 1
+        else:
+            # Every pipe has a number of its own.
+            names[kind if kind == "pipe" else target] += 1
     return names
 
 
 def more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """What `after` has more than `before`, by name."""
     return dict(Counter(after) - Counter(before))
+
+
+def ports_of(pid: int) -> set[int]:
+    """The TCP ports at which a process listens. Raises OSError where it is gone or another user's."""
+    held = set(_targets(pid))
+    lines = [line.split() for name in ("tcp", "tcp6") for line in _lines(PROC / str(pid) / "net" / name)]
+    return {
+        int(fields[1].split(":")[1], 16)
+        for fields in lines
+        if int(fields[3], 16) == _LISTENING and f"socket:[{fields[9]}]" in held
+    }
+
+
+def _targets(pid: int) -> Iterator[str]:
+    """What the descriptors lead to; not of those that are closed meanwhile."""
+    for entry in (PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield str(entry.readlink())
 
 
 def _sockets(pid: int) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from berth_host.cli.main import berth
+from click.testing import CliRunner
 
 MINUTES = os.environ.get("BERTH_SOAK_MINUTES", "2")
 
@@ -27,4 +29,11 @@ def test_soak_ends_clean() -> None:
     kinds = ("killed", "hung", "slowed", "lied", "upgraded", "cluster_cut", "host_killed")
     assert all(account["kills"][kind] for kind in kinds), account["kills"]
     zero = ("lost_pods", "over_committed_nodes", "leaked_reservations", "double_binds", "leaked_tasks")
-    assert [account[name] for name in (*zero, "leaked_fds")] == [0] * 6
+    assert [account[name] for name in (*zero, "leaked_fds", "pending")] == [0] * 7
+
+
+def test_process_to_stop_needs_a_server_that_is_meant() -> None:
+    command = ["bench", "soak", "--api-server-pid", "4711"]
+    result = CliRunner().invoke(berth, command)
+    assert result.exit_code == 2
+    assert "--api-server-pid says which server --kubeconfig leads to: give both" in result.output

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from berth_host.cli.bench.soak.descriptors import descriptors, more
+from berth_host.cli.bench.soak.descriptors import descriptors, more, ports_of
 
 
 def test_file_pipe_and_sockets_have_names(tmp_path: Path) -> None:
@@ -32,3 +32,13 @@ def test_file_pipe_and_sockets_have_names(tmp_path: Path) -> None:
     assert new.pop("tcp socket 127.0.0.1:any to 0.0.0.0:0 listening") == 1
     assert sum(new.values()) == 1, new
     assert more(before, descriptors(os.getpid())) == {}
+
+
+def test_ports_are_those_at_which_the_process_listens() -> None:
+    before = ports_of(os.getpid())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
+        assert ports_of(os.getpid()) - before == {server.getsockname()[1]}
+    assert ports_of(os.getpid()) == before

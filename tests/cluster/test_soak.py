@@ -1,0 +1,75 @@
+"""`berth bench soak` on a real API server, which is stopped and cut: nothing is lost, and nothing is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from berth_host.cli.bench.soak.clusters import CUT, STOPPED
+from berth_host.cli.bench.soak.real_cluster import RUN
+from berth_host.cli.bench.soak.world import Plan, soak
+from berth_host.cli.bench.versus.objects import node, pod
+from berth_host.cli.bench.versus.real_servers import RealServers
+from berth_host.cli.main import berth
+from click.testing import CliRunner
+
+LASTS_S = 15.0
+SEED = 5
+
+
+def items(servers: RealServers, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = servers.request("GET", path)["items"]
+    return found
+
+
+async def test_soak_on_a_real_server_ends_clean_and_takes_away_what_it_made(
+    empty_servers: RealServers, tmp_path: Path
+) -> None:
+    empty_servers.create("/api/v1/namespaces/default/pods", pod("theirs"))
+    said: list[str] = []
+    plan = Plan(
+        minutes=LASTS_S / 60,
+        seed=SEED,
+        nodes=20,
+        folder=tmp_path,
+        say=said.append,
+        kubeconfig=empty_servers.kubeconfig(),
+        server_pid=empty_servers.api_server_pid,
+        rest_s=1.0,
+        warm_up_s=2.0,
+    )
+    result = await soak(plan)
+    assert result.problems() == [], said
+    assert result.bound > 20
+    assert result.pending == 0
+    assert all(result.kills[kind] for kind in (CUT, STOPPED, "host_killed")), result.kills
+    # The pod of somebody else is where it was, and of ours nothing is there.
+    (left,) = items(empty_servers, "/api/v1/pods")
+    assert (left["metadata"]["name"], left["spec"].get("nodeName")) == ("theirs", None)
+    assert items(empty_servers, "/api/v1/nodes") == []
+    # No controller runs here which would end it.
+    ours = [
+        one for one in items(empty_servers, "/api/v1/namespaces") if RUN in one["metadata"].get("labels", {})
+    ]
+    assert all(one["metadata"].get("deletionTimestamp") for one in ours)
+    assert not (tmp_path / "kubeconfig.json").exists()
+
+
+def test_cluster_with_nodes_is_refused_and_left_alone(empty_servers: RealServers) -> None:
+    empty_servers.create("/api/v1/nodes", node("theirs"))
+    command = ["bench", "soak", "--minutes", "1", "--kubeconfig", str(empty_servers.kubeconfig())]
+    result = CliRunner().invoke(berth, command)
+    assert result.exit_code == 2, result.output
+    assert "the cluster has 1 nodes already (theirs)" in result.output
+    left = [one["metadata"]["name"] for one in items(empty_servers, "/api/v1/nodes")]
+    assert left == ["theirs"]
+    names = [one["metadata"]["name"] for one in items(empty_servers, "/api/v1/namespaces")]
+    assert not [name for name in names if name.startswith("berth-soak-")]
+
+
+def test_process_of_another_server_is_refused(empty_servers: RealServers) -> None:
+    etcd = next(pid for pid in empty_servers.pids if pid != empty_servers.api_server_pid)
+    kubeconfig = ["--kubeconfig", str(empty_servers.kubeconfig())]
+    result = CliRunner().invoke(berth, ["bench", "soak", *kubeconfig, "--api-server-pid", str(etcd)])
+    assert result.exit_code == 2, result.output
+    assert f"--api-server-pid {etcd}: is etcd, no kube-apiserver" in result.output
