@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from berth_host.cli.bench.soak.clusters import CUT, STOPPED
 from berth_host.cli.bench.soak.real_cluster import RUN
 from berth_host.cli.bench.soak.world import Plan, soak
@@ -55,12 +56,25 @@ async def test_soak_on_a_real_server_ends_clean_and_takes_away_what_it_made(
     assert not (tmp_path / "kubeconfig.json").exists()
 
 
-def test_cluster_with_nodes_is_refused_and_left_alone(empty_servers: RealServers) -> None:
-    empty_servers.create("/api/v1/nodes", node("theirs"))
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ({}, "the cluster has 1 nodes already (theirs)"),
+        (
+            {RUN: "0123"},
+            f"once that has ended, kubectl delete nodes,namespaces -l {RUN} takes away what it left",
+        ),
+    ],
+    ids=["of-others", "of-another-soak"],
+)
+def test_cluster_with_nodes_is_refused_and_left_alone(
+    empty_servers: RealServers, labels: dict[str, str], problem: str
+) -> None:
+    empty_servers.create("/api/v1/nodes", node("theirs", **labels))
     command = ["bench", "soak", "--minutes", "1", "--kubeconfig", str(empty_servers.kubeconfig())]
     result = CliRunner().invoke(berth, command)
     assert result.exit_code == 2, result.output
-    assert "the cluster has 1 nodes already (theirs)" in result.output
+    assert problem in result.output
     left = [one["metadata"]["name"] for one in items(empty_servers, "/api/v1/nodes")]
     assert left == ["theirs"]
     names = [one["metadata"]["name"] for one in items(empty_servers, "/api/v1/namespaces")]

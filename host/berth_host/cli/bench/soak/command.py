@@ -52,7 +52,7 @@ def soak(
     keep: str | None,
     output: str,
 ) -> None:
-    """Run a host under load while its plugins are killed, hung, slowed, replaced and made to lie.
+    """Run a host under load while its plugins are killed, hung, slowed, upgraded and made to lie.
 
     The host is killed, too, and its connections to the cluster are cut. Exits with 1 where a pod was lost or
     bound twice, a node was given too much, or something leaked.

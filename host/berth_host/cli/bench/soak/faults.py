@@ -66,8 +66,8 @@ class Faults:
 
     async def _kill(self, plugin: PluginProcess, rng: random.Random) -> None:
         self.counts["killed"] += 1
-        await plugin.kill()
         try:
+            await plugin.kill()
             await asyncio.sleep(rng.uniform(*_GONE_S))
         finally:
             await plugin.start()
@@ -87,11 +87,13 @@ class Faults:
     async def _lie(self, plugin: PluginProcess, rng: random.Random) -> None:
         """A liar is put into quarantine: its operator starts another instance in its place."""
         self.counts["lied"] += 1
-        await self._moody(plugin, Mood.LYING, rng)
         try:
-            await plugin.stop()
+            await self._moody(plugin, Mood.LYING, rng)
         finally:
-            await plugin.start()
+            try:
+                await plugin.stop()
+            finally:
+                await plugin.start()
 
     async def _moody(self, plugin: PluginProcess, mood: Mood, rng: random.Random) -> None:
         plugin.behave(mood)

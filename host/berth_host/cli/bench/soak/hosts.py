@@ -66,10 +66,17 @@ class Hosts:
         await self._process.ready()
 
     async def restart(self) -> None:
-        """Kill it, and start another one, which is ready when this returns."""
+        """Kill it, and start another one, which is ready when this returns, cancelled or not."""
         async with self._changing:
-            await self._process.kill()
-            await asyncio.shield(self.start())
+            renewing = asyncio.create_task(self._renew())
+            try:
+                await asyncio.shield(renewing)
+            finally:
+                await renewing
+
+    async def _renew(self) -> None:
+        await self._process.kill()
+        await self.start()
 
     async def stop(self) -> None:
         """End it in order."""

@@ -7,6 +7,7 @@ there is another instance.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -142,8 +143,11 @@ async def _end(process: asyncio.subprocess.Process | None) -> None:
         return
     process.terminate()
     try:
-        async with asyncio.timeout(STOPS_WITHIN_S):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOPS_WITHIN_S):
+                await process.wait()
+    finally:
+        # Also where nobody waits any longer: while it answers, another one is refused at its socket.
+        if process.returncode is None:
+            process.kill()
             await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -54,6 +54,25 @@ async def test_newer_process_that_nobody_asks_takes_over_all_the_same(
         await plugin.stop()
 
 
+@pytest.mark.slow
+async def test_process_is_gone_also_where_nobody_waits_for_its_end_any_more(tmp_path: Path) -> None:
+    plugin = PluginProcess("SoakFit", tmp_path)
+    socket = tmp_path / "SoakFit.sock"
+    try:
+        await plugin.start()
+        await until(lambda: can_connect(socket))
+        plugin.hold()  # so that it does not end by itself
+        upgrade = asyncio.create_task(plugin.upgrade())
+        await asyncio.sleep(0)
+        upgrade.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await upgrade
+        # The one that was started in its place is not refused.
+        await until(lambda: can_connect(socket))
+    finally:
+        await plugin.stop()
+
+
 async def test_call_before_now_does_not_count(tmp_path: Path) -> None:
     plugin = PluginProcess("SoakFit", tmp_path, tmp_path)
     file = tmp_path / "SoakFit-1.asked"
