@@ -1,7 +1,11 @@
-"""`berth bench soak` on a real API server, which is stopped and cut: nothing is lost, and nothing is left."""
+"""`berth bench soak` on a real API server, which is stopped and cut: nothing is lost, and nothing is left.
+
+BERTH_REAL_SOAK_S says for how long (`make soak`: two minutes).
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ from berth_host.cli.bench.versus.real_servers import RealServers
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 
-LASTS_S = 15.0
+LASTS_S = float(os.environ.get("BERTH_REAL_SOAK_S", "15"))
 SEED = 5
 
 
