@@ -13,6 +13,7 @@ from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.backoff import Backoff
 from berth_host.attach.configure import HandleGrants
+from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
@@ -101,12 +102,20 @@ class Witness:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, ...]] = []
+        self.swaps: list[Swap] = []
+        self.changes: list[PlaceChange] = []
 
     def attached(self, plugin: str) -> None:
         self.seen.append(("attached", plugin))
 
     def lost(self, plugin: str, reason: str) -> None:
         self.seen.append(("lost", plugin, reason))
+
+    def swapped(self, swap: Swap) -> None:
+        self.swaps.append(swap)
+
+    def place_changed(self, change: PlaceChange) -> None:
+        self.changes.append(change)
 
 
 class HalfTheBound(random.Random):

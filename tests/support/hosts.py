@@ -72,6 +72,7 @@ class World:
         faults: Faults | None = None,
         seed: int = 0,
         on_attempt: Callable[[Diagnosis], None] = lambda _: None,
+        own_pod: ObjectRef | None = None,
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
@@ -99,6 +100,7 @@ class World:
                 plugins=classes,
                 max_in_pool_s=NEVER_FLUSHED_S,
                 on_attempt=on_attempt,
+                own_pod=own_pod,
             ),
         )
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from berth_sdk.runtime.descriptor import Descriptor
 
+from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.late_parts import LateParts
 from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.app.queue_wiring import QueueWiring
@@ -24,6 +25,7 @@ from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
 from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import PluginRoute
+from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import wanted_places
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.configuration import BerthPlugin
@@ -42,7 +44,7 @@ FIRST_SYNC_S: Final = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElsewhereSeams:
     """What plugins in other processes are wired to. `declare`: have the cluster hand over what these plugins
-    need as well; raises ClusterError. `grants`: the way back.
+    need as well; raises ClusterError. `grants`: the way back. `events`: tells people what becomes of them.
     """
 
     state: SnapshotState
@@ -52,6 +54,7 @@ class ElsewhereSeams:
     fate: Fate
     declare: Callable[[Iterable[Descriptor]], Awaitable[None]]
     grants: HandleGrants
+    events: AttachmentEvents
     later: LateParts
 
 
@@ -122,6 +125,10 @@ class HostAttachments:
             for name, plugin in self.attached_places.plugins.items()
         }
 
+    def drifts(self) -> dict[str, int]:
+        """By plugin: how often an instance dropped its copy of the state."""
+        return {name: plugin.drifts for name, plugin in self.attached_places.plugins.items()}
+
     def route(self, plugin: BerthPlugin, profile: ResolvedProfile) -> PluginRoute:
         """Where the client of one profile finds its plugin."""
         return self.attached_places.route(plugin.name, profile.scheduler_name)
@@ -139,6 +146,15 @@ class HostAttachments:
         """A plugin cannot be asked; its points' policies apply from now on."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
+
+    def swapped(self, swap: Swap) -> None:
+        """Another instance of a plugin is asked."""
+        self._seams.events.swapped(swap)
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """A place has another state."""
+        if not self._stopping:
+            self._seams.events.place_changed(change)
 
     async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
         """Raises LostError while the cluster does not hand over what the plugins need."""

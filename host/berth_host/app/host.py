@@ -202,6 +202,10 @@ class Host(HostParts):
         """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
         return self.attachments.reservations()
 
+    def drifts(self) -> dict[str, int]:
+        """How often instances dropped their copies of the state, by plugin."""
+        return self.attachments.drifts()
+
     def _nominated_pods(self) -> list[Pod]:
         """Our pending pods with a nomination."""
         ours = self.scheduler.profiles

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from berth_sdk.kube_object import ObjectRef
+
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, RealClock
@@ -23,7 +25,8 @@ class HostOptions:
     `queue_observer` hears of all that happens in the queue; with `ask_every_plugin` of all hints, too.
     `recall` False: every plugin is asked about every pod and node.
     `on_attempt` is called at the end of every attempt. `metrics`: what is counted; of one process, as are the
-    sessions and the Lease that it also tells of, so hosts that follow each other share it.
+    sessions and the Lease that it also tells of, so hosts that follow each other share it. `own_pod`: the one
+    that the host runs in, for events about its plugins.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -36,3 +39,4 @@ class HostOptions:
     diagnoses_kept: int = 4096
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
+    own_pod: ObjectRef | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from berth_host.app.attachment_events import AttachmentEvents
 from berth_host.app.attachments import ElsewhereSeams, HostAttachments
 from berth_host.app.backend import Backend, BackendSeams
 from berth_host.app.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
@@ -128,6 +129,11 @@ class HostParts:
                 fate=self.fate,
                 declare=self.watching.declare,
                 grants=self.handle_server,
+                events=AttachmentEvents(
+                    self.cluster.create_event,
+                    self.options.own_pod,
+                    self.configuration.profiles[0].scheduler_name,
+                ),
                 later=later,
             ),
         )

@@ -41,6 +41,10 @@ class MeasuredHost(Protocol):
         """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
         ...
 
+    def drifts(self) -> Mapping[str, int]:
+        """How often instances dropped their copies of the state, by plugin."""
+        ...
+
 
 def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     """From now on `metrics` show this host's sizes, in place of an earlier one's."""
@@ -68,6 +72,9 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     )
     metrics.read(families.PLUGIN_INSTANCES, _ThoseSeen(lambda: _instances(host.conditions())))
     metrics.read(families.PLUGIN_CIRCUITS, _ThoseSeen(lambda: _circuits(host.conditions())))
+    metrics.read(
+        families.PLUGIN_DRIFTS, lambda: [((plugin,), count) for plugin, count in host.drifts().items()]
+    )
     metrics.read(families.TASKS, lambda: [((), len(asyncio.all_tasks()))])
     show_plugins(metrics, host.plugin_stats)
 
@@ -78,9 +85,10 @@ def _instances(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]
 
 
 def _circuits(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:
-    for condition in conditions:
-        for circuit in condition.circuits:
-            yield (circuit.plugin, circuit.point), 1
+    # Two instances of one plugin may have the same circuit open: one series.
+    open_at = {(one.plugin, one.point) for condition in conditions for one in condition.circuits}
+    for labels in sorted(open_at):
+        yield labels, 1
 
 
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:

@@ -20,42 +20,39 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias
 
 import grpc
-from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.wire.credential import CredentialError, read_credential
-from google.protobuf.duration_pb2 import Duration
 
 from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import HandleGrants, accept, lacks_way_back, refuse
+from berth_host.attach.configure import HandleGrants, accept, lacks_way_back
 from berth_host.attach.dialing import DialError, dial, identity_of
 from berth_host.attach.feed import HostState, InstanceFeed
-from berth_host.attach.handshake import OFFERED, Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
+from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
 from berth_host.attach.routes import AttachListener, RemotePlugin
 from berth_host.attach.standing import Standing
-from berth_host.attach.state import ATTACHED, State
+from berth_host.attach.state import ATTACHED, PlaceChange, State
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.grpc_errors import readable
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, Traffic
 
-HANDSHAKE_S: Final = 5.0
-CONFIGURE_S: Final = 10.0
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
 REJECTED_LOOK_S: Final = 5.0
-DRAIN_GRACE_S: Final = 5.0
+DRAIN_GRACE_S: Final = 30.0
+SILENT_GRACE_S: Final = 5.0
+"""The same for an instance that does not answer its probes."""
 _LOG = get_logger()
 Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
 
@@ -137,7 +134,8 @@ class Attachment:
         """Drain: wait for the calls under way, then disconnect. Without effect if it was never started."""
         task = self.task
         if task is not None and not task.done():
-            self._grace_s = grace_s
+            silent = self.standing is not None and self.standing.is_silent
+            self._grace_s = grace_s = min(grace_s, SILENT_GRACE_S) if silent else grace_s
             self._stopping.set()
             if self.standing is not None:
                 await asyncio.wait({task}, timeout=2 * grace_s)
@@ -183,11 +181,11 @@ class Attachment:
         try:
             self.peer = await peer_at(endpoint, self.place)
             channel = dial(endpoint, self.place)
-            stub = identity_pb2_grpc.IdentityServiceStub(channel)
-            introduction = await self._shake_hands(stub, attachment_id, expected_instance)
+            calls = IdentityCalls(channel, self.place, attachment_id, self._first_name)
+            introduction = await self._shake_hands(calls, expected_instance)
             if not self._leads.is_set():
-                await self._stand_by(stub, attachment_id, introduction)
-            await self._configure(stub, attachment_id, introduction, endpoint)
+                await self._stand_by(calls, introduction)
+            await self._configure(calls, attachment_id, introduction, endpoint)
             await self._seams.declare(introduction.plugins)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
             ends_s = time.monotonic() + SYNC_BUDGET_S
@@ -196,7 +194,7 @@ class Attachment:
             standing = self._activate(link, introduction, taken_up)
             await self._keep(link, standing, channel)
             self._enter(State.DRAINING, "the host stops")
-            await self._drain(link, standing, self._grace_s)
+            await self._drain(calls, link, standing)
         finally:
             await self._let_go(channel, attachment_id)
 
@@ -221,11 +219,9 @@ class Attachment:
 
     # --- coming up ---------------------------------------------------------------------------------------
 
-    async def _shake_hands(
-        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, expected: str
-    ) -> Introduction:
+    async def _shake_hands(self, calls: IdentityCalls, expected: str) -> Introduction:
         self._enter(State.HANDSHAKING, self.reason)
-        reply = await self._hello(stub, attachment_id)
+        reply = await calls.shake_hands(self._greeting())
         if self._refused is not None and self._refused[0] == reply.instance_id:
             raise RefusedError(self._refused[1])
         if holder := self._seams.holder(reply.instance_id, self):
@@ -241,50 +237,18 @@ class Attachment:
             return introduction
         except RefusedError as err:
             self._refused = (reply.instance_id, err.reason)
-            await self._tell_refusal(stub, attachment_id, err.reason)
+            await calls.refuse(err.reason)
             raise
 
-    async def _hello(
-        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str
-    ) -> identity_pb2.HandshakeResponse:
-        request = identity_pb2.HandshakeRequest(
+    def _greeting(self) -> Greeting:
+        return Greeting(
             host_version=self._seams.host_version,
-            host_epoch=self._seams.state.version.epoch,
-            attachment_id=attachment_id,
-            offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
-            features=sorted(self._features),
-            credential=self._credential(),
+            epoch=self._seams.state.version.epoch,
+            features=self._features,
+            credential=credential_for(self.place, self.child),
         )
-        try:
-            reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
-            return readable(reply, self._first_name, "Handshake")
-        except grpc.aio.AioRpcError as err:
-            if err.code() is grpc.StatusCode.UNAUTHENTICATED:
-                told = self.place.credential_file
-                raise DialError(
-                    f"does not accept the credential in {told}: the plugin was told to expect another one"
-                    if told
-                    else "expects a credential: name the file that holds it as its credentialFile"
-                ) from err
-            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
 
-    def _credential(self) -> str:
-        """Read anew for every handshake, as the file may change. Raises DialError."""
-        if self.child is not None:
-            return self.child.credential
-        if not self.place.credential_file:
-            return ""
-        try:
-            return read_credential(self.place.credential_file)
-        except CredentialError as err:
-            raise DialError(str(err)) from err
-
-    async def _stand_by(
-        self,
-        stub: identity_pb2_grpc.IdentityServiceAsyncStub,
-        attachment_id: str,
-        introduction: Introduction,
-    ) -> None:
+    async def _stand_by(self, calls: IdentityCalls, introduction: Introduction) -> None:
         """Wait for the term: whoever leads now may be served by the same instance, and Configure would take
         it away. Raises LostError when the instance is not there any more.
         """
@@ -294,24 +258,12 @@ class Attachment:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STANDBY_LOOK_S):
                     await self._leads.wait()
-            reply = await self._hello(stub, attachment_id)
+            reply = await calls.shake_hands(self._greeting())
             if reply.instance_id != introduction.instance_id:
                 raise LostError(f"instance {reply.instance_id} answers in its place")
 
-    async def _tell_refusal(
-        self, stub: identity_pb2_grpc.IdentityServiceAsyncStub, attachment_id: str, reason: str
-    ) -> None:
-        try:
-            await stub.Configure(refuse(attachment_id, reason), timeout=HANDSHAKE_S)
-        except grpc.aio.AioRpcError as err:
-            _LOG.debug("attachment.refusal_unheard", place=self.place.title, error=err.details())
-
     async def _configure(
-        self,
-        stub: identity_pb2_grpc.IdentityServiceAsyncStub,
-        attachment_id: str,
-        introduction: Introduction,
-        endpoint: str,
+        self, calls: IdentityCalls, attachment_id: str, introduction: Introduction, endpoint: str
     ) -> None:
         self._enter(State.CONFIGURING, self.reason)
         grants = self._seams.grants
@@ -320,20 +272,13 @@ class Attachment:
         def grant(plugins: frozenset[str]) -> tuple[str, str] | None:
             return None if grants is None else grants.grant(attachment_id, plugins, loopback_tcp=over_tcp)
 
-        request = accept(attachment_id, self.place, introduction, grant)
         try:
-            answer = await stub.Configure(request, timeout=CONFIGURE_S)
-            reply = readable(answer, self._first_name, "Configure")
-        except grpc.aio.AioRpcError as err:
-            if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                self._refused = (introduction.instance_id, f"calls its configuration faulty: {err.details()}")
-                raise RefusedError(self._refused[1]) from err
-            raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
-        if reply.error:
-            self._refused = (introduction.instance_id, f"refuses its arguments: {reply.error}")
-            raise RefusedError(self._refused[1])
+            warnings = await calls.configure(accept(attachment_id, self.place, introduction, grant))
+        except RefusedError as err:
+            self._refused = (introduction.instance_id, err.reason)
+            raise
         self.warnings = ()
-        self._warn(*introduction.warnings, *reply.warnings, *lacks_way_back(self.place, introduction))
+        self._warn(*introduction.warnings, *warnings, *lacks_way_back(self.place, introduction))
         self.unusable = introduction.unusable
         for name, reason in introduction.unusable.items():
             self._plugins[name].absence = reason
@@ -466,22 +411,12 @@ class Attachment:
 
     # --- going -----------------------------------------------------------------------------------------
 
-    async def _drain(self, link: InstanceLink, standing: Standing, grace_s: float) -> None:
-        ends_s = time.monotonic() + grace_s
+    async def _drain(self, calls: IdentityCalls, link: InstanceLink, standing: Standing) -> None:
+        ends_s = time.monotonic() + self._grace_s
         for name in standing.conducts:
             await self._plugins[name].outbox.drained(max(ends_s - time.monotonic(), 0.0))
         standing.withdraw("is let go: the host stops")
-        grace = Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9))
-        request = identity_pb2.DrainRequest(
-            reason="the host stops",
-            grace=grace,
-            final=True,
-            attachment_id=link.identity.attachment_id,
-        )
-        try:
-            await link.identity_stub.Drain(request, timeout=max(ends_s - time.monotonic(), 0.1))
-        except grpc.aio.AioRpcError as err:
-            _LOG.debug("attachment.drain_unheard", place=self.place.title, error=err.details())
+        await calls.drain("the host stops", self._grace_s, ends_s)
         await link.quiet(max(ends_s - time.monotonic(), 0.0))
 
     async def _until_changed(self) -> None:
@@ -538,17 +473,18 @@ class Attachment:
         self._audit.entered(state.value, reason, introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:
             return
+        change = PlaceChange(
+            place=self.place.title,
+            plugins=self.served,
+            state=state,
+            reason=reason,
+            instance_id=self.instance_id,
+        )
         if state in ATTACHED or state in (State.STANDBY, State.BACKOFF, State.REJECTED, State.CLOSED):
             self._told_reason = reason
             told = state in (State.ACTIVE, State.STANDBY, State.CLOSED)
             level = _LOG.info if told else _LOG.warning
+            self._seams.listener.place_changed(change)
         else:
             level = _LOG.debug
-        level(
-            "attachment.changed",
-            place=self.place.title,
-            plugins=sorted(self._served),
-            state=state.value,
-            reason=reason,
-            instance_id=self.instance_id,
-        )
+        level("attachment.changed", **{**asdict(change), "state": state.value})

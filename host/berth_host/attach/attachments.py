@@ -13,7 +13,7 @@ from berth_host.attach.dialing import socket_path
 from berth_host.attach.folder import SocketFolder
 from berth_host.attach.routes import PluginRoute, RemotePlugin
 from berth_host.attach.standing import Standing
-from berth_host.attach.state import State
+from berth_host.attach.state import PlaceChange, State, Swap
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
@@ -229,6 +229,14 @@ class Attachments:
     def lost(self, plugin: str, reason: str) -> None:
         """Pass it on."""
         self._listener.lost(plugin, reason)
+
+    def swapped(self, swap: Swap) -> None:
+        """Pass it on."""
+        self._listener.swapped(swap)
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """Pass it on."""
+        self._listener.place_changed(change)
 
 
 def _condition(attachment: Attachment, now_s: float) -> Condition:

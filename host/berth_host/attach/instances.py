@@ -35,9 +35,14 @@ class Offer:
     taken_up: Callable[[], None]
     judged: Callable[[], None]
 
+    @property
+    def age_key(self) -> tuple[float, int]:
+        """Greater for the newer one."""
+        return self.started_at_s, self.order
+
 
 def chosen(offers: Sequence[Offer]) -> Offer | None:
     """The one to ask; None where there is none."""
     usable = [offer for offer in offers if not offer.conduct.quarantine]
     well = [offer for offer in usable if not offer.conduct.complaint]
-    return max(well or usable, key=lambda offer: (offer.started_at_s, offer.order), default=None)
+    return max(well or usable, key=lambda offer: offer.age_key, default=None)

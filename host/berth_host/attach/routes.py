@@ -7,12 +7,14 @@ stays with the instance that it began with. The outbox and the last known descri
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.instances import Offer, chosen
+from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_transport import GrpcTransport
@@ -32,6 +34,14 @@ class AttachListener(Protocol):
         """No instance can be asked."""
         ...
 
+    def swapped(self, swap: Swap) -> None:
+        """Another instance of a plugin is asked."""
+        ...
+
+    def place_changed(self, change: PlaceChange) -> None:
+        """A place has another state, which lasts."""
+        ...
+
 
 class RemotePlugin:
     """absent -offer-> attached -withdraw the last-> absent. `absence`: why it is absent, as the end of a
@@ -45,6 +55,8 @@ class RemotePlugin:
         self.stands_by = False
         """Whether an instance is there, which this host will attach to when it leads."""
         self.seen = False
+        self.drifts = 0
+        """How often an instance dropped its copy of the state, which was not what the host had sent."""
         self.active: Offer | None = None
         self.present = asyncio.Event()
         self.offers: list[Offer] = []
@@ -86,7 +98,7 @@ class RemotePlugin:
         if best is None:
             self._leave(reason)
         else:
-            self._use(best, before)
+            self._use(best, before, reason)
         for offer in (before, best):
             if offer is not None:
                 offer.judged()
@@ -96,7 +108,7 @@ class RemotePlugin:
         if self.active is not None:
             self._listener.attached(self.name)
 
-    def _use(self, offer: Offer, before: Offer | None) -> None:
+    def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         self.descriptor = offer.descriptor
         self.seen = True
         self.absence = ""
@@ -105,9 +117,15 @@ class RemotePlugin:
             self.routes[profile].transport = transport
         self.outbox.attach(offer.sender)
         if before is not None:
-            _LOG.info(
-                "plugin.swapped", plugin=self.name, before=before.instance_id, instance_id=offer.instance_id
+            swap = Swap(
+                plugin=self.name,
+                before=before.instance_id,
+                instance_id=offer.instance_id,
+                falls_back=offer.age_key < before.age_key,
+                reason=before.conduct.complaint or reason,
             )
+            _LOG.info("plugin.swapped", **asdict(swap))
+            self._listener.swapped(swap)
         offer.taken_up()
         self._listener.attached(self.name)
 

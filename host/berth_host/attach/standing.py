@@ -52,6 +52,7 @@ class Standing:
             descriptor.name: Conduct(descriptor.name, self._judge) for descriptor in introduction.plugins
         }
         self.not_ready = ""
+        link.on_drift = self.drifted
         self._plugins = plugins
         self._order = order
         self._start_taking_up = take_up
@@ -146,6 +147,15 @@ class Standing:
         """It has not answered several probes: it is not asked until it does."""
         for conduct in self.conducts.values():
             conduct.missed(why)
+
+    def drifted(self) -> None:
+        """It has dropped its copy of the state, which all of its plugins share, and gets all of it anew."""
+        _LOG.warning(
+            "attachment.drifted", place=self.link.identity.endpoint, instance_id=self.introduction.instance_id
+        )
+        for name, conduct in self.conducts.items():
+            self._plugins[name].drifts += 1
+            conduct.drifted()
 
     async def begin_term(self) -> None:
         """A new epoch: what the instance holds of another one is over. Raises LostError."""

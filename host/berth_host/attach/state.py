@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -25,3 +26,29 @@ class State(Enum):
 
 ATTACHED: Final = frozenset({State.ACTIVE, State.DEGRADED, State.QUARANTINED})
 """An instance is attached that the host would ask; STANDBY has one that it would not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceChange:
+    """A place has another state, or another reason for it. `place`: its title; `plugins`: those that
+    are served there.
+    """
+
+    place: str
+    plugins: tuple[str, ...]
+    state: State
+    reason: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Another instance of a plugin is asked in place of the instance `before`. `falls_back`: it is an older
+    one, for `reason`.
+    """
+
+    plugin: str
+    before: str
+    instance_id: str
+    falls_back: bool
+    reason: str

@@ -10,23 +10,22 @@ import asyncio
 import secrets
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import click
-import grpc
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 
-from berth_host.attach.attachment import HANDSHAKE_S
 from berth_host.attach.dialing import DialError, dial
 from berth_host.attach.folder import sockets_in
-from berth_host.attach.handshake import OFFERED
+from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.wanted import Place
 from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.errors.plugins import PluginError
 
 LOOKS_EVERY_S: Final = 1.0
 _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
@@ -59,19 +58,16 @@ async def _show(folder: Path, output: str, *, watch: bool) -> None:
 
 async def _introduction(path: str) -> dict[str, Any]:
     endpoint = f"unix://{path}"
-    request = identity_pb2.HandshakeRequest(
-        attachment_id=secrets.token_hex(8),
-        offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
-    )
+    place = Place(endpoint=endpoint, plugins=())
     try:
-        channel = dial(endpoint, Place(endpoint=endpoint, plugins=()))
+        channel = dial(endpoint, place)
     except DialError as err:
         return {"place": endpoint, "error": str(err), "plugins": []}
+    greeting = Greeting(host_version=version("berth-host"), epoch=1, features=(), credential="")
     try:
-        stub = identity_pb2_grpc.IdentityServiceStub(channel)
-        reply = await stub.Handshake(request, timeout=HANDSHAKE_S)
-    except grpc.aio.AioRpcError as err:
-        return {"place": endpoint, "error": f"{err.code().name}: {err.details()}", "plugins": []}
+        reply = await IdentityCalls(channel, place, secrets.token_hex(8), path).shake_hands(greeting)
+    except (DialError, PluginError) as err:
+        return {"place": endpoint, "error": str(err), "plugins": []}
     finally:
         await channel.close()
     return {
@@ -99,5 +95,5 @@ def _text(found: list[dict[str, Any]], output: str) -> str:
         for plugin in one["plugins"]
     ]
     parts = [columns(("NAME", "PLACE", "INSTANCE", "STARTED", "POINTS"), rows)]
-    problems = [f"{one['place']} does not answer: {one['error']}" for one in found if one["error"]]
+    problems = [f"{one['place']} {one['error']}" for one in found if one["error"]]
     return "\n\n".join(filter(None, (*parts, "\n".join(problems)))) + "\n"

@@ -17,6 +17,7 @@ from berth_host.log.plain_lines import plain_lines
 EVENTS: Final = frozenset(
     {
         "attachment.drain_unheard",
+        "attachment.drifted",
         "attachment.failed",
         "attachment.not_reconciled",
         "attachment.refusal_unheard",

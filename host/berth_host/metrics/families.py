@@ -412,6 +412,12 @@ PLUGIN_OVERRUNS: Final = _counter(
 PLUGIN_VIOLATIONS: Final = _counter(
     "berth_plugin_violations_total", "ALPHA", "plugin", "Answers that broke the contract."
 )
+PLUGIN_DRIFTS: Final = _counter(
+    "berth_plugin_state_drifts_total",
+    "ALPHA",
+    "plugin",
+    "Times that an instance dropped its copy of the cluster's state, as it was not what the host has.",
+)
 EVENTS_DROPPED: Final = _counter(
     "berth_events_dropped_total", "ALPHA", "reason", "Events that were not written to the API server."
 )

@@ -1,14 +1,14 @@
 """`Conduct`: how one instance behaves as one plugin, and whether it may be asked.
 
 A circuit breaker per extension point; violations of the contract, of which three within a minute end in
-quarantine; silence, when probes are missed. Made by `attach` for each plugin of each instance, and looked at
+quarantine; copies of the state that drifted, of which three within an hour do; silence, when probes are
+missed. Made by `attach` for each plugin of each instance, and looked at
 by the relay before every call. Calls of the outbox are always made: the plugin must hear of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,9 +25,12 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc.breaker import Breaker, BreakerState
 from berth_host.rpc.call import AnyCall, Lane
+from berth_host.rpc.strikes import Strikes
 
 VIOLATIONS: Final = 3
 VIOLATIONS_WITHIN_S: Final = 60.0
+DRIFTS: Final = 3
+DRIFTS_WITHIN_S: Final = 3600.0
 
 
 class Conduct:
@@ -45,7 +48,8 @@ class Conduct:
         self._plugin = plugin
         self._changed = changed
         self._clock = clock
-        self._violations_s: deque[float] = deque(maxlen=VIOLATIONS)
+        self._violations = Strikes(VIOLATIONS, VIOLATIONS_WITHIN_S, clock)
+        self._drifts = Strikes(DRIFTS, DRIFTS_WITHIN_S, clock)
 
     @contextmanager
     def watched(self, call: AnyCall, *, begun: bool = False) -> Iterator[None]:
@@ -80,14 +84,22 @@ class Conduct:
 
     def violated(self, why: str) -> None:
         """An answer broke the contract."""
-        now_s = self._clock()
-        self._violations_s.append(now_s)
-        full = len(self._violations_s) == VIOLATIONS
-        if full and now_s - self._violations_s[0] <= VIOLATIONS_WITHIN_S and not self.quarantine:
-            self.quarantine = (
-                f"broke the contract {VIOLATIONS} times within {VIOLATIONS_WITHIN_S:.0f} s, last: {why};"
-                " mend it, and start it anew"
+        if self._violations.again():
+            self._quarantine(
+                f"broke the contract {VIOLATIONS} times within {VIOLATIONS_WITHIN_S:.0f} s, last: {why}"
             )
+
+    def drifted(self) -> None:
+        """The instance dropped its copy of the state: it was not what the host's digests say."""
+        if self._drifts.again():
+            minutes = DRIFTS_WITHIN_S / 60
+            self._quarantine(
+                f"lost its copy of the cluster's state {DRIFTS} times within {minutes:.0f} minutes"
+            )
+
+    def _quarantine(self, why: str) -> None:
+        if not self.quarantine:
+            self.quarantine = f"{why}; mend it, and start it anew"
             self._changed()
 
     def missed(self, why: str) -> None:

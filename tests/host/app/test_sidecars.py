@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 from berth_host.app.answers.plugins import plugins_answer
 from berth_host.model.user import User
-from berth_host.rpc.conduct import VIOLATIONS
+from berth_host.rpc.conduct import DRIFTS, VIOLATIONS
+from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_environment
 from support.serving import FakeProcess, KnownUsers, served
 from support.waiting import PATIENCE_S, until
 
 ECHO = "support.echo_plugin:Echo"
+OWN_POD = ObjectRef(name="berth-0", namespace="kube-system", uid="u-1")
 READS = User(name="reads", groups=("system:masters",))
 
 
@@ -57,6 +59,11 @@ async def sidecar(world: World, folder: Path, name: str) -> AsyncIterator[Plugin
         await process.kill()
 
 
+def events(world: World) -> list[tuple[str, str]]:
+    """Type and reason of the events about the host's own pod, in their order."""
+    return [(one.type, one.reason) for one in world.server.events.recent if one.regarding.key == OWN_POD.key]
+
+
 def states(world: World) -> dict[str, str]:
     found = plugin(world)
     instances = [one for one in (found["attachment"], *found["otherInstances"]) if one is not None]
@@ -71,7 +78,10 @@ def cluster(pods: int) -> list[dict[str, Any]]:
 async def test_hot_swap_is_seen_by_whoever_watches(tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
-    async with World(cluster(3), configuration=configuration(folder)) as world, sidecar(world, folder, "one"):
+    async with (
+        World(cluster(3), configuration=configuration(folder), own_pod=OWN_POD) as world,
+        sidecar(world, folder, "one"),
+    ):
         process = FakeProcess(world.host.configuration, world.host)
         async with served(process, KnownUsers({"reads": READS})) as port:
             watch = await asyncio.create_subprocess_exec(
@@ -98,6 +108,10 @@ async def test_hot_swap_is_seen_by_whoever_watches(tmp_path: Path) -> None:
                 await watch.communicate()
         await world.settle()
         assert all(world.node_of(f"p{number}") for number in range(3))
+        assert ("Normal", "PluginSwapped") in events(world)
+        back = world.server.events.latest("PluginFellBack", OWN_POD.key)
+        assert back is not None
+        assert back.note.endswith(", an older one: lost its instance")
 
 
 async def _rows(watch: asyncio.subprocess.Process, wanted: dict[str, str]) -> None:
@@ -156,7 +170,8 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
     tmp_path: Path,
 ) -> None:
     liar = PluginProcess(tmp_path / "liar.sock", "support.lying_plugin:Echo")
-    async with World(cluster(0), configuration=configuration(tmp_path, deadline="5s")) as world:
+    text = configuration(tmp_path, deadline="5s")
+    async with World(cluster(0), configuration=text, own_pod=OWN_POD) as world:
         try:
             await liar.start()
             await until(lambda: states(world).get("liar.sock") == "Active")
@@ -173,5 +188,34 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
                 world.cluster.server.create(pod("after"))
                 await world.settle()
                 assert int(world.node_of("after")[1:]) % 7 != 3
+            assert events(world)[:3] == [
+                ("Normal", "PluginActive"),
+                ("Warning", "PluginQuarantined"),
+                ("Normal", "PluginActive"),
+            ]
         finally:
             await liar.kill()
+
+
+@pytest.mark.slow
+async def test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time(
+    tmp_path: Path,
+) -> None:
+    drifting = PluginProcess(tmp_path / "drifting.sock", "support.drifting_plugin:Echo")
+    async with World(cluster(0), configuration=configuration(tmp_path, deadline="5s")) as world:
+        try:
+            await drifting.start()
+            await until(lambda: states(world).get("drifting.sock") == "Active")
+            # Each pod spoils the copy, and brings a change that does not fit the one spoilt before.
+            for number in range(1 + DRIFTS):
+                assert plugin(world)["available"]
+                world.cluster.server.create(pod(f"p{number}"))
+                await world.settle()
+                assert world.host.drifts() == {"Echo": number}
+                assert int(world.node_of(f"p{number}")[1:]) % 7 != 3
+            await until(lambda: states(world)["drifting.sock"] == "Quarantined")
+            assert "lost its copy of the cluster's state 3 times" in plugin(world)["attachment"]["reason"]
+            async with sidecar(world, tmp_path, "honest"):
+                assert states(world) == {"honest.sock": "Active", "drifting.sock": "Quarantined"}
+        finally:
+            await drifting.kill()

@@ -437,7 +437,7 @@ async def test_stop_drains_and_waits_for_what_is_open(tmp_path: Path) -> None:
             assert (await bind).host_binds
         (request,) = plugin.requests("Drain")
         assert request.final
-        assert request.grace.ToTimedelta().total_seconds() == 5.0
+        assert request.grace.ToTimedelta().total_seconds() == 30.0
 
 
 async def test_stop_does_not_wait_for_instances_that_never_answer(

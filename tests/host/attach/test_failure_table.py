@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from berth_host.attach.state import State
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
 from berth_sdk.results import NodeRejections
 from berth_sdk.status import Code, Status
 from berth_sdk.testing.builders import make_node, make_pod
@@ -118,6 +119,28 @@ async def test_row_18_repair_is_made_once_a_call_and_the_rest_heals_in_the_backg
         synced = len(plugin.requests("SyncState"))
         await until(lambda: len(plugin.requests("SyncState")) > synced)
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+
+
+async def test_row_19_copy_that_was_dropped_in_a_call_or_in_between_is_counted_once(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        of_demo = host.attachments.plugins["Demo"]
+        link = host.attachments.places[0].link
+        assert link is not None
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE)))
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        assert of_demo.drifts == 1
+        # One that is only behind has not drifted.
+        older = pb.StateVersion(epoch=1, generation=1)
+        plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.NEED_STATE, have=older)))
+        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
+        assert of_demo.drifts == 1
+        plugin.once("SyncState", lambda _: state_pb2.SyncStateResponse(need_full=True))
+        host.state.put(make_pod("a", uid="a"), "n0")
+        await link.sync(("Demo", "SyncState"), time.monotonic() + PATIENCE_S)
+        assert of_demo.drifts == 2
+        assert plugin.requests("SyncState")[-1][0].full
 
 
 @pytest.mark.slow

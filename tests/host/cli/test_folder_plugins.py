@@ -67,10 +67,10 @@ async def test_instances_are_listed_with_plugins_and_points_and_dead_sockets_wit
         assert head == ["NAME", "PLACE", "INSTANCE", "STARTED", "POINTS"]
         assert row[:2] == ["Echo", f"unix://{tmp_path}/live.sock"]
         assert row[4] == "filter, score"
-        assert f"unix://{tmp_path}/dead.sock does not answer: " in shown.stdout
+        assert f"unix://{tmp_path}/dead.sock does not shake hands (" in shown.stdout
         found = answer(await asyncio.to_thread(run, "plugins", "--folder", str(tmp_path), "-o", "json"))
     dead_one, live_one = found["instances"]
-    assert dead_one["error"].startswith("UNAVAILABLE")
+    assert dead_one["error"].startswith("does not shake hands (UNAVAILABLE")
     assert live_one["plugins"] == [{"name": "Echo", "version": "", "points": ["filter", "score"]}]
 
 
@@ -84,7 +84,7 @@ async def test_watch_prints_the_list_again_when_an_instance_comes_or_goes(tmp_pa
             await printed(process, "Echo ")
         finally:
             await plugin.kill()
-        await printed(process, "does not answer")
+        await printed(process, "does not shake hands")
 
 
 def test_folder_that_is_not_there_and_a_watch_of_nothing_are_refused(run: Run, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc.breaker import IN_A_ROW, BreakerState
 from berth_host.rpc.calls import FILTER, PRE_BIND, SCORE, SIMULATE_FILTER, UNRESERVE
-from berth_host.rpc.conduct import VIOLATIONS, Conduct
+from berth_host.rpc.conduct import DRIFTS, VIOLATIONS, Conduct
 from berth_sdk.extension_points import ExtensionPoint
 
 OWN = (
@@ -138,6 +138,16 @@ def test_three_violations_within_a_minute_are_the_end(conduct: Conduct, time: Ti
     conduct.probed()
     with pytest.raises(CircuitOpenError), conduct.watched(FILTER):
         pass
+
+
+def test_three_drifts_within_an_hour_are_the_end(conduct: Conduct, time: Time) -> None:
+    conduct.drifted()
+    time.now_s += 3601
+    for _ in range(DRIFTS - 1):
+        conduct.drifted()
+    assert not conduct.quarantine
+    conduct.drifted()
+    assert "lost its copy of the cluster's state 3 times within 60 minutes" in conduct.quarantine
 
 
 def test_earliest_trial_of_any_point_counts(conduct: Conduct, time: Time) -> None:

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from berth_sdk.kube_object import ObjectRef
+
 from berth_host import log
 from berth_host.app.options import HostOptions
 from berth_host.app.process.process import ProcessSettings
@@ -53,7 +55,9 @@ def settings(
         authorization_kubeconfig=flags.text("authorization-kubeconfig"),
         flags=tuple((name, shown(flag, flags.value(name))) for name, flag in sorted(FLAGS.items())),
         options=HostOptions(
-            plugins=plugins, max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration")
+            plugins=plugins,
+            max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration"),
+            own_pod=own_pod(os.environ),
         ),
     )
 
@@ -73,6 +77,13 @@ def _kubeconfig_of_environment() -> str:
     """The first file that exists, of a list as kubectl takes one."""
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return next((path for path in paths if Path(path).expanduser().is_file()), os.pathsep.join(paths))
+
+
+def own_pod(environment: Mapping[str, str]) -> ObjectRef | None:
+    """The pod that this process runs in, as the downward API tells it; None: not told."""
+    name, namespace = environment.get("POD_NAME", ""), environment.get("POD_NAMESPACE", "")
+    uid = environment.get("POD_UID", "")
+    return ObjectRef(name=name, namespace=namespace, uid=uid) if name and namespace else None
 
 
 def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingOptions:

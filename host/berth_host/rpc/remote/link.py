@@ -116,6 +116,8 @@ class InstanceLink:
         self.sending: StateVersion | None = None
         self.wants_full = False
         self.synced_bytes = 0
+        self.on_drift: Callable[[], None] = lambda: None
+        """Called when the instance has dropped a copy that it had confirmed."""
         self.calls_open = 0
         self.calls_made = 0
         self.pre_binds_open = 0
@@ -278,6 +280,7 @@ class InstanceLink:
                 base = have
                 done, have = await self._stream(feed, base, asked, ends_s)
             if not done and base is not None:
+                self.told(have)
                 self.wants_full = True
                 done, have = await self._stream(feed, None, asked, ends_s)
             if not done:
@@ -369,9 +372,12 @@ class InstanceLink:
 
     def told(self, have: StateVersion | None) -> None:
         """The instance told the version that it holds; None: none."""
+        dropped = have is None and self.held is not None
         self.held = have
         if have is None:
             self.wants_full = True
+        if dropped:
+            self.on_drift()
 
 
 def _observe(task: asyncio.Future[None]) -> None:

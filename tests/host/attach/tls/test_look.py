@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from berth_host.attach import backoff
+from berth_host.attach.dialing import host_and_port
 from berth_host.attach.peer import DialError
 from berth_host.attach.state import State
 from berth_host.attach.tls.look import behind_tls
@@ -26,6 +27,7 @@ from cryptography.hazmat.primitives import hashes
 from support.attached import AttachedHost, attached_host, wanted
 from support.certificates import Authority, PairFiles, pair_files
 from support.echo_plugin import Echo
+from support.stream_server import stream_server
 from support.waiting import PATIENCE_S, until
 
 HOST, PLUGIN = "host.example", "gpu.example"
@@ -176,14 +178,13 @@ async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(par
         connections += 1
         heard.extend(await reader.read(65536))
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    async with server:
-        address = "{}:{}".format(*server.sockets[0].getsockname())
-        async with attached_host(party.place(address), patience_s=0.0) as host:
-            await backing_off(host, "does not speak TLS as the host does")
-            await until(lambda: connections >= 3)
+    async with (
+        stream_server(listen) as address,
+        attached_host(party.place(address), patience_s=0.0) as host,
+    ):
+        await backing_off(host, "does not speak TLS as the host does")
+        await until(lambda: connections >= 3)
     assert heard.startswith(b"\x16\x03")  # a record of TLS
     for needle in (b"PRI * HTTP/2.0", b"berth", SECRET.encode()):
         assert needle not in heard
@@ -192,11 +193,9 @@ async def test_row_27_an_endpoint_in_plaintext_hears_no_word_of_the_contract(par
 async def test_an_endpoint_that_says_nothing_is_given_up(party: Party) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(hang, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with stream_server(hang) as address:
+        port = host_and_port(address)[1]
         with pytest.raises(DialError, match=r"does not answer over TLS within 0\.05 s"):
             await behind_tls("127.0.0.1", port, tls_files(party.host), 0.05)
     with pytest.raises(DialError, match=f"127.0.0.1:{port}: "):

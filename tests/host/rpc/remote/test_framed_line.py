@@ -18,6 +18,7 @@ from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from structlog.testing import capture_logs
+from support.stream_server import stream_server
 from support.waiting import PATIENCE_S, until
 
 FILTER = NUMBERS["Filter"]
@@ -74,25 +75,14 @@ class Trial:
     async def peer(self, talk: Talk) -> AsyncIterator[None]:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.opened += 1
-            talking.add(asyncio.current_task())
             try:
                 await talk(Peer(reader, writer))
-            except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
-                pass
             finally:
-                writer.transport.abort()
                 self.ended += 1
 
-        talking: set[asyncio.Task[None] | None] = set()
-        server = await asyncio.start_unix_server(connected, self.path)
-        try:
+        async with stream_server(connected, self.path):
             yield
-        finally:
-            server.close()
-            self.path.unlink()
-            for task in filter(None, talking):
-                task.cancel()
-            await asyncio.gather(*filter(None, talking))
+        self.path.unlink()
 
     async def ask(self, raw: bytes = b"", deadline_s: float = PATIENCE_S) -> bytes | None:
         try:

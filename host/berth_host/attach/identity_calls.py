@@ -1,0 +1,119 @@
+"""`IdentityCalls`: what the host says to an instance around its attachment: Handshake, Configure, Drain.
+
+Made by `Attachment` for each attempt. Deadlines are kept here and not only by gRPC, which does not keep them
+for a process that stands still. Source: the contract's identity.proto.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
+from berth_sdk.wire.credential import CredentialError, read_credential
+from google.protobuf.duration_pb2 import Duration
+
+from berth_host.attach.children.child import Child
+from berth_host.attach.configure import refuse
+from berth_host.attach.dialing import DialError
+from berth_host.attach.handshake import OFFERED, RefusedError
+from berth_host.attach.wanted import Place
+from berth_host.log import get_logger
+from berth_host.rpc.remote.grpc_errors import in_time, readable
+
+HANDSHAKE_S: Final = 5.0
+CONFIGURE_S: Final = 10.0
+_LOG = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """The host as it introduces itself. `epoch`: the one of its state."""
+
+    host_version: str
+    epoch: int
+    features: Collection[str]
+    credential: str
+
+
+class IdentityCalls:
+    """`plugin`: a name for errors."""
+
+    def __init__(self, channel: grpc.aio.Channel, place: Place, attachment_id: str, plugin: str) -> None:
+        self._stub = identity_pb2_grpc.IdentityServiceStub(channel)
+        self._place = place
+        self._attachment_id = attachment_id
+        self._plugin = plugin
+
+    async def shake_hands(self, greeting: Greeting) -> identity_pb2.HandshakeResponse:
+        """Who is there. Raises DialError and PluginError."""
+        request = identity_pb2.HandshakeRequest(
+            host_version=greeting.host_version,
+            host_epoch=greeting.epoch,
+            attachment_id=self._attachment_id,
+            offered=[identity_pb2.ContractVersion(major=major, minor=minor) for major, minor in OFFERED],
+            features=sorted(greeting.features),
+            credential=greeting.credential,
+        )
+        try:
+            reply = await in_time(self._stub.Handshake(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
+            return readable(reply, self._plugin, "Handshake")
+        except grpc.aio.AioRpcError as err:
+            if err.code() is grpc.StatusCode.UNAUTHENTICATED:
+                told = self._place.credential_file
+                raise DialError(
+                    f"does not accept the credential in {told}: the plugin was told to expect another one"
+                    if told
+                    else "expects a credential: name the file that holds it as its credentialFile"
+                ) from err
+            raise DialError(f"does not shake hands ({err.code().name}: {err.details()})") from err
+
+    async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
+        """Accept the instance; its warnings. Raises RefusedError where it refuses, DialError, PluginError."""
+        try:
+            answer = await in_time(self._stub.Configure(request, timeout=CONFIGURE_S), CONFIGURE_S)
+            reply = readable(answer, self._plugin, "Configure")
+        except grpc.aio.AioRpcError as err:
+            if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise RefusedError(f"calls its configuration faulty: {err.details()}") from err
+            raise DialError(f"cannot be configured ({err.code().name}: {err.details()})") from err
+        if reply.error:
+            raise RefusedError(f"refuses its arguments: {reply.error}")
+        return reply.warnings
+
+    async def refuse(self, reason: str) -> None:
+        """Tell the instance why nothing will happen; it may be gone."""
+        request = refuse(self._attachment_id, reason)
+        try:
+            await in_time(self._stub.Configure(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
+        except grpc.aio.AioRpcError as err:
+            _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=err.details())
+
+    async def drain(self, reason: str, grace_s: float, ends_s: float) -> None:
+        """Announce the end of new work; the instance may be gone. `ends_s`: monotonic seconds."""
+        request = identity_pb2.DrainRequest(
+            reason=reason,
+            grace=Duration(seconds=int(grace_s), nanos=int(grace_s % 1 * 1e9)),
+            final=True,
+            attachment_id=self._attachment_id,
+        )
+        left_s = max(ends_s - time.monotonic(), 0.1)
+        try:
+            await in_time(self._stub.Drain(request, timeout=left_s), left_s)
+        except grpc.aio.AioRpcError as err:
+            _LOG.debug("attachment.drain_unheard", place=self._place.title, error=err.details())
+
+
+def credential_for(place: Place, child: Child | None) -> str:
+    """The secret that the instance expects, empty for none; its file may change. Raises DialError."""
+    if child is not None:
+        return child.credential
+    if not place.credential_file:
+        return ""
+    try:
+        return read_credential(place.credential_file)
+    except CredentialError as err:
+        raise DialError(str(err)) from err
