@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -17,6 +19,8 @@ from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 NODES: Final = 1000
 FAILED: Final = 1
 UNUSABLE: Final = 2
+TERMINATED: Final = 128 + signal.SIGTERM
+T = TypeVar("T")
 
 
 @click.command("soak")
@@ -84,7 +88,10 @@ def soak(
             server_pid=api_server_pid or 0,
         )
         try:
-            result = asyncio.run(run(plan))
+            result = asyncio.run(_in_order(run(plan)))
+        except asyncio.CancelledError:
+            click.echo("berth bench soak: ended by SIGTERM", err=True)
+            sys.exit(TERMINATED)
         except SchedulerError as err:
             click.echo(f"berth bench soak: the host: {err}", err=True)
             sys.exit(FAILED)
@@ -106,3 +113,10 @@ def soak(
         click.echo(f"berth bench soak: {problem}", err=True)
     if problems:
         sys.exit(FAILED)
+
+
+async def _in_order(work: Coroutine[Any, Any, T]) -> T:
+    """SIGTERM ends it as Ctrl-C does: its processes end, what it made goes, what it holds up goes on."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task

@@ -63,7 +63,7 @@ class _Versioned(Plugin):
 
 
 class SoakFit(_Versioned):
-    """Filter. It lies by an answer for one node too few."""
+    """Filter. It lies by an answer for one node too few, which the SDK turns into an error."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Nodes that are not closed."""
