@@ -9,12 +9,16 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+
+if TYPE_CHECKING:
+    from berth_host.cli.bench.soak.result import Result
+    from berth_host.cli.bench.soak.world import Plan
 
 NODES: Final = 1000
 FAILED: Final = 1
@@ -69,11 +73,7 @@ def soak(
     if api_server_pid and kubeconfig is None:
         raise click.UsageError("--api-server-pid says which server --kubeconfig leads to: give both")
     # Not at the top: the scheduler's own process reads this module too, and pays for what it imports.
-    from berth_host.cli.bench.soak.clusters import SoakError
     from berth_host.cli.bench.soak.world import Plan
-    from berth_host.cli.bench.soak.world import soak as run
-    from berth_host.cli.bench.versus.scheduler_process import SchedulerError
-    from berth_host.errors.cluster import ClientConfigError, ClusterError
 
     with TemporaryDirectory(prefix="berth-soak-") as made:
         folder = Path(keep) if keep else Path(made)
@@ -87,20 +87,7 @@ def soak(
             kubeconfig=kubeconfig,
             server_pid=api_server_pid or 0,
         )
-        try:
-            result = asyncio.run(_in_order(run(plan)))
-        except asyncio.CancelledError:
-            click.echo("berth bench soak: ended by SIGTERM", err=True)
-            sys.exit(TERMINATED)
-        except SchedulerError as err:
-            click.echo(f"berth bench soak: the host: {err}", err=True)
-            sys.exit(FAILED)
-        except (SoakError, ClientConfigError) as err:
-            click.echo(f"berth bench soak: {err}", err=True)
-            sys.exit(UNUSABLE)
-        except ClusterError as err:
-            click.echo(f"berth bench soak: the cluster: {err}", err=True)
-            sys.exit(FAILED)
+        result = _result(plan)
     if output in STRUCTURED:
         click.echo(streamed(result.as_json(), output), nl=False)
     else:
@@ -113,6 +100,27 @@ def soak(
         click.echo(f"berth bench soak: {problem}", err=True)
     if problems:
         sys.exit(FAILED)
+
+
+def _result(plan: Plan) -> Result:
+    """Run the soak; what stands in its way ends the command with a line that says so."""
+    from berth_host.cli.bench.soak.clusters import SoakError
+    from berth_host.cli.bench.soak.world import soak as run
+    from berth_host.cli.bench.versus.scheduler_process import SchedulerError
+    from berth_host.errors.cluster import ClientConfigError, ClusterError
+
+    try:
+        return asyncio.run(_in_order(run(plan)))
+    except asyncio.CancelledError:
+        code, problem = TERMINATED, "ended by SIGTERM"
+    except SchedulerError as err:
+        code, problem = FAILED, f"the host: {err}"
+    except (SoakError, ClientConfigError) as err:
+        code, problem = UNUSABLE, str(err)
+    except ClusterError as err:
+        code, problem = FAILED, f"the cluster: {err}"
+    click.echo(f"berth bench soak: {problem}", err=True)
+    sys.exit(code)
 
 
 async def _in_order(work: Coroutine[Any, Any, T]) -> T:
