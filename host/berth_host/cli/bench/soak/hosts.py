@@ -28,9 +28,6 @@ from berth_host.cli.bench.versus.scheduler_process import (
 )
 
 LOOKS_S: Final = 5.0
-LEAKS_AFTER_S: Final = 90.0
-"""What is still there after this time, and the rest before it, has leaked: a watch may just be taken up anew,
-or a plugin that was lost be tried again."""
 POINTS: Final = {
     SoakFit: ("filter",),
     SoakRank: ("score",),
@@ -90,13 +87,15 @@ class Hosts:
         except (OSError, LookupError):
             return 0.0
 
-    async def at_rest(self, rest_s: float, since: measures.Reading | None = None) -> measures.Reading:
-        """After a rest, the least that it shows. With `since` it is read until it shows no more than then,
-        or for so long that what is more is a leak. Raises SchedulerError where it does not answer.
+    async def at_rest(
+        self, rest_s: float, since: measures.Reading | None = None, looks_s: float = LOOKS_S
+    ) -> measures.Reading:
+        """After a rest, the least that it shows in `looks_s` seconds. With `since` it is read until it shows
+        no more than then, if it does in that time. Raises SchedulerError where it does not answer.
         """
         await asyncio.sleep(rest_s)
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + (LOOKS_S if since is None else LEAKS_AFTER_S)
+        until_s = loop.time() + looks_s
         readings: list[measures.Reading] = []
         while loop.time() < until_s:
             with contextlib.suppress(aiohttp.ClientError, OSError):  # a TimeoutError is an OSError

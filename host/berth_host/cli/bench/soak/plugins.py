@@ -32,7 +32,7 @@ CLOSED: Final = "soak.berth.io/closed"
 """`true`: a node of which SoakFit wants no pod."""
 SLOW_S: Final = 0.05
 """By so much a slow plugin's answers are late: more than a third of the time that a cycle's call has."""
-_WAIT_S: Final = 20.0
+_WAIT_S: Final = 10.0
 _HELD: Final = 5
 """SoakGate holds one pod of so many."""
 

@@ -29,6 +29,9 @@ from berth_host.cluster.kube.client import KEEP_ALIVE_S
 
 SETTLES_WITHIN_S: Final = 180.0
 """A plugin that was away may be tried again as late as 60 s after it is back, and a pod as late as that."""
+LEAKS_AFTER_S: Final = 90.0
+"""What is still there after this time, and the rest before it, has leaked: a watch may just be taken up anew,
+or a plugin that was lost be tried again."""
 REST_S: Final = KEEP_ALIVE_S + 5.0
 """After this time without work the host has closed the connections to the cluster that it does not need."""
 WARM_UP_S: Final = 10.0
@@ -41,7 +44,8 @@ _LONGEST_REASON: Final = 160
 class Plan:
     """`say`: is told how it goes, now and then. `kubeconfig`: of a real API server, None: the embedded
     cluster; `server_pid`: of its process, which is stopped now and then, 0: it is not. `rest_s`: how long the
-    host rests before it is measured, and `warm_up_s` works before that.
+    host rests before it is measured, `warm_up_s` how long it works before that; `leaks_after_s`: how long it
+    may take after the end to come back to what it was.
     """
 
     minutes: float
@@ -53,6 +57,7 @@ class Plan:
     server_pid: int = 0
     rest_s: float = REST_S
     warm_up_s: float = WARM_UP_S
+    leaks_after_s: float = LEAKS_AFTER_S
 
 
 async def soak(plan: Plan) -> Result:
@@ -84,7 +89,7 @@ async def soak(plan: Plan) -> Result:
             await _settled(account, load)
             await cluster.count_anew()
             _say_pending(plan, account, "at the end")
-            after = await hosts.at_rest(plan.rest_s, since=before)
+            after = await hosts.at_rest(plan.rest_s, since=before, looks_s=plan.leaks_after_s)
         finally:
             await hosts.stop()
         rebinds = cluster.rebinds
