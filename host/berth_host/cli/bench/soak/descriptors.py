@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
-_LISTENING: Final = 10
-_STATES: Final = {1: "established", 8: "in close-wait", _LISTENING: "listening"}
+_STATES: Final = {1: "established", 8: "in close-wait", 10: "listening"}
 _OWN_PORT_FROM: Final = 32768
 """Ports from here on are given by the system to whoever connects; they say nothing about the socket."""
 
@@ -40,15 +39,13 @@ def more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     return dict(Counter(after) - Counter(before))
 
 
-def ports_of(pid: int) -> set[int]:
-    """The TCP ports at which a process listens. Raises OSError where it is gone or another user's."""
+def connections_of(pid: int) -> set[tuple[int, int]]:
+    """Its own port and the other end's, of each TCP connection. Raises OSError where it is gone or another
+    user's.
+    """
     held = set(_targets(pid))
     lines = [line.split() for name in ("tcp", "tcp6") for line in _lines(PROC / str(pid) / "net" / name)]
-    return {
-        int(fields[1].split(":")[1], 16)
-        for fields in lines
-        if int(fields[3], 16) == _LISTENING and f"socket:[{fields[9]}]" in held
-    }
+    return {(_port(fields[1]), _port(fields[2])) for fields in lines if f"socket:[{fields[9]}]" in held}
 
 
 def _targets(pid: int) -> Iterator[str]:
@@ -82,10 +79,14 @@ def _lines(table: Path) -> list[str]:
 
 def _end(text: str) -> str:
     """`0100007F:1F90` as 127.0.0.1:8080: words of the address are in the machine's own byte order."""
-    address, port = text.split(":")
+    address, _, _ = text.partition(":")
     words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
     raw = b"".join(words)
     family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
-    number = int(port, 16)
+    number = _port(text)
     shown = str(number) if number < _OWN_PORT_FROM else "any"
     return f"{socket.inet_ntop(family, raw)}:{shown}"
+
+
+def _port(text: str) -> int:
+    return int(text.partition(":")[2], 16)

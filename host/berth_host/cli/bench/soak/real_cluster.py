@@ -172,7 +172,8 @@ async def real_cluster(
     stopped now and then; 0: that is left alone. Raises SoakError, ClientConfigError and ClusterError.
     """
     real = RealKubeconfig(kubeconfig)
-    stopped = StoppedServer(server_pid, int(real.server.port or 0)) if server_pid else None
+    place = str(real.server.hostname), int(real.server.port or 0)
+    stopped = await asyncio.to_thread(StoppedServer, server_pid, *place) if server_pid else None
     through = folder / "kubeconfig.json"
     client = await KubeClient.open(Connection(kubeconfig=str(kubeconfig), qps=-1, user_agent="berth-soak"))
     try:

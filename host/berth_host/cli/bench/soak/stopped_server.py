@@ -1,7 +1,7 @@
 """`StoppedServer`: the process of a kube-apiserver that is stopped for a while, and goes on.
 
 Used by `real_cluster`. Stopped it keeps its connections, takes new ones and answers nothing, as on a machine
-that is out of memory. Another process, or another cluster's server, is refused. Source: proc(5).
+that is out of memory. Another program, or another cluster's server, is refused. Source: proc(5).
 """
 
 from __future__ import annotations
@@ -9,37 +9,42 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import time
 from typing import Final
 
 from berth_host.cli.bench.soak.clusters import SoakError
-from berth_host.cli.bench.soak.descriptors import PROC, ports_of
+from berth_host.cli.bench.soak.descriptors import PROC, connections_of
 
 PROGRAM: Final = "kube-apiserver"
+_TAKES_WITHIN_S: Final = 2.0
+_LOOK_S: Final = 0.02
 
 
 class StoppedServer:
-    """running -stop-> stopped -go_on-> running. Raises SoakError for a process that is not the API server
-    which listens at `port`.
+    """running -stop-> stopped -go_on-> running
+
+    Raises SoakError for a process that is not the one which answers at `host` and `port`.
     """
 
-    def __init__(self, pid: int, port: int) -> None:
+    def __init__(self, pid: int, host: str, port: int) -> None:
         self._pid = pid
         option = f"--api-server-pid {pid}"
         try:
             program = (PROC / str(pid) / "comm").read_text().strip()
-            ports = ports_of(pid)
+            if program != PROGRAM:
+                raise SoakError(f"{option}: is {program}, no {PROGRAM}; pgrep {PROGRAM} tells")
             os.kill(pid, 0)
-        except FileNotFoundError:
+            answers = _takes_connection(pid, host, port)
+        except (FileNotFoundError, ProcessLookupError):
             raise SoakError(f"{option}: there is no such process here; pgrep {PROGRAM} tells") from None
         except PermissionError:
             raise SoakError(f"{option}: is another user's process; run the soak as that user") from None
-        if program != PROGRAM:
-            raise SoakError(f"{option}: is {program}, no {PROGRAM}; pgrep {PROGRAM} tells")
-        if port not in ports:
-            listens = ", ".join(map(str, sorted(ports))) or "no port"
+        except OSError as err:
+            raise SoakError(f"{host}:{port}, of the kubeconfig: {err}; is the server running?") from None
+        if not answers:
             raise SoakError(
-                f"{option}: listens at {listens}, and the kubeconfig leads to port {port};"
-                " give the process of that server"
+                f"{option}: the kubeconfig leads to {host}:{port}, where another process answers; give its id"
             )
 
     def stop(self) -> None:
@@ -54,3 +59,15 @@ class StoppedServer:
         # Where it has ended meanwhile, the account shows it.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, number)
+
+
+def _takes_connection(pid: int, host: str, port: int) -> bool:
+    """Whether a connection to there ends in this process: a port alone may be another machine's."""
+    until_s = time.monotonic() + _TAKES_WITHIN_S
+    with socket.create_connection((host, port), timeout=_TAKES_WITHIN_S) as probe:
+        own_port = probe.getsockname()[1]
+        while (port, own_port) not in connections_of(pid):
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(_LOOK_S)
+    return True
