@@ -106,6 +106,14 @@ def nodes_of(servers: RealServers) -> dict[str, str]:
     return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in items}
 
 
+def told_of(servers: RealServers, pod: ActedPod) -> list[Json]:
+    """The events about the scheduler's own pod."""
+    events = servers.request("GET", f"/apis/events.k8s.io/v1/namespaces/{pod.metadata['namespace']}/events")[
+        "items"
+    ]
+    return [one for one in events if one["regarding"].get("uid") == pod.metadata["uid"]]
+
+
 def passed(pod: ActedPod, container: Json, which: str) -> bool:
     """Whether a probe of the kubelet passes."""
     return pod.probe(container, which) == 200
@@ -132,6 +140,9 @@ def test_pods_are_bound_through_the_sidecars(empty_servers: RealServers, pod: Ac
     add_pod(empty_servers, "second", **gang)
     wait_until(lambda: all(nodes_of(empty_servers).values()), lambda: pod.log_of("scheduler")[-2000:])
     assert set(nodes_of(empty_servers).values()) == {"general-b-1"}
+
+    wait_until(lambda: len(told_of(empty_servers, pod)) == 3, lambda: pod.log_of("scheduler")[-2000:])
+    assert {one["reason"] for one in told_of(empty_servers, pod)} == {"PluginActive"}
 
     codes = pod.stop()
     assert codes["scheduler"] == 0, pod.log_of("scheduler")[-2000:]

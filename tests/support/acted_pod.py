@@ -16,6 +16,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +70,12 @@ class ActedPod:
         self._template: Json = deployment["spec"]["template"]
         self.spec: Json = self._template["spec"]
         self._namespace: str = deployment["metadata"]["namespace"]
+        self.metadata = {
+            "name": f"{deployment['metadata']['name']}-0",
+            "namespace": self._namespace,
+            "uid": str(uuid.uuid4()),
+        }
+        """The pod's own, as the downward API tells it."""
         self._configmaps = configmaps
         self._folder = folder
         self._isolated = isolated
@@ -218,7 +225,7 @@ class ActedPod:
     def _line(self, container: Json, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         """The command line and the environment of a container's process."""
         environment = {**_image_environment(), **self._cluster_environment()}
-        environment |= {one["name"]: self._placed(one["value"]) for one in container.get("env", ())}
+        environment |= {one["name"]: self._value(one) for one in container.get("env", ())}
         words = [self._placed(word) for word in command]
         if not self._isolated:
             if "serviceAccountName" in self.spec:
@@ -231,6 +238,13 @@ class ActedPod:
         line = ["unshare", "--mount", "--propagation", "private", "sh", str(_SCRIPT)]
         line += [str(root), str(self._user), container.get("workingDir", "/")]
         return [*line, *self._binds(container), "--", *words], environment
+
+    def _value(self, variable: Json) -> str:
+        if "value" in variable:
+            return self._placed(variable["value"])
+        section, _, field = variable["valueFrom"]["fieldRef"]["fieldPath"].partition(".")
+        assert section == "metadata"
+        return str(self.metadata[field])
 
     def _binds(self, container: Json) -> Iterator[str]:
         yield from _image_binds()

@@ -14,7 +14,8 @@ from berth_sdk.kube_object import ObjectRef
 from berth_host.attach.state import PlaceChange, State, Swap
 from berth_host.cluster.port import EventRecord
 
-_ACTION: Final = "Attaching"
+_ACTION_MAX: Final = 128
+"""The API server takes no longer action."""
 _NORMAL, _WARNING = "Normal", "Warning"
 _REASONS: Final[Mapping[State, tuple[str, str]]] = {
     State.ACTIVE: (_NORMAL, "PluginActive"),
@@ -41,7 +42,12 @@ class AttachmentEvents:
             kind, reason = _REASONS[change.state]
             names = ", ".join(change.plugins)
             where = f"plugin {names} at {change.place}" if names else change.place
-            self._write(kind, reason, f"{where}: {change.reason or 'it is attached, and is asked'}")
+            self._write(
+                names or change.place,
+                kind,
+                reason,
+                f"{where}: {change.reason or 'it is attached, and is asked'}",
+            )
 
     def swapped(self, swap: Swap) -> None:
         """Another instance is asked in place of one that was."""
@@ -51,9 +57,10 @@ class AttachmentEvents:
             else (_NORMAL, "PluginSwapped", "")
         )
         note = f"plugin {swap.plugin}: instance {swap.instance_id} is asked in place of {swap.before}{why}"
-        self._write(kind, reason, note)
+        self._write(swap.plugin, kind, reason, note)
 
-    def _write(self, kind: str, reason: str, note: str) -> None:
+    def _write(self, what: str, kind: str, reason: str, note: str) -> None:
+        """`what`: in the action, as events that differ in their notes alone are one series, with one note."""
         if self._own_pod is None:
             return
         self._report(
@@ -61,7 +68,7 @@ class AttachmentEvents:
                 regarding=self._own_pod,
                 type=kind,
                 reason=reason,
-                action=_ACTION,
+                action=f"Attaching {what}"[:_ACTION_MAX],
                 note=note,
                 reporter=self._reporter,
             )

@@ -51,7 +51,7 @@ def test_state_that_a_user_acts_on_is_an_event_of_the_pod(
     (event,) = written
     assert (event.regarding, event.regarding_kind, event.type, event.reason) == (POD, "Pod", kind, reason)
     assert event.note == "plugin Demo, Echo at unix:///a.sock: it says so"
-    assert (event.reporter, event.action) == ("berth", "Attaching")
+    assert (event.reporter, event.action) == ("berth", "Attaching Demo, Echo")
 
 
 def test_place_whose_plugins_are_not_known_is_named_alone(
