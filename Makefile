@@ -41,7 +41,8 @@ soak: $(STAMP)
 	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed tests/host/app tests/host/scheduler tests/host/attach \
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/rpc/test_mutated_answers.py \
-		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py
+		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
+		tests/host/handle/test_mutated_requests.py
 	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_outage.py \
 		tests/cluster/test_soak.py $(PYTEST_ARGS)

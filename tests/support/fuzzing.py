@@ -1,6 +1,7 @@
-"""How many mutated answers the fuzz makes: 2000 in all, or BERTH_FUZZ_ANSWERS.
+"""How many mutated messages of a plugin the fuzz makes: 2000 in all, or BERTH_FUZZ_ANSWERS.
 
-Half of them are answers to single calls, a quarter is to attachments, a quarter to hosts that run.
+Half of them are answers to single calls, a quarter is to attachments, an eighth to hosts that run, and an
+eighth are requests on the way back.
 """
 
 from __future__ import annotations

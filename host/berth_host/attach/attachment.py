@@ -484,7 +484,7 @@ class Attachment:
     def _tell(self, state: State, reason: str) -> None:
         """One line per change that lasts; the steps in between are for debugging."""
         introduction = None if self.standing is None else self.standing.introduction
-        self._audit.entered(state.value, reason, introduction, self.peer)
+        self._audit.entered(state, reason, introduction, self.peer)
         if state is State.BACKOFF and reason == self._told_reason:
             return
         change = PlaceChange(

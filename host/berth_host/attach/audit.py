@@ -14,12 +14,12 @@ from berth_sdk.wire.results import encode_descriptor
 
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.peer import Peer, PeerRefusedError
+from berth_host.attach.state import ATTACHED, State
 from berth_host.log import get_logger
 
 _LOG = get_logger()
-_ATTACHED: Final = frozenset({"Active", "Standby", "Degraded", "Quarantined"})
-_ENDS: Final = frozenset({"BackOff", "Rejected", "Closed"})
-"""The states, by their values, in which one is attached and in which none is."""
+_ENDS: Final = frozenset({State.BACKOFF, State.REJECTED, State.CLOSED})
+"""The states in which none is attached."""
 
 
 class AuditTrail:
@@ -33,9 +33,9 @@ class AuditTrail:
         """The instance that was attached last."""
         self._refused = ""
 
-    def entered(self, state: str, reason: str, introduction: Introduction | None, peer: Peer) -> None:
+    def entered(self, state: State, reason: str, introduction: Introduction | None, peer: Peer) -> None:
         """The attachment changed its state. `introduction` and `peer`: of the latest instance."""
-        if state in _ATTACHED and introduction is not None and self._attached is None:
+        if state in (*ATTACHED, State.STANDBY) and introduction is not None and self._attached is None:
             self._attached = (introduction, peer)
             self._refused = ""
             self._note_attached(introduction, peer)
@@ -49,7 +49,7 @@ class AuditTrail:
                 reason=reason or "the host stops",
                 **peer.to_log(),
             )
-        if state == "Rejected":
+        if state is State.REJECTED:
             self._note_refused(reason, peer)
 
     def failed(self, error: Exception) -> None:

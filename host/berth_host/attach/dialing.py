@@ -19,7 +19,7 @@ from berth_host.attach.peer import DialError as DialError
 from berth_host.attach.peer import PeerRefusedError
 from berth_host.attach.wanted import Place
 from berth_host.rpc.remote.link import channel_options
-from berth_host.rpc.remote.peer_user import may_serve
+from berth_host.rpc.remote.peer_user import may_serve, socket_identity
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
@@ -82,10 +82,9 @@ def identity_of(endpoint: str) -> tuple[int, int, int] | None:
     if not endpoint.startswith("unix:"):
         return None
     try:
-        found = socket_path(endpoint).lstat()
+        return socket_identity(socket_path(endpoint))
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def is_loopback(host: str) -> bool:

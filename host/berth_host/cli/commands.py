@@ -9,6 +9,8 @@ import click
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+LOOKS_EVERY_S: Final = 1.0
+"""How often a command with `--watch` looks whether something has changed."""
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """The `context_settings` of a program's uppermost group."""
 

@@ -21,13 +21,12 @@ from berth_host.attach.dialing import DialError, dial
 from berth_host.attach.folder import sockets_in
 from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.wanted import Place
-from berth_host.cli.commands import INTERRUPTED
+from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S
 from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.errors.plugins import PluginError
 
-LOOKS_EVERY_S: Final = 1.0
 _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
 
 

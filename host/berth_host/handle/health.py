@@ -15,6 +15,8 @@ from berth_sdk.plugin.v1 import handle_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from berth_host.handle.registration import register
+
 LOOK_S: Final = 0.5
 """How often a readiness that is watched is looked at."""
 MAX_WATCHES: Final = 64
@@ -25,7 +27,7 @@ _Status = health_pb2.HealthCheckResponse
 
 def add_health_and_reflection(server: grpc.aio.Server, ready: Callable[[], bool]) -> None:
     """Before the server starts. `ready`: asked for every answer, on the loop."""
-    health_pb2_grpc.add_HealthServicer_to_server(Health(ready), server)
+    register(server, health_pb2.DESCRIPTOR.services_by_name["Health"], Health(ready))
     reflection.enable_server_reflection((SERVICE, _HEALTH, reflection.SERVICE_NAME), server)
 
 

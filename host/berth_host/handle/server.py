@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from berth_sdk.plugin.v1.handle_pb2_grpc import add_HandleServiceServicer_to_server
+from berth_sdk.plugin.v1 import handle_pb2
 
 from berth_host.errors.state import InvariantError
 from berth_host.handle.grants import Grants
+from berth_host.handle.registration import register
 from berth_host.handle.service import HandleSeams, HandleService
 from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 
@@ -52,7 +53,8 @@ class HandleServer:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        add_HandleServiceServicer_to_server(HandleService(self._seams, self.grants), server)
+        service = handle_pb2.DESCRIPTOR.services_by_name["HandleService"]
+        register(server, service, HandleService(self._seams, self.grants))
         add_health_and_reflection(server, self._ready)
         self._folder = Path(tempfile.mkdtemp(prefix="berth-handle-"))  # 0700
         server.add_insecure_port(self._unix_target)

@@ -7,20 +7,17 @@ the plugin is honest again every pod gets its node. The number of answers: `supp
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import structlog
 from berth_host.attach import backoff, keeper
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.rpc import conduct
+from support.accidents import no_accidents
 from support.fuzzing import share
 from support.honest_answers import NAME, HonestAnswers
 from support.hosts import World, node, pod
@@ -158,25 +155,6 @@ class Storm:
             await self.step()
 
 
-@contextlib.contextmanager
-def no_accidents() -> Iterator[None]:
-    """Nothing ended in an error that no code had words for: neither in a task of the host nor in its loop."""
-    accidents: list[Any] = []
-
-    def note(_logger: Any, method: str, event: Any) -> Any:
-        if method in ("error", "exception", "critical"):
-            accidents.append(event)
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[note], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
-    loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: accidents.append(context))
-    yield
-    loop.set_exception_handler(before)
-    assert not accidents, accidents[:3]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_host_outlives_whatever_a_plugin_answers(
@@ -184,7 +162,8 @@ async def test_a_host_outlives_whatever_a_plugin_answers(
 ) -> None:
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[way])
     # A storm is over long before an operator would have started another instance.
-    monkeypatch.setattr(conduct, "VIOLATIONS", 10**6)
+    for limit in ("VIOLATIONS", "DRIFTS"):
+        monkeypatch.setattr(conduct, limit, 10**6)
     monkeypatch.setattr(backoff, "FIRST_S", 0.05)
     monkeypatch.setattr(backoff, "MAX_S", 0.1)
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.5)
@@ -194,7 +173,7 @@ async def test_a_host_outlives_whatever_a_plugin_answers(
     storm = Storm(path, seed)
     with no_accidents():
         async with storm.plugin.serving(path), storm.world:
-            await storm.blow(share(0.25, len(WAYS)))
+            await storm.blow(share(0.125, len(WAYS)))
             await storm.calm()
             assert storm.world.everything_is_accounted_for()
     assert len(storm.plugin.counts) > len(POINTS), dict(storm.plugin.counts)

@@ -185,6 +185,8 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
             assert found["violations"] == 3
             async with sidecar(world, tmp_path, "honest"):
                 assert states(world) == {"honest.sock": "Active", "liar.sock": "Quarantined"}
+                assert plugin(world)["attachment"]["place"].endswith("/honest.sock")
+                assert plugin(world)["available"]
                 world.cluster.server.create(pod("after"))
                 await world.settle()
                 assert int(world.node_of("after")[1:]) % 7 != 3

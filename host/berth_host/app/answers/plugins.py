@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from berth_host.app.attachments import HostAttachments
 from berth_host.app.clients import Clients
 from berth_host.attach.attachments import Condition
-from berth_host.attach.state import ATTACHED
+from berth_host.attach.state import ATTACHED, State
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.explain.pod_answer import timestamp
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
@@ -52,8 +52,12 @@ def _plugin(
     host: HostOfPlugins, clients: list[PluginClient], conditions: list[Condition], stats: PluginStats
 ) -> dict[str, Any]:
     first = clients[0]
-    # The instance that is asked comes first.
-    conditions = sorted(conditions, key=lambda condition: condition.state not in ATTACHED)
+    attached = host.attachments.attached_places.plugins.get(first.name)
+    asked = None if attached is None or attached.active is None else attached.active.instance_id
+    # The instance that is asked comes first, then those that are attached.
+    conditions = sorted(
+        conditions, key=lambda one: (one.instance_id != asked, one.state not in (*ATTACHED, State.STANDBY))
+    )
     condition = conditions[0] if conditions else None
     return {
         "name": first.name,

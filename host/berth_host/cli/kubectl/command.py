@@ -17,7 +17,7 @@ from urllib.parse import quote
 import click
 
 from berth_host import log
-from berth_host.cli.commands import INTERRUPTED, SETTINGS, Commands
+from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Commands
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.target import finding_options, server_options, target
 from berth_host.cli.output import output_option
@@ -30,7 +30,6 @@ from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.pod_answer import PodAnswer, PodState
 
 PENDING: Final = 3
-LOOKS_EVERY_S: Final = 1.0
 PLUGINS_PATH: Final = "/berth/v1/plugins"
 _OUTPUT = output_option("json and yaml print the host's answer and nothing else.")
 

@@ -87,10 +87,6 @@ def _check_folder(document: BerthConfigurationV1Alpha1) -> list[Finding]:
         return []
     if not folder.startswith("/") or "\0" in folder:
         return [invalid("socketFolder", folder, "the absolute path of a folder, such as /run/berth")]
-    inside = [one for one in document.plugins or () if _is_in_folder(one)]
-    if len({plugin.transport for plugin in inside}) > 1:
-        message = "the plugins of the folder are asked in one way: give all of them the same transport"
-        return [invalid("socketFolder", folder, message)]
     return []
 
 
@@ -112,7 +108,7 @@ def _check_plugin(path: str, plugin: PluginV1Alpha1, folder: str) -> list[Findin
 
 def _check_uids(path: str, plugin: PluginV1Alpha1) -> list[Finding]:
     uids = plugin.allowed_uids or ()
-    if uids and not (plugin.endpoint or "").startswith("unix:"):
+    if uids and not (_is_in_folder(plugin) or (plugin.endpoint or "").startswith("unix:")):
         return [forbidden(path, "only for a Unix socket: who listens elsewhere has no user that is known")]
     return [
         invalid(f"{path}[{index}]", uid, f"not in valid range [0, {_MAX_UID}]")

@@ -1,4 +1,5 @@
-"""What plugins at one endpoint have in common: they are one process, which is reached in one way.
+"""What plugins at one endpoint have in common: they are one process, which is reached in one way. So have
+those of the socket folder: any of them may be at any of its sockets.
 
 Called by `checks`.
 """
@@ -19,20 +20,28 @@ _SHARED: Final = (
     ("allowedUIDs", "allowed_uids", "runs for one user"),
 )
 """Field, attribute, and what the one process does."""
+_FOLDER: Final = ""
+"""In the place of an endpoint."""
 
 
 def check_shared(plugins: Sequence[PluginV1Alpha1]) -> list[Finding]:
-    """A finding for each setting in which a plugin differs from the first one at its endpoint."""
+    """A finding for each setting in which a plugin differs from the first one at its endpoint, or in the
+    folder.
+    """
     findings = []
     first: dict[str, PluginV1Alpha1] = {}
     for index, plugin in enumerate(plugins):
-        if not plugin.endpoint:
+        if plugin.command is not None or plugin.in_process is not None:
             continue
-        other = first.setdefault(plugin.endpoint, plugin)
+        other = first.setdefault(plugin.endpoint or _FOLDER, plugin)
         for name, attribute, does in _SHARED:
             value = getattr(plugin, attribute)
             if value != getattr(other, attribute):
-                message = f"plugins at one endpoint are one process, which {does}"
+                message = (
+                    f"plugins at one endpoint are one process, which {does}"
+                    if plugin.endpoint
+                    else "must be the same for all plugins of socketFolder: any of its sockets may be theirs"
+                )
                 shown = value if isinstance(value, str) else ""
                 findings.append(invalid(f"plugins[{index}].{name}", shown, message))
     return findings

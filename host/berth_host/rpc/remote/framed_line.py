@@ -29,9 +29,9 @@ from grpc import StatusCode
 
 from berth_host.log import get_logger
 from berth_host.rpc.remote.busy_poll import BusyPoll
+from berth_host.rpc.remote.framed_socket import FramedSocket
 from berth_host.rpc.remote.grpc_errors import rpc_error
 from berth_host.rpc.remote.lines import ENVELOPE_BYTES, answer_to
-from berth_host.rpc.remote.peer_user import may_serve, peer_user
 
 _LOG = get_logger()
 _CODES: Final = {code.value[0]: code for code in StatusCode if code is not StatusCode.OK}
@@ -41,17 +41,12 @@ _Frame: TypeAlias = tuple[Kind, bytes]
 class FramedLine:
     """closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed"""
 
-    def __init__(
-        self, path: Path, limit_bytes: int, poll: BusyPoll, allowed_uids: Collection[int] = ()
-    ) -> None:
-        """`limit_bytes`: the longest answer, with its envelope. `allowed_uids`: users beside root and the
-        host's own that may listen there.
-        """
+    def __init__(self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll) -> None:
+        """`limit_bytes`: the longest answer, with its envelope."""
         self.busy = False
-        self._path = path
+        self._listener = listener
         self._limit_bytes = limit_bytes
         self._poll = poll
-        self._allowed_uids = allowed_uids
         self._sock: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop
         self._incoming = Incoming(limit_bytes)
@@ -93,7 +88,7 @@ class FramedLine:
         except FrameError as err:
             raise DecodeError(str(err)) from err
         except OSError as err:
-            raise rpc_error(StatusCode.UNAVAILABLE, f"{self._path}: {err}") from err
+            raise rpc_error(StatusCode.UNAVAILABLE, f"{self._listener.path}: {err}") from err
         finally:
             self.busy = False
             self._poll.end()
@@ -168,17 +163,11 @@ class FramedLine:
         return True
 
     def _connect(self) -> bool:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
         try:
-            sock.connect(str(self._path))
-            user = peer_user(sock)
-            if not may_serve(user.uid, self._allowed_uids):
-                raise PermissionError(f"the user {user.uid} listens there, who may not")
+            sock = self._listener.connect()
         except OSError as err:
-            sock.close()
             if not self._is_missed:
-                _LOG.warning("framed.unreachable", path=str(self._path), error=str(err))
+                _LOG.warning("framed.unreachable", path=str(self._listener.path), error=str(err))
             self._is_missed = True
             return False
         self._is_missed = False
@@ -202,12 +191,11 @@ class FramedLines:
     name = FEATURE
 
     def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
-        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: as a
-        line has them.
+        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: users
+        beside root and the host's own that may listen there.
         """
-        self._path = path
+        self._listener = FramedSocket(path, allowed_uids)
         self._limit_bytes = limit_bytes + ENVELOPE_BYTES
-        self._allowed_uids = allowed_uids
         self._poll = BusyPoll()
         self._lines: dict[str, FramedLine] = {}
 
@@ -215,8 +203,7 @@ class FramedLines:
         """The plugin's connection; None: it carries a call already."""
         line = self._lines.get(plugin)
         if line is None:
-            line = FramedLine(self._path, self._limit_bytes, self._poll, self._allowed_uids)
-            self._lines[plugin] = line
+            line = self._lines[plugin] = FramedLine(self._listener, self._limit_bytes, self._poll)
         return None if line.busy else line
 
     async def end(self) -> None:

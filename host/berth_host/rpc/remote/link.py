@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError, Message
 
 from berth_host.errors.plugins import (
     HostFaultError,
+    PluginError,
     PluginProtocolError,
     PluginTimeoutError,
     PluginUnavailableError,
@@ -183,10 +184,7 @@ class InstanceLink:
         except DecodeError as err:
             raise PluginProtocolError(plugin, call, f"answered what is no reply to it ({err})") from err
         except grpc.aio.AioRpcError as err:
-            failure = plugin_error(err, plugin, call, deadline_s)
-            if isinstance(failure, PluginUnavailableError):
-                self._on_trouble()
-            raise failure from err
+            raise self._failure(err, asked, deadline_s) from err
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -317,10 +315,7 @@ class InstanceLink:
         try:
             answer = await in_time(self.state.SyncState(requests(), timeout=left_s), left_s)
         except grpc.aio.AioRpcError as err:
-            failure = plugin_error(err, *asked, left_s)
-            if isinstance(failure, PluginUnavailableError):
-                self._on_trouble()
-            raise failure from err
+            raise self._failure(err, asked, left_s) from err
         finally:
             self.synced_bytes += sent
             self._traffic(asked[0], SYNC_STATE, sent, 0)
@@ -352,12 +347,16 @@ class InstanceLink:
             reply = await in_time(self.state.Reconcile(requests(), timeout=deadline_s), deadline_s)
             return readable(reply, *asked)
         except grpc.aio.AioRpcError as err:
-            failure = plugin_error(err, *asked, deadline_s)
-            if isinstance(failure, PluginUnavailableError):
-                self._on_trouble()
-            raise failure from err
+            raise self._failure(err, asked, deadline_s) from err
         finally:
             self._traffic(*asked, sum(page.ByteSize() for page in pages), 0)
+
+    def _failure(self, err: grpc.aio.AioRpcError, asked: tuple[str, str], deadline_s: float) -> PluginError:
+        """The error for the caller; the attachment hears of one by which the instance is not there."""
+        failure = plugin_error(err, *asked, deadline_s)
+        if isinstance(failure, PluginUnavailableError):
+            self._on_trouble()
+        return failure
 
     def confirm(self, version: StateVersion) -> None:
         """The instance holds `version`, or by now a later one: answers may overtake each other."""

@@ -1,4 +1,4 @@
-"""The user at the other end of a Unix socket, as the kernel tells it, and whether it may be there.
+"""Which socket a path is, the user at its other end as the kernel tells it, and whether it may be there.
 
 Asked on the host's own connections: framed ones, and the one that `attach` opens before gRPC's. Of a
 connection to a socket that listens, the kernel tells the process that began to listen. Source: unix(7),
@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _UCRED: Final = struct.Struct("=iII")
@@ -36,3 +37,9 @@ def may_serve(uid: int, allowed: Iterable[int]) -> bool:
     those that the configuration allows.
     """
     return uid in (0, os.getuid(), *allowed)
+
+
+def socket_identity(path: Path) -> tuple[int, int, int]:
+    """A value that differs between a socket file and its successor at the same path. Raises OSError."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -89,6 +89,12 @@ def test_identity_of_an_endpoint_is_shared_by_its_plugins() -> None:
     assert found.to_json()["allowedUIDs"] == [1000, 0]
     error = error_of(f"plugins: [{{name: A, {SOCKET}, allowedUIDs: [7]}}, {{name: B, {SOCKET}}}]")
     assert [finding.field for finding in error.errors] == ["plugins[1].allowedUIDs"]
+    # Any plugin of the folder may be at any of its sockets.
+    folder = "socketFolder: /run/berth/plugins\nplugins: "
+    assert len(load(f"{folder}[{{name: A, allowedUIDs: [7]}}, {{name: B, allowedUIDs: [7]}}]").plugins) == 2
+    error = error_of(f"{folder}[{{name: A, allowedUIDs: [7]}}, {{name: B}}, {{name: C, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == ["plugins[1].allowedUIDs"]
+    assert "must be the same for all plugins of socketFolder" in str(error)
     tcp = "endpoint: 'host:80'"
     other = TLS.replace("b", "other")
     error = error_of(

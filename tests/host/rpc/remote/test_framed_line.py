@@ -13,6 +13,7 @@ import grpc
 import pytest
 from berth_host.rpc.remote.busy_poll import BusyPoll
 from berth_host.rpc.remote.framed_line import FramedLine, FramedLines
+from berth_host.rpc.remote.framed_socket import FramedSocket
 from berth_sdk.wire.frames import Kind, failure, frame
 from berth_sdk.wire.stream import NUMBERS, unwrap_request, wrap
 from google.protobuf.message import DecodeError
@@ -69,7 +70,7 @@ class Trial:
         self.path = path
         self.opened = self.ended = 0
         self.poll = Counted(2)
-        self.line = FramedLine(path, LIMIT, self.poll)
+        self.line = FramedLine(FramedSocket(path), LIMIT, self.poll)
 
     @asynccontextmanager
     async def peer(self, talk: Talk) -> AsyncIterator[None]:
