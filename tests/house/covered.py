@@ -36,7 +36,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.framework.score_roles": "host/framework/recall/test_recall.py",
         "berth_host.framework.scoring": "host/framework/test_framework.py",
         "berth_host.framework.what_if": "host/scheduler/preemption/test_evaluator.py",
-        "berth_host.handle.registration": "host/handle/test_mutated_requests.py",
         "berth_host.queue.moves": "host/queue/test_scheduling_queue.py",
         "berth_host.queue.nominated_columns": "host/scheduler/test_nominations.py",
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
