@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.backoff import Backoff
 from berth_host.attach.configure import HandleGrants
+from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.cache.cache import Cache

@@ -20,11 +20,11 @@ from berth_host.app.late_parts import LateParts
 from berth_host.app.live_cycles import CyclesUnderWay
 from berth_host.app.queue_wiring import QueueWiring
 from berth_host.app.snapshot_state import SnapshotState
-from berth_host.attach.attachment import AttachSeams
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configure import HandleGrants
 from berth_host.attach.keeper import LostError
 from berth_host.attach.routes import PluginRoute
+from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.wanted import wanted_places
 from berth_host.cache.snapshot import Snapshot
@@ -73,6 +73,7 @@ class HostAttachments:
             host_version=version("berth-host"),
             traffic=self._count,
             declare=self._declare,
+            broken=seams.fate.fail,
         )
         self.attached_places = Attachments(wanted_places(configuration), attach_seams)
         if self.attached_places:

@@ -16,36 +16,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Final
 
 import grpc
-from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.audit import AuditTrail
 from berth_host.attach.backoff import HEALTHY_S, Backoff
 from berth_host.attach.carrying import lines_to, offered
 from berth_host.attach.children.child import Child, ChildError
-from berth_host.attach.configure import HandleGrants, accept, lacks_way_back
+from berth_host.attach.configure import accept, lacks_way_back
 from berth_host.attach.dialing import DialError, dial, identity_of
-from berth_host.attach.feed import HostState, InstanceFeed
+from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_connection
 from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import Peer
-from berth_host.attach.reconciling import LiveCycles, NothingAlive, TakenUp
-from berth_host.attach.routes import AttachListener, RemotePlugin
+from berth_host.attach.reconciling import TakenUp
+from berth_host.attach.routes import RemotePlugin
+from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, PlaceChange, State
 from berth_host.attach.wanted import Place
 from berth_host.errors.plugins import PluginError
+from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
-from berth_host.rpc.remote.link import InstanceLink, LinkIdentity, Traffic
+from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
 
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
@@ -55,30 +55,6 @@ DRAIN_GRACE_S: Final = 30.0
 SILENT_GRACE_S: Final = 5.0
 """The same for an instance that does not answer its probes."""
 _LOG = get_logger()
-Declare: TypeAlias = Callable[[Sequence[Descriptor]], Awaitable[None]]
-
-
-async def _declare_nothing(descriptors: Sequence[Descriptor]) -> None:
-    """Before there is a cluster."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachSeams:
-    """What attachments need of the host. `grants` None: no plugin gets the way back. `traffic`: is told of
-    every message. `declare`: is told of the plugins of an instance before it gets the state, and returns
-    when what they need of the cluster is in it; may raise LostError. `holder`: the place of another
-    attachment that holds this instance, empty if none does. `order`: numbers attached instances.
-    """
-
-    state: HostState
-    listener: AttachListener
-    cycles: LiveCycles = field(default_factory=NothingAlive)
-    grants: HandleGrants | None = None
-    host_version: str = "unknown"
-    traffic: Traffic = lambda plugin, call, sent, received: None
-    declare: Declare = _declare_nothing
-    holder: Callable[[str, object], str] = lambda instance_id, asking: ""
-    order: Iterator[int] = field(default_factory=itertools.count)
 
 
 class Attachment:
@@ -159,6 +135,9 @@ class Attachment:
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
                 self._audit.failed(err)
+            except InvariantError as err:
+                self._seams.broken(err)
+                reason = "the host is broken, and ends"
             except Exception:  # noqa: BLE001
                 # The top of the loop: after any error the plugin is tried again.
                 _LOG.exception("attachment.failed", place=self.place.title)

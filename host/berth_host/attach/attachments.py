@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_host.attach.attachment import Attachment, AttachSeams
+from berth_host.attach.attachment import Attachment
 from berth_host.attach.dialing import socket_path
 from berth_host.attach.folder import SocketFolder
 from berth_host.attach.routes import PluginRoute, RemotePlugin
+from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
 from berth_host.attach.state import PlaceChange, State, Swap
 from berth_host.attach.wanted import Place, WantedPlugin

@@ -66,11 +66,7 @@ class SocketFolder:
                 await self._members.pop(identity).stop()
 
     def _sockets(self) -> list[Identity]:
-        try:
-            found = sockets_in(self.path)
-            problem = ""
-        except OSError as err:
-            found, problem = [], f"{self.path}: {err.strerror}"
+        found, problem = sockets_in(self.path)
         if problem != self.problem:
             self.problem = problem
             if problem:
@@ -98,20 +94,30 @@ class SocketFolder:
         await asyncio.Event().wait()
 
 
-def sockets_in(folder: Path) -> list[Identity]:
-    """The sockets at which instances may be, in the order of their names. Raises OSError."""
-    paths = (path for path in _entries(folder) if not is_framed(path))
-    return [identity for path in paths if (identity := _identity(path))]
+def sockets_in(folder: Path) -> tuple[list[Identity], str]:
+    """The sockets at which instances may be, in the order of their names, and what could not be looked at
+    (empty: nothing). A folder in it that cannot be read keeps nobody from finding the others.
+    """
+    problems: list[str] = []
+    paths = (path for path in _entries(folder, problems) if not is_framed(path))
+    found = [identity for path in paths if (identity := _identity(path))]
+    return found, "; ".join(problems)
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def _entries(folder: Path, problems: list[str]) -> Iterator[Path]:
     """Everything in the folder and one level down, but for names with a dot."""
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
+    for path in _named(folder, problems):
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from (inner for inner in sorted(path.iterdir()) if not inner.name.startswith("."))
+            yield from _named(path, problems)
+
+
+def _named(folder: Path, problems: list[str]) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as err:
+        problems.append(f"{folder}: {err.strerror}")
+        return []
 
 
 def _identity(path: Path) -> Identity | None:

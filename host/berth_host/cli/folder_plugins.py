@@ -18,7 +18,7 @@ import click
 from berth_sdk.extension_points import ExtensionPoint
 
 from berth_host.attach.dialing import DialError, dial
-from berth_host.attach.folder import sockets_in
+from berth_host.attach.folder import Identity, sockets_in
 from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.wanted import Place
 from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S
@@ -45,14 +45,22 @@ def show_folder(folder: Path, output: str, *, watch: bool) -> None:
 async def _show(folder: Path, output: str, *, watch: bool) -> None:
     shown = None
     while True:
-        sockets = [path for path, _, _ in sockets_in(folder)]
-        found = await asyncio.gather(*(_introduction(path) for path in sockets))
-        if found != shown:
-            shown = found
+        sockets, problem = _looked_through(folder)
+        found = await asyncio.gather(*(_introduction(path) for path, _, _ in sockets))
+        if (found, problem) != shown:
+            shown = found, problem
             click.echo(_text(found, output), nl=watch)
+            if problem:
+                click.echo(f"warning: {problem}", err=True)
         if not watch:
             return
         await asyncio.sleep(LOOKS_EVERY_S)
+
+
+def _looked_through(folder: Path) -> tuple[list[Identity], str]:
+    """Raises OSError where the folder itself cannot be read; what is in it may come and go."""
+    next(folder.iterdir(), None)
+    return sockets_in(folder)
 
 
 async def _introduction(path: str) -> dict[str, Any]:

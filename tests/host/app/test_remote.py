@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from berth_host.app.watching import Watching
 from berth_host.errors.plugins import PluginTimeoutError
+from berth_host.errors.state import InvariantError
 from berth_host.rpc.remote.link import InstanceLink
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
@@ -16,6 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_process
+from support.scripted_plugin import ScriptedPlugin, descriptor
 from support.waiting import PATIENCE_S, until
 
 
@@ -256,3 +259,21 @@ async def test_remote_gate_sees_the_object_whose_event_made_the_queue_ask(tmp_pa
             world.server.create({**claim, "spec": spec})
             await world.settle()
             assert world.node_of("web") == "n0"
+
+
+async def test_invariant_that_breaks_while_a_plugin_is_attached_ends_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def contradict(self: Watching, descriptors: object) -> None:
+        raise InvariantError("two and two are five")
+
+    monkeypatch.setattr(Watching, "declare", contradict)
+    plugin = ScriptedPlugin(descriptor("Steady", "FILTER"))
+    path = tmp_path / "p.sock"
+    async with (
+        plugin.serving(path),
+        World([node("n0")], configuration=remote("Steady", f"unix://{path}")) as world,
+    ):
+        async with asyncio.timeout(PATIENCE_S):
+            failure = await world.host.wait_failed()
+        assert str(failure) == "two and two are five"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -101,6 +103,28 @@ async def test_another_socket_at_a_path_is_another_place_and_the_one_that_is_gon
             await found.folder.scan()
             assert old.stopped
             assert len(found.folder.members) == 1
+
+
+async def test_folder_in_it_that_cannot_be_read_is_a_problem_and_hides_no_other_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "closed", "z"):
+        (tmp_path / name).mkdir()
+    listening = [listen(tmp_path / name / "p.sock") for name in ("a", "closed", "z")]
+    read = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "closed":  # root may read every folder
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = Folder(tmp_path)
+    await found.folder.scan()
+    assert found.endpoints == [f"unix://{tmp_path}/{name}/p.sock" for name in ("a", "z")]
+    assert found.folder.problem == f"{tmp_path}/closed: Permission denied"
+    for one in listening:
+        one.close()
 
 
 async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path) -> None:
