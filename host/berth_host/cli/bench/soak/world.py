@@ -145,7 +145,8 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
                 says_s = now_s
                 minutes = (says_s - began_s) / 60
                 text = f"{minutes:.0f} min: {load.created} pods, {account.bound} bound"
-                plan.say(f"{text}, {len(account.unbound)} pending, {json.dumps(dict(faults.counts))}")
+                text += f", {len(account.unbound)} pending, the host has {hosts.memory_mb():.0f} MB"
+                plan.say(f"{text}, {json.dumps(dict(faults.counts))}")
     finally:
         # What is broken is mended first: the load may be waiting for it.
         failing.cancel()
