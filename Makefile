@@ -43,8 +43,9 @@ soak: $(STAMP)
 	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
 		tests/host/handle/test_mutated_requests.py
-	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 $(BIN)/pytest -v tests/cluster/test_failover.py \
-		tests/cluster/test_kill.py tests/cluster/test_outage.py $(PYTEST_ARGS)
+	BERTH_FAILOVERS=50 BERTH_KILLS=40 BERTH_OUTAGE_S=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
+		tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_outage.py \
+		tests/cluster/test_soak.py $(PYTEST_ARGS)
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
 
 envtest:

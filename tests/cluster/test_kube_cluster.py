@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from berth_host.cli.bench.soak.cutting_proxy import cutting_proxy
 from berth_host.cli.bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
@@ -25,7 +26,6 @@ from berth_host.model.clock import RealClock
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import ObjectRef
 from support.certificates import Authority
-from support.cutting_proxy import cutting_proxy
 from support.watched_view import WatchedView
 
 KINDS = {

@@ -50,6 +50,7 @@ from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
 REJECTED_LOOK_S: Final = 5.0
+BACKOFF_LOOK_S: Final = 1.0
 DRAIN_GRACE_S: Final = 30.0
 SILENT_GRACE_S: Final = 5.0
 """The same for an instance that does not answer its probes."""
@@ -122,6 +123,7 @@ class Attachment:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             began_s = time.monotonic()
+            met = identity_of(self.place.endpoint)
             try:
                 await self._live()
                 continue
@@ -143,7 +145,19 @@ class Attachment:
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
                 self.backoff.reset()
             self._enter(State.BACKOFF, reason)
-            await asyncio.sleep(self.backoff.next_s())
+            await self._rest(met)
+
+    async def _rest(self, met: tuple[int, int, int] | None) -> None:
+        """Until the next attempt. Another socket than the one that was `met` is another process, which has
+        not failed yet: it is tried at once. In a folder it is another attachment's.
+        """
+        until_s = time.monotonic() + self.backoff.next_s()
+        while (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
+            now = None if self.place.is_open else identity_of(self.place.endpoint)
+            if now is not None and now != met:
+                self.backoff.reset()
+                return
 
     async def _live(self) -> None:
         """One attempt, from the dial to the loss, which is an exception; returns when told to stop."""

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
+from berth_host.attach.backoff import Backoff
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
@@ -357,6 +358,23 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
         await until(lambda: host.client.available)
         assert (await host.client.filter(host.cycle(), host.nodes)).passed.tolist() == [True] * 3
         assert host.attachments.recoveries == 2
+
+
+@pytest.mark.slow
+async def test_process_that_comes_late_is_not_made_to_wait_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backoff is for what failed: a new socket is another process."""
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 3600.0)
+    path = tmp_path / "p.sock"
+    async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
+        await until(lambda: state_of(host) is State.BACKOFF)
+        async with plugin_process(path, ECHO) as process:
+            await until(lambda: host.client.available)
+            await process.kill()
+            await until(lambda: state_of(host) is State.BACKOFF)
+            await process.start()
+            await until(lambda: host.client.available)
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from berth_host.cli.bench.soak.cutting_proxy import cutting_proxy
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.model.clock import RealClock
-from support.cutting_proxy import cutting_proxy
 from support.kube_api import KubeApi, kube_api
 from support.waiting import PATIENCE_S
 from support.watched_view import WatchedView

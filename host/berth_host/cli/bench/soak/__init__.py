@@ -1,1 +1,1 @@
-"""`berth bench soak`: a host under load whose plugins are killed, hung, slowed, replaced and made to lie."""
+"""`berth bench soak`: a host under load whose plugins are killed, hung, slowed, upgraded and made to lie."""

@@ -1,10 +1,12 @@
 """What a process holds open, by name: a count alone does not tell which one leaked.
 
-Called by `measures`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of sockets.
+Called by `measures` and `stopped_server`. Read from Linux: /proc/PID/fd, and /proc/PID/net for the ends of
+sockets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,23 +23,36 @@ def descriptors(pid: int) -> Counter[str]:
     """How many of each name are open. Raises OSError where the process is gone."""
     sockets: dict[str, str] | None = None
     names: Counter[str] = Counter()
-    for entry in (PROC / str(pid) / "fd").iterdir():
-        try:
-            target = str(entry.readlink())
-        except FileNotFoundError:
-            continue
+    for target in _targets(pid):
         kind, _, inode = target.partition(":[")
         if kind == "socket":
             sockets = dict(_sockets(pid)) if sockets is None else sockets
-            target = sockets.get(inode.rstrip("]"), "socket")
-        # Every pipe has a number of its own.
-        names[kind if kind == "pipe" else target] += 1
+            names[sockets.get(inode.rstrip("]"), "socket")] += 1
+        else:
+            # Every pipe has a number of its own.
+            names[kind if kind == "pipe" else target] += 1
     return names
 
 
 def more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """What `after` has more than `before`, by name."""
     return dict(Counter(after) - Counter(before))
+
+
+def connections_of(pid: int) -> set[tuple[int, int]]:
+    """Its own port and the other end's, of each TCP connection. Raises OSError where it is gone or another
+    user's.
+    """
+    held = set(_targets(pid))
+    lines = [line.split() for name in ("tcp", "tcp6") for line in _lines(PROC / str(pid) / "net" / name)]
+    return {(_port(fields[1]), _port(fields[2])) for fields in lines if f"socket:[{fields[9]}]" in held}
+
+
+def _targets(pid: int) -> Iterator[str]:
+    """What the descriptors lead to; not of those that are closed meanwhile."""
+    for entry in (PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield str(entry.readlink())
 
 
 def _sockets(pid: int) -> Iterator[tuple[str, str]]:
@@ -64,10 +79,14 @@ def _lines(table: Path) -> list[str]:
 
 def _end(text: str) -> str:
     """`0100007F:1F90` as 127.0.0.1:8080: words of the address are in the machine's own byte order."""
-    address, port = text.split(":")
+    address, _, _ = text.partition(":")
     words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
     raw = b"".join(words)
     family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
-    number = int(port, 16)
+    number = _port(text)
     shown = str(number) if number < _OWN_PORT_FROM else "any"
     return f"{socket.inet_ntop(family, raw)}:{shown}"
+
+
+def _port(text: str) -> int:
+    return int(text.partition(":")[2], 16)

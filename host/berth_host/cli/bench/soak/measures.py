@@ -1,18 +1,22 @@
 """What a soak measures of the host: its own metrics, and what Linux says of its process.
 
-Called by `world`.
+Called by `hosts`.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from berth_host.cli.bench.soak.descriptors import descriptors
+
+_ANSWERS_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +55,9 @@ def least(readings: Sequence[Reading]) -> Reading:
 
 async def read(port: int, pid: int) -> Reading:
     """Ask the host. Raises aiohttp.ClientError and OSError where it does not answer or is gone."""
-    connector = aiohttp.TCPConnector(ssl=False)
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.get(f"https://127.0.0.1:{port}/metrics") as answer,
-    ):
-        answer.raise_for_status()
-        text = await answer.text()
     sums: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    for sample in await _samples(port):
+        sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return Reading(
         tasks=int(sums["berth_tasks"]),
         reservations=int(sums.get("berth_reservations", 0)),
@@ -69,6 +65,31 @@ async def read(port: int, pid: int) -> Reading:
         waiting=int(sums["scheduler_pending_pods"]),
         open=descriptors(pid),
     )
+
+
+async def failures(port: int, plugin: str, kinds: Collection[str]) -> int:
+    """Calls of a plugin that failed in one of these ways so far. Raises as `read` does."""
+    return int(
+        sum(
+            sample.value
+            for sample in await _samples(port)
+            if sample.name == "berth_plugin_failures_total"
+            and sample.labels["plugin"] == plugin
+            and sample.labels["kind"] in kinds
+        )
+    )
+
+
+async def _samples(port: int) -> list[Sample]:
+    connector = aiohttp.TCPConnector(ssl=False)
+    timeout = aiohttp.ClientTimeout(total=_ANSWERS_WITHIN_S)
+    async with (
+        aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+        session.get(f"https://127.0.0.1:{port}/metrics") as answer,
+    ):
+        answer.raise_for_status()
+        text = await answer.text()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 def growth_percent(memory_mb: Sequence[float]) -> float:

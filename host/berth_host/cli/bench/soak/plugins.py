@@ -1,7 +1,8 @@
 """The four plugins of a soak. Each runs in a process of its own; a file says how it behaves.
 
 Served by `berth-sdk serve berth_host.cli.bench.soak.plugins:NAME` with SOAK_MOOD naming the file, which holds
-a word of `Mood`. Without the file a plugin is honest.
+a word of `Mood`. Without the file a plugin is honest. SOAK_ASKED names a file whose time is that of the last
+call, SOAK_VERSION is the plugin's version.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 MOOD: Final = "SOAK_MOOD"
+ASKED: Final = "SOAK_ASKED"
+VERSION: Final = "SOAK_VERSION"
 CLOSED: Final = "soak.berth.io/closed"
 """`true`: a node of which SoakFit wants no pod."""
 SLOW_S: Final = 0.05
 """By so much a slow plugin's answers are late: more than a third of the time that a cycle's call has."""
-_WAIT_S: Final = 20.0
+_WAIT_S: Final = 10.0
 _HELD: Final = 5
 """SoakGate holds one pod of so many."""
 
@@ -44,6 +47,8 @@ class Mood(StrEnum):
 
 def mood() -> Mood:
     """Read anew at each call: the soak writes it while the plugin runs. A slow plugin sleeps here."""
+    if asked := os.environ.get(ASKED):
+        Path(asked).touch()
     try:
         found = Mood(Path(os.environ[MOOD]).read_text())
     except (KeyError, OSError, ValueError):
@@ -53,8 +58,12 @@ def mood() -> Mood:
     return found
 
 
-class SoakFit(Plugin):
-    """Filter. It lies by an answer for one node too few."""
+class _Versioned(Plugin):
+    version: ClassVar[str] = os.environ.get(VERSION, "1")
+
+
+class SoakFit(_Versioned):
+    """Filter. It lies by an answer for one node too few, which the SDK turns into an error."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Nodes that are not closed."""
@@ -63,7 +72,7 @@ class SoakFit(Plugin):
         return Verdicts.reject_where(nodes.has_label(CLOSED, "true"), Status.unresolvable("node is closed"))
 
 
-class SoakRank(Plugin):
+class SoakRank(_Versioned):
     """Score. It lies by scores of 1000."""
 
     normalization: ClassVar[ScoreNormalization] = ScoreNormalization.NONE
@@ -75,7 +84,7 @@ class SoakRank(Plugin):
         return scores
 
 
-class SoakKeeper(Plugin):
+class SoakKeeper(_Versioned):
     """Reserve, PreBind and Unreserve. It lies by a patch of a kind that it never declared."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
@@ -100,7 +109,7 @@ class SoakKeeper(Plugin):
         return PreBindResult(SUCCESS, patches=(patch,))
 
 
-class SoakGate(Plugin):
+class SoakGate(_Versioned):
     """Permit: it holds some pods, and lets those that it held go when the next pod comes. It lies by
     deciding about pods of others, with a cycle that never was.
     """

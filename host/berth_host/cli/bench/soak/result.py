@@ -21,8 +21,9 @@ ZERO: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`pending`: pods without a node when the load ended; `lost_pods`: those that still had none when
-    everything was well again. `kills`: misfortunes by kind. `memory_growth_percent` None: too short to tell.
+    """`pending`: pods without a node at the end, some time after everything was well again; `lost_pods`:
+    those of them that a node has room for, and pods that went by themselves. `kills`: misfortunes by kind.
+    `memory_growth_percent` None: too short to tell. `calls_lost_in_swaps` is printed where it is a problem.
     """
 
     seed: int
@@ -38,10 +39,11 @@ class Result:
     leaked_tasks: int
     leaked_fds: int
     memory_growth_percent: float | None
+    calls_lost_in_swaps: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """In the order of the fields."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "calls_lost_in_swaps"}
 
     def problems(self) -> list[str]:
         """What must not be; empty for a clean run."""
@@ -49,6 +51,9 @@ class Result:
         growth = self.memory_growth_percent
         if growth is not None and growth >= MAX_GROWTH_PERCENT:
             found.append(f"memory_growth_percent: {growth:.1f}, from {MAX_GROWTH_PERCENT:g} on it is a leak")
+        if self.calls_lost_in_swaps:
+            count = self.calls_lost_in_swaps
+            found.append(f"calls that found no instance while a newer one took over: {count}")
         if not self.bound:
             found.append("no pod was bound")
         return found

@@ -1,119 +1,123 @@
-"""One soak: a served cluster, four plugins, a host, a load, misfortunes, and the account at the end.
+"""One soak: a cluster, four plugins, a host, a load, misfortunes, and the account at the end.
 
-Called by the command. The cluster and the account belong to this process, so they outlive the hosts.
+Called by the command. The cluster and the account do not belong to the hosts, so they outlive them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import aiohttp
-import yaml
+from typing import Final
 
 from berth_host.cli.bench.soak import measures
+from berth_host.cli.bench.soak.account import Account
+from berth_host.cli.bench.soak.clusters import Cluster, embedded_cluster
 from berth_host.cli.bench.soak.descriptors import more
 from berth_host.cli.bench.soak.faults import Faults
-from berth_host.cli.bench.soak.load import Account, Load
+from berth_host.cli.bench.soak.hosts import IN_FOLDER, POINTS, Hosts
+from berth_host.cli.bench.soak.load import Load, nodes_of, open_nodes
 from berth_host.cli.bench.soak.plugin_process import PluginProcess
-from berth_host.cli.bench.soak.plugins import SoakFit, SoakGate, SoakKeeper, SoakRank
+from berth_host.cli.bench.soak.real_cluster import real_cluster
 from berth_host.cli.bench.soak.result import GROWTH_FROM_MINUTES, Result
-from berth_host.cli.bench.versus.contenders import UNLIMITED
-from berth_host.cli.bench.versus.processes import memory_mb
-from berth_host.cli.bench.versus.scheduler_process import (
-    SchedulerError,
-    SchedulerProcess,
-    SchedulerSetup,
-)
+from berth_host.cli.bench.soak.swaps import Swaps
 from berth_host.cluster.kube.client import KEEP_ALIVE_S
-from berth_host.cluster.memory.http.serving import ServedCluster, served
-from berth_host.cluster.memory.server import ApiServer
-from berth_host.model.clock import RealClock
 
 SETTLES_WITHIN_S: Final = 180.0
 """A plugin that was away may be tried again as late as 60 s after it is back, and a pod as late as that."""
-REST_S: Final = KEEP_ALIVE_S + 5.0
-"""After this time without work the host has closed the connections to the cluster that it does not need."""
-LOOKS_S: Final = 5.0
 LEAKS_AFTER_S: Final = 90.0
 """What is still there after this time, and the rest before it, has leaked: a watch may just be taken up anew,
 or a plugin that was lost be tried again."""
+REST_S: Final = KEEP_ALIVE_S + 5.0
+"""After this time without work the host has closed the connections to the cluster that it does not need."""
+WARM_UP_S: Final = 10.0
 _SAMPLE_S: Final = 2.0
-_WARM_UP_S: Final = 10.0
-_POINTS: Final = {
-    SoakFit: ("filter",),
-    SoakRank: ("score",),
-    SoakKeeper: ("reserve", "preBind"),
-    SoakGate: ("permit",),
-}
-_REQUIRED: Final = (SoakFit, SoakKeeper)
+_REASONS: Final = 5
+_LONGEST_REASON: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`say`: is told how it goes, now and then."""
+    """`say`: is told how it goes, now and then. `kubeconfig`: of a real API server, None: the embedded
+    cluster; `server_pid`: of its process, which is stopped now and then, 0: it is not. `rest_s`: how long the
+    host rests before it is measured, `warm_up_s` how long it works before that; `leaks_after_s`: how long it
+    may take after the end to come back to what it was.
+    """
 
     minutes: float
     seed: int
     nodes: int
     folder: Path
     say: Callable[[str], None]
+    kubeconfig: Path | None = None
+    server_pid: int = 0
+    rest_s: float = REST_S
+    warm_up_s: float = WARM_UP_S
+    leaks_after_s: float = LEAKS_AFTER_S
 
 
 async def soak(plan: Plan) -> Result:
-    """Run it. Raises SchedulerError where a host does not become ready."""
+    """Run it. Raises SchedulerError where a host does not become ready; SoakError, ClientConfigError and
+    ClusterError where the cluster cannot be used.
+    """
     rng = random.Random(plan.seed)
-    server = ApiServer(RealClock())
-    account = Account(server)
-    load = Load(server, plan.nodes, random.Random(rng.random()))
-    async with served(server) as cluster, _plugins(plan.folder) as plugins:
-        hosts = Hosts(plan.folder, cluster, plugins)
+    account = Account(open_nodes(plan.nodes))
+    async with _cluster(plan, account) as cluster, _plugins(plan.folder) as plugins:
+        await asyncio.gather(*map(cluster.create, nodes_of(plan.nodes)))
+        load = Load(cluster, account, plan.nodes, random.Random(rng.random()))
+        hosts = Hosts(plan.folder, cluster.kubeconfig, plugins)
+        swaps = Swaps(hosts.failures_of)
         try:
             await hosts.start()
-            await _warm_up(load)
-            await _settled(account)
-            before = await hosts.at_rest()
-            faults = Faults(plugins, cluster, hosts.restart, random.Random(rng.random()))
+            await _warm_up(plan, load)
+            await _settled(account, load)
+            before = await hosts.at_rest(plan.rest_s)
+            faults = Faults(
+                plugins,
+                swaps,
+                cluster.interruptions,
+                hosts.restart,
+                random.Random(rng.random()),
+                60 * plan.minutes,
+            )
             memory = await _under_load(plan, hosts, load, faults, account)
-            pending = len(account.unbound)
-            plan.say(f"the load has ended, {pending} pods are pending")
-            await _settled(account)
-            after = await hosts.at_rest(since=before)
+            _say_pending(plan, account, "when the load ended")
+            await _settled(account, load)
+            await cluster.count_anew()
+            _say_pending(plan, account, "at the end")
+            after = await hosts.at_rest(plan.rest_s, since=before, looks_s=plan.leaks_after_s)
         finally:
             await hosts.stop()
-    account.close()
-    if leaked_fds := max(after.fds - before.fds, 0):
-        plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
+        rebinds = cluster.rebinds
+    _say_end(plan, account, swaps, before, after)
     return Result(
         seed=plan.seed,
         minutes=plan.minutes,
         pods_created=load.created,
         bound=account.bound,
-        pending=pending,
+        pending=len(account.unbound),
         kills=dict(faults.counts),
-        lost_pods=len(account.unbound),
+        lost_pods=len(account.lost),
         over_committed_nodes=len(account.over_committed),
         leaked_reservations=after.reservations + after.assumed,
-        double_binds=account.double_binds + cluster.handlers.rebinds,
+        double_binds=account.double_binds + rebinds,
         leaked_tasks=max(after.tasks - before.tasks, 0),
-        leaked_fds=leaked_fds,
+        leaked_fds=max(after.fds - before.fds, 0),
         memory_growth_percent=round(measures.growth_percent(memory), 2) if memory else None,
+        calls_lost_in_swaps=swaps.lost_calls,
     )
 
 
-async def _warm_up(load: Load) -> None:
+async def _warm_up(plan: Plan, load: Load) -> None:
     """A few pods, so that every connection that the host needs was there once."""
     task = asyncio.create_task(load.run())
-    await asyncio.wait({task}, timeout=_WARM_UP_S)
-    task.cancel()
-    await asyncio.wait({task})
+    await asyncio.wait({task}, timeout=plan.warm_up_s)
+    load.end()
+    await task
 
 
 async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, account: Account) -> list[float]:
@@ -124,13 +128,16 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
     tells_growth = plan.minutes >= GROWTH_FROM_MINUTES
     host_until_s = began_s + 60 * plan.minutes / 3 if tells_growth else ends_s
     memory: list[float] = []
-    working = [asyncio.create_task(load.run()), asyncio.create_task(faults.run(host_until_s))]
+    loading = asyncio.create_task(load.run())
+    failing = asyncio.create_task(faults.run(host_until_s))
     says_s = began_s
     try:
         while asyncio.get_running_loop().time() < ends_s:
-            done, _ = await asyncio.wait(working, timeout=_SAMPLE_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {loading, failing}, timeout=_SAMPLE_S, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
-                task.result()
+                _raise_failure(task)
             if tells_growth:
                 memory.append(hosts.memory_mb())
             now_s = asyncio.get_running_loop().time()
@@ -138,86 +145,65 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
                 says_s = now_s
                 minutes = (says_s - began_s) / 60
                 text = f"{minutes:.0f} min: {load.created} pods, {account.bound} bound"
-                plan.say(f"{text}, {len(account.unbound)} pending, {json.dumps(dict(faults.counts))}")
+                text += f", {len(account.unbound)} pending, the host has {hosts.memory_mb():.0f} MB"
+                plan.say(f"{text}, {json.dumps(dict(faults.counts))}")
     finally:
-        for task in working:
-            task.cancel()
-        await asyncio.gather(*working, return_exceptions=True)
+        # What is broken is mended first: the load may be waiting for it.
+        failing.cancel()
+        await asyncio.gather(failing, return_exceptions=True)
+        load.end()
+        await loading
     return memory
 
 
-async def _settled(account: Account) -> None:
+def _raise_failure(task: asyncio.Task[None]) -> None:
+    """The first of a group alone: the command names it, and it is why the others ended."""
+    try:
+        task.result()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+
+
+async def _settled(account: Account, load: Load) -> None:
     """Wait until every pod has a node, for a bounded time."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SETTLES_WITHIN_S):
-            await account.all_bound.wait()
+    await account.until(
+        lambda: account.seen >= load.created and not account.unbound, within_s=SETTLES_WITHIN_S
+    )
 
 
-class Hosts:
-    """The host, and the one after it."""
+def _say_pending(plan: Plan, account: Account, when: str) -> None:
+    """Which pods have no node, and why not."""
+    plan.say(f"{when}, {len(account.unbound)} pods had no node")
+    reasons = account.reasons()
+    for why, count in reasons[:_REASONS]:
+        plan.say(f"  {count}: {why[:_LONGEST_REASON]}")
+    if rest := sum(count for _, count in reasons[_REASONS:]):
+        plan.say(f"  {rest}: for other reasons")
 
-    def __init__(self, folder: Path, cluster: ServedCluster, plugins: list[PluginProcess]) -> None:
-        kubeconfig = folder / "kubeconfig.json"
-        kubeconfig.write_text(json.dumps(_kubeconfig(cluster.url)))
-        self._setup = SchedulerSetup(
-            program="berth",
-            kubeconfig=kubeconfig,
-            folder=folder,
-            configuration=yaml.safe_dump(_configuration(), sort_keys=False),
-            client_connection=UNLIMITED,
-            more_documents=yaml.safe_dump(_berth_configuration(plugins), sort_keys=False),
-            # The served cluster knows no users, so there is nobody to ask who may read.
-            flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",),
-        )
-        self._process = SchedulerProcess(self._setup)
-        self._changing = asyncio.Lock()
 
-    async def start(self) -> None:
-        """Start one, and wait until it is ready. Raises SchedulerError."""
-        self._process = SchedulerProcess(self._setup)
-        await self._process.start()
-        await self._process.ready()
+def _say_end(
+    plan: Plan, account: Account, swaps: Swaps, before: measures.Reading, after: measures.Reading
+) -> None:
+    plan.say(f"{swaps.counted} upgrades in the socket folder counted, {swaps.lost_calls} calls lost in them")
+    for name in sorted(account.lost):
+        plan.say(f"lost: {name}")
+    if after.fds > before.fds:
+        plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
 
-    async def restart(self) -> None:
-        """Kill it, and start another one, which is ready when this returns."""
-        async with self._changing:
-            await self._process.kill()
-            await asyncio.shield(self.start())
 
-    async def stop(self) -> None:
-        """End it in order."""
-        async with self._changing:
-            await self._process.stop()
-
-    def memory_mb(self) -> float:
-        """Resident memory now; 0 while there is none."""
-        try:
-            return memory_mb(self._process.pid, "VmRSS")
-        except (OSError, LookupError):
-            return 0.0
-
-    async def at_rest(self, since: measures.Reading | None = None) -> measures.Reading:
-        """After a rest, the least that it shows. With `since` it is read until it shows no more than then,
-        or for so long that the rest is a leak.
-        """
-        await asyncio.sleep(REST_S)
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + (LOOKS_S if since is None else LEAKS_AFTER_S)
-        readings: list[measures.Reading] = []
-        while loop.time() < until_s:
-            with contextlib.suppress(aiohttp.ClientError):
-                readings.append(await measures.read(self._process.port, self._process.pid))
-            if since is not None and readings and measures.least(readings).is_within(since):
-                break
-            await asyncio.sleep(0.5)
-        if not readings:
-            raise SchedulerError(f"it does not answer at /metrics:\n{self._process.last_lines()}")
-        return measures.least(readings)
+def _cluster(plan: Plan, account: Account) -> AbstractAsyncContextManager[Cluster]:
+    if plan.kubeconfig is None:
+        return embedded_cluster(account, plan.folder)
+    return real_cluster(account, plan.folder, plan.kubeconfig, plan.server_pid)
 
 
 @asynccontextmanager
 async def _plugins(folder: Path) -> AsyncIterator[list[PluginProcess]]:
-    plugins = [PluginProcess(plugin.__name__, folder) for plugin in _POINTS]
+    sockets = folder / "sockets"
+    sockets.mkdir(exist_ok=True)
+    plugins = [
+        PluginProcess(plugin.__name__, folder, sockets if plugin in IN_FOLDER else None) for plugin in POINTS
+    ]
     try:
         await asyncio.gather(*(plugin.start() for plugin in plugins))
         yield plugins
@@ -225,35 +211,3 @@ async def _plugins(folder: Path) -> AsyncIterator[list[PluginProcess]]:
         for plugin in plugins:
             plugin.go_on()
         await asyncio.gather(*(plugin.stop() for plugin in plugins))
-
-
-def _configuration() -> dict[str, Any]:
-    points: dict[str, Any] = {}
-    for plugin, named in _POINTS.items():
-        for point in named:
-            points.setdefault(point, {"enabled": []})["enabled"].append({"name": plugin.__name__})
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": "default-scheduler", "plugins": points}],
-    }
-
-
-def _berth_configuration(plugins: list[PluginProcess]) -> dict[str, Any]:
-    required = {plugin.__name__ for plugin in _REQUIRED}
-    listed = [
-        {"name": one.name, "endpoint": one.endpoint, "required": one.name in required} for one in plugins
-    ]
-    return {"apiVersion": "config.berth.io/v1alpha1", "kind": "BerthConfiguration", "plugins": listed}
-
-
-def _kubeconfig(url: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "soak", "cluster": {"server": url}}],
-        "users": [{"name": "soak", "user": {}}],
-        "contexts": [{"name": "soak", "context": {"cluster": "soak", "user": "soak"}}],
-        "current-context": "soak",
-    }

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from berth_host.cli.bench.soak.descriptors import descriptors, more
+from berth_host.cli.bench.soak.descriptors import connections_of, descriptors, more
 
 
 def test_file_pipe_and_sockets_have_names(tmp_path: Path) -> None:
@@ -32,3 +32,17 @@ def test_file_pipe_and_sockets_have_names(tmp_path: Path) -> None:
     assert new.pop("tcp socket 127.0.0.1:any to 0.0.0.0:0 listening") == 1
     assert sum(new.values()) == 1, new
     assert more(before, descriptors(os.getpid())) == {}
+
+
+def test_connections_are_told_by_the_ports_of_their_ends() -> None:
+    before = connections_of(os.getpid())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        ports = server.getsockname()[1], client.getsockname()[1]
+        one_end = connections_of(os.getpid()) - before
+        with server.accept()[0]:
+            both_ends = connections_of(os.getpid()) - before
+    assert one_end == {(ports[0], 0), (ports[1], ports[0])}
+    assert both_ends == {*one_end, ports}

@@ -1,78 +1,45 @@
-"""The account of a soak is made from the cluster's changes."""
+"""The load of a soak: how many pods are there, and on which nodes they may be."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import Any
+from pathlib import Path
 
-from berth_host.cli.bench.soak.load import Account, Load
-from berth_host.cli.bench.versus.objects import node, pod
-from berth_host.cluster.memory.kinds import POD
-from berth_host.cluster.memory.server import ApiServer
-from berth_host.model.clock import ManualClock
-from berth_sdk.kube_object import ObjectRef
+from berth_host.cli.bench.soak.account import Account
+from berth_host.cli.bench.soak.clusters import embedded_cluster
+from berth_host.cli.bench.soak.load import Load, nodes_of, open_nodes
+from berth_host.cli.bench.soak.plugins import CLOSED
 
-
-def a_cluster() -> tuple[ApiServer, Account]:
-    server = ApiServer(ManualClock())
-    account = Account(server)
-    server.create(node("n1", "4"))
-    return server, account
+NODES = 10
 
 
-def made(server: ApiServer, name: str, cpu: str = "1500m") -> ObjectRef:
-    return server.create(pod(name, cpu)).ref
-
-
-def test_pods_without_a_node_are_known_by_name() -> None:
-    server, account = a_cluster()
-    first, second = made(server, "a"), made(server, "b")
-    assert account.unbound == {"default/a", "default/b"}
-    server.bind(first, "n1")
-    server.delete("pods", second)
-    assert account.unbound == set()
-    assert account.bound == 1
-
-
-def test_node_that_gets_more_than_it_has_is_over_committed_even_for_a_moment() -> None:
-    server, account = a_cluster()
-    refs = [made(server, name) for name in "abc"]
-    for ref in refs[:2]:
-        server.bind(ref, "n1")
-    assert account.over_committed == set()
-    server.bind(refs[2], "n1")
-    server.delete("pods", refs[0])
-    assert account.over_committed == {"n1"}
-
-
-def test_room_of_a_deleted_pod_counts_again() -> None:
-    server, account = a_cluster()
-    for name in "abc":
-        ref = made(server, name)
-        server.bind(ref, "n1")
-        if name == "a":
-            server.delete("pods", ref)
-    assert account.over_committed == set()
-
-
-def test_pod_that_changes_its_node_was_bound_twice() -> None:
-    server, account = a_cluster()
-    ref = made(server, "a")
-    server.bind(ref, "n1")
-    found = server.get("pods", ref)
-    assert found is not None
-    spec: dict[str, Any] = {**found.parsed["spec"], "nodeName": "n2"}
-    # The server refuses it, so its store is told directly.
-    server.store.put(POD, "default/a", {**found.parsed, "spec": spec})
-    assert account.double_binds == 1
-
-
-def test_load_keeps_to_its_share_of_the_nodes() -> None:
-    server = ApiServer(ManualClock())
-    load = Load(server, 10, random.Random(1))
-    assert len(server.list("nodes")) == 10
-    for _ in range(400):
-        load.step(1)
+async def test_load_keeps_to_its_share_of_the_nodes(tmp_path: Path) -> None:
+    account = Account(open_nodes(NODES))
+    async with embedded_cluster(account, tmp_path) as cluster:
+        load = Load(cluster, account, NODES, random.Random(1))
+        for _ in range(400):
+            await load.step(1)
     # Nine open nodes of 4000m, 0.6 of it full of pods of 1000m on average.
-    assert load.created == 400
-    assert 15 <= len(server.list("pods")) <= 22
+    assert load.created == account.seen == 400
+    assert 15 <= len(account.unbound) <= 22
+    assert account.vanished == set()
+
+
+async def test_load_ends_when_it_is_told_to_and_may_begin_again(tmp_path: Path) -> None:
+    account = Account(open_nodes(NODES))
+    async with embedded_cluster(account, tmp_path) as cluster:
+        load = Load(cluster, account, NODES, random.Random(1))
+        for count in (1, 2):
+            running = asyncio.create_task(load.run())
+            assert await account.until(lambda count=count: account.seen >= count, within_s=60)  # type: ignore[misc]
+            load.end()
+            async with asyncio.timeout(60):
+                await running
+    assert load.created == account.seen
+
+
+def test_every_tenth_node_is_closed() -> None:
+    closed = [one["metadata"]["name"] for one in nodes_of(20) if CLOSED in one["metadata"]["labels"]]
+    assert closed == ["soak-0", "soak-10"]
+    assert set(open_nodes(20)) == {one["metadata"]["name"] for one in nodes_of(20)} - set(closed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from berth_host.cli.bench.soak.measures import Reading, growth_percent, least, read
+from berth_host.cli.bench.soak.measures import Reading, failures, growth_percent, least, read
 from support.certificates import Authority
 
 METRICS = """\
@@ -24,10 +25,17 @@ scheduler_cache_size_assumed_pods 4
 # TYPE scheduler_pending_pods gauge
 scheduler_pending_pods{queue="active"} 3
 scheduler_pending_pods{queue="backoff"} 5
+# TYPE berth_plugin_failures_total counter
+berth_plugin_failures_total{plugin="A",extension_point="Filter",kind="timeout"} 2
+berth_plugin_failures_total{plugin="A",extension_point="Filter",kind="absent"} 3
+berth_plugin_failures_total{plugin="A",extension_point="Score",kind="unavailable"} 4
+berth_plugin_failures_total{plugin="B",extension_point="Score",kind="absent"} 5
 """
 
 
-async def test_sizes_are_summed_over_plugins_and_queues(tmp_path: Path) -> None:
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[int]:
+    """Where a host answers at /metrics."""
     pair = Authority().issue("host")
     (tmp_path / "pair.pem").write_bytes(pair.certificate + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -42,11 +50,19 @@ async def test_sizes_are_summed_over_plugins_and_queues(tmp_path: Path) -> None:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        found = await read(runner.addresses[0][1], os.getpid())
+        yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+async def test_sizes_are_summed_over_plugins_and_queues(port: int) -> None:
+    found = await read(port, os.getpid())
     assert (found.tasks, found.reservations, found.assumed, found.waiting) == (17, 3, 4, 8)
     assert 3 < found.fds < 1000
+
+
+async def test_failures_of_one_plugin_are_summed_over_points(port: int) -> None:
+    assert await failures(port, "A", {"absent", "unavailable"}) == 7
 
 
 def test_growth_is_the_last_third_over_the_second() -> None:

@@ -44,6 +44,11 @@ def test_run_that_bound_nothing_proves_nothing() -> None:
     assert replace(CLEAN, bound=0).problems() == ["no pod was bound"]
 
 
+def test_calls_lost_in_swaps_are_a_problem_and_no_field() -> None:
+    (problem,) = replace(CLEAN, calls_lost_in_swaps=2).problems()
+    assert problem == "calls that found no instance while a newer one took over: 2"
+
+
 def test_fields_of_the_json() -> None:
     assert list(CLEAN.as_json()) == [
         "seed",

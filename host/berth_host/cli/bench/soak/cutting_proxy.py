@@ -1,6 +1,7 @@
-"""A TCP proxy that treats connections badly: cuts them anywhere, delays them, lets later ones go first.
+"""A TCP proxy on loopback that treats connections badly: cuts them, delays them, lets later ones go first.
 
-Seeded, so that a run that fails can be had again (as far as the machine's own timing allows).
+Between the host of `berth bench soak` and a real API server, and in tests of the Kubernetes client. Seeded,
+so that a run that fails can be had again (as far as the machine's own timing allows).
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from urllib.parse import urlsplit
 
 
 class CuttingProxy:
-    """`is_calm`: passes everything on at once. `is_down`: takes connections and closes them."""
+    """`is_calm`: passes everything on at once. `is_down`: takes connections and closes them.
+
+    `url`: where it listens, as http; what passes is not looked at, TLS neither. `cut_count` and
+    `connection_count`: so far.
+    """
 
     def __init__(self, target: str, seed: int) -> None:
         parts = urlsplit(target)
@@ -27,6 +32,15 @@ class CuttingProxy:
         self.cut_count = 0
         self.connection_count = 0
 
+    def go_down(self) -> None:
+        """Cut every connection, and close each new one, until `come_up`."""
+        self.is_down = True
+        self.cut_all()
+
+    def come_up(self) -> None:
+        """Pass connections on again."""
+        self.is_down = False
+
     def cut_all(self) -> None:
         """Cut every connection, now."""
         for writer in list(self._open):
@@ -34,9 +48,9 @@ class CuttingProxy:
             self.cut_count += 1
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        """Pass one connection on, until either end or the proxy cuts it."""
+        if (task := asyncio.current_task()) is not None:
+            self._tasks.add(task)
         self.connection_count += 1
         self._open.add(writer)
         upstream: asyncio.StreamWriter | None = None
@@ -59,7 +73,8 @@ class CuttingProxy:
                 if end is not None:
                     end.transport.abort()
             self._open.discard(writer)
-            self._tasks.discard(task)
+            if task is not None:
+                self._tasks.discard(task)
 
     async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget: int) -> None:
         while data := await source.read(self._chance.choice((7, 100, 4096)) if not self.is_calm else 65536):

@@ -1,0 +1,138 @@
+"""`Account`: where the pods of a soak are, by the cluster's own changes and not by the host's word.
+
+Told by `clusters` and `real_cluster`, read by `world`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_sdk.quantity import milli_value
+
+NODE_MILLI_CPU: Final = 4000
+_UNTRIED: Final = "no attempt has failed so far"
+
+
+@dataclass(slots=True)
+class _Pod:
+    node: str
+    milli_cpu: int
+    why: str
+
+
+class Account:
+    """Attributes: seen (pods so far), bound, double_binds (pods whose node changed), over_committed (names of
+    nodes that had more than they can hold at any time), vanished (names of pods that went by themselves),
+    changed (is set by every change).
+
+    A pod's name is used once. `open_nodes`: those that may take pods.
+    """
+
+    def __init__(self, open_nodes: Iterable[str]) -> None:
+        self.seen = 0
+        self.bound = 0
+        self.double_binds = 0
+        self.over_committed: set[str] = set()
+        self.vanished: set[str] = set()
+        self.changed = asyncio.Event()
+        self._open_nodes = tuple(open_nodes)
+        self._pods: dict[str, _Pod] = {}
+        self._leaving: set[str] = set()
+        self._milli_cpu: Counter[str] = Counter()
+
+    def is_there(self, pod: Mapping[str, Any]) -> None:
+        """A pod as it is now: new, or changed."""
+        name = pod["metadata"]["name"]
+        known = self._pods.get(name)
+        if known is None:
+            self.seen += 1
+            known = self._pods[name] = _Pod("", _milli_cpu(pod), _UNTRIED)
+        known.why = _why(pod) or known.why
+        now = str(pod["spec"].get("nodeName") or "")
+        if now != known.node:
+            self._moved(known, now)
+        self.changed.set()
+
+    def is_gone(self, name: str) -> None:
+        """A pod that was there is there no more."""
+        known = self._pods.pop(name, None)
+        if known is None:
+            return
+        self._milli_cpu[known.node] -= known.milli_cpu
+        if name not in self._leaving:
+            self.vanished.add(name)
+        self._leaving.discard(name)
+        self.changed.set()
+
+    def leaves(self, name: str) -> None:
+        """The soak itself deletes this pod."""
+        self._leaving.add(name)
+
+    def are_there(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """These pods, and no others."""
+        left = set(self._pods)
+        for pod in pods:
+            self.is_there(pod)
+            left.discard(pod["metadata"]["name"])
+        for name in left:
+            self.is_gone(name)
+
+    @property
+    def unbound(self) -> list[str]:
+        """Names of the pods without a node."""
+        return [name for name, pod in self._pods.items() if not pod.node]
+
+    @property
+    def lost(self) -> set[str]:
+        """Pods without a node although an open node has room, and those that went by themselves."""
+        room = max((NODE_MILLI_CPU - self._milli_cpu[name] for name in self._open_nodes), default=0)
+        fits = {name for name, pod in self._pods.items() if not pod.node and pod.milli_cpu <= room}
+        return fits | self.vanished
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why pods have no node, in the cluster's words, and how many; the most frequent first."""
+        return Counter(pod.why for pod in self._pods.values() if not pod.node).most_common()
+
+    async def until(self, condition: Callable[[], bool], within_s: float) -> bool:
+        """Wait until it holds; False: it did not in this time."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _moved(self, pod: _Pod, now: str) -> None:
+        if pod.node and now:
+            self.double_binds += 1
+        if pod.node:
+            self._milli_cpu[pod.node] -= pod.milli_cpu
+        pod.node = now
+        if now:
+            self.bound += 1
+            self._milli_cpu[now] += pod.milli_cpu
+            if self._milli_cpu[now] > NODE_MILLI_CPU:
+                self.over_committed.add(now)
+
+
+def _milli_cpu(pod: Mapping[str, Any]) -> int:
+    containers = pod["spec"]["containers"]
+    return sum(milli_value(container["resources"]["requests"]["cpu"]) for container in containers)
+
+
+def _why(pod: Mapping[str, Any]) -> str:
+    """What the condition PodScheduled says against it; empty: nothing."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next(
+        (str(one.get("message") or one.get("reason") or "") for one in conditions if _is_held(one)), ""
+    )
+
+
+def _is_held(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
