@@ -124,9 +124,10 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
     """For so many minutes; the host's memory in MB, sample by sample, where growth can be told."""
     began_s = asyncio.get_running_loop().time()
     ends_s = began_s + 60 * plan.minutes
-    # A new host begins with little memory: where growth is told, the host lives from the first third on.
+    # A new host fills its caches for minutes: where growth is told from the second third on, the host lives
+    # from the first sixth on.
     tells_growth = plan.minutes >= GROWTH_FROM_MINUTES
-    host_until_s = began_s + 60 * plan.minutes / 3 if tells_growth else ends_s
+    host_until_s = began_s + 60 * plan.minutes / 6 if tells_growth else ends_s
     memory: list[float] = []
     loading = asyncio.create_task(load.run())
     failing = asyncio.create_task(faults.run(host_until_s))
