@@ -47,12 +47,16 @@ class CuttingProxy:
             writer.transport.abort()
             self.cut_count += 1
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on, until either end or the proxy cuts it."""
-        if (task := asyncio.current_task()) is not None:
-            self._tasks.add(task)
+        # No coroutine: a task of the server's that is cancelled before it begins would leave it open.
         self.connection_count += 1
         self._open.add(writer)
+        task = asyncio.ensure_future(self._handle(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream: asyncio.StreamWriter | None = None
         try:
             if self.is_down:
@@ -66,15 +70,13 @@ class CuttingProxy:
                 group.create_task(self._pass(reader, upstream, 10**9))
                 group.create_task(self._pass(back, writer, budget))
         except* (OSError, _CutError, asyncio.CancelledError):
-            # asyncio's streams would report a cancelled handler as an error.
+            # Cut or let go: nobody is to hear of it.
             pass
         finally:
             for end in (writer, upstream):
                 if end is not None:
                     end.transport.abort()
             self._open.discard(writer)
-            if task is not None:
-                self._tasks.discard(task)
 
     async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget: int) -> None:
         while data := await source.read(self._chance.choice((7, 100, 4096)) if not self.is_calm else 65536):
@@ -106,7 +108,7 @@ class _CutError(Exception):
 async def cutting_proxy(target: str, seed: int) -> AsyncIterator[CuttingProxy]:
     """A proxy before `target` on a free loopback port."""
     proxy = CuttingProxy(target, seed)
-    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     proxy.url = f"http://{host}:{port}"
     try:
