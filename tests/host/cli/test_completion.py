@@ -15,7 +15,7 @@ from docs.pages import all_pages
 
 from .conftest import Run
 
-BASH = shutil.which("bash")
+BASH, FISH = shutil.which("bash"), shutil.which("fish")
 
 
 def asked(*words: str, shell: str = "zsh") -> str:
@@ -89,3 +89,24 @@ def test_lines_of_the_page_complete_both_commands_in_bash(
     )
     said = done.stdout.splitlines()
     assert (said[0], function in said[1]) == (wanted, True), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(FISH is None, reason="needs fish")
+@pytest.mark.parametrize(
+    ("words", "wanted"), [("berth check", "check-config"), ("berth-sdk refl", "reflect")]
+)
+def test_lines_of_the_page_complete_both_commands_in_fish(tmp_path: Path, words: str, wanted: str) -> None:
+    (page,) = [page for page in all_pages() if page.name == "docs/how-to/complete-in-a-shell.md"]
+    (lines,) = [block.text for block in page.blocks if "fish | source" in block.text]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(FISH), "--no-config", "-c", f"{lines}complete -C '{words}'"],
+        env=os.environ | {"PATH": path, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[0].split("\t")[0] == wanted, done.stderr
