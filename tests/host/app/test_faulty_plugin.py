@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from berth_host.attach import attachment, backoff, identity_calls, keeper, reconciling
 from berth_host.attach.state import State
+from berth_host.rpc import conduct
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.remote.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef
@@ -250,6 +251,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment, "SYNC_BUDGET_S", 3.0)
     monkeypatch.setattr(reconciling, "RECONCILE_S", 1.0)
     monkeypatch.setattr(attachment, "DRAIN_GRACE_S", 5.0)
+    # Each fault in turn, at one instance if it lives: quarantine would hide those that follow.
+    for limit in ("VIOLATIONS", "DRIFTS"):
+        monkeypatch.setattr(conduct, limit, 10**6)
 
 
 @contextlib.asynccontextmanager

@@ -171,11 +171,16 @@ class ApiClient:
         timeout = aiohttp.ClientTimeout(total=None)
         url = URL(f"{self._url}/{path}", encoded=True)
         async with self._session.get(url, timeout=timeout) as answer:
-            rest = b""
-            async for piece in answer.content.iter_any():
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    yield line
+            try:
+                rest = b""
+                async for piece in answer.content.iter_any():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        yield line
+            finally:
+                # Left in the middle, TLS would say good-bye for longer than the loop may live.
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
 
 
 def path_of(kind: str, name: str = "", namespace: str = "default") -> str:
