@@ -107,8 +107,12 @@ class Attachment:
             self._leads.set()
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"attach-{self.place.title}")
 
-    async def stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
-        """Drain: wait for the calls under way, then disconnect. Without effect if it was never started."""
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Drain: wait for the calls under way, then disconnect. Without effect if it was never started.
+        `grace_s` None: DRAIN_GRACE_S.
+        """
+        if grace_s is None:
+            grace_s = DRAIN_GRACE_S
         task = self.task
         if task is not None and not task.done():
             silent = self.standing is not None and self.standing.is_silent

@@ -250,7 +250,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity_calls, "CONFIGURE_S", 2.0)
     monkeypatch.setattr(attachment, "SYNC_BUDGET_S", 3.0)
     monkeypatch.setattr(reconciling, "RECONCILE_S", 1.0)
-    monkeypatch.setattr(attachment, "DRAIN_GRACE_S", 5.0)
+    monkeypatch.setattr(attachment, "DRAIN_GRACE_S", 2.0)
     # Each fault in turn, at one instance if it lives: quarantine would hide those that follow.
     for limit in ("VIOLATIONS", "DRIFTS"):
         monkeypatch.setattr(conduct, limit, 10**6)
