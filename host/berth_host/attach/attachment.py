@@ -47,7 +47,7 @@ from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
-from berth_host.rpc.remote.statuses import cut
+from berth_host.rpc.remote.statuses import cut, plain
 
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
@@ -436,7 +436,7 @@ class Attachment:
         return [self._plugins[name] for name in self.served]
 
     def _enter(self, state: State, reason: str) -> None:
-        reason = cut(reason)  # parts of it may be the instance's own words
+        reason = plain(cut(reason))  # parts of it may be the instance's own words
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
         settled = state in ATTACHED or state in (State.STANDBY, State.REJECTED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth_host.rpc.remote.statuses import cut
+from berth_host.rpc.remote.statuses import cut, plain
 
 MAX_REMARKS: Final = 32
 MAX_REMARK_BYTES: Final = 512
@@ -25,6 +25,6 @@ class Remarks:
         """Keep it, where it is new and there is room."""
         if len(self.texts) > MAX_REMARKS:
             return
-        text = cut(text, MAX_REMARK_BYTES)
+        text = plain(cut(text, MAX_REMARK_BYTES))
         if text not in self.texts:
             self.texts.append(text if len(self.texts) < MAX_REMARKS else MORE)
