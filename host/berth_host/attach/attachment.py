@@ -37,6 +37,7 @@ from berth_host.attach.keeper import Keeper, LostError, Signals, probe, watch_co
 from berth_host.attach.looking import peer_at
 from berth_host.attach.peer import Peer
 from berth_host.attach.reconciling import TakenUp
+from berth_host.attach.remarks import Remarks
 from berth_host.attach.routes import RemotePlugin
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.standing import Standing
@@ -46,6 +47,7 @@ from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.rpc.remote.link import InstanceLink, LinkIdentity
+from berth_host.rpc.remote.statuses import cut, plain
 
 SYNC_BUDGET_S: Final = 60.0
 STANDBY_LOOK_S: Final = 5.0
@@ -274,8 +276,11 @@ class Attachment:
         except RefusedError as err:
             self._refused = (introduction.instance_id, err.reason)
             raise
+        remarks = Remarks()
+        for text in (*lacks_way_back(self.place, introduction), *introduction.warnings, *warnings):
+            remarks.add(text)
         self.warnings = ()
-        self._warn(*introduction.warnings, *warnings, *lacks_way_back(self.place, introduction))
+        self._warn(*remarks.texts)
         self.unusable = introduction.unusable
         for name, reason in introduction.unusable.items():
             self._plugins[name].absence = reason
@@ -449,6 +454,7 @@ class Attachment:
         return [self._plugins[name] for name in self.served]
 
     def _enter(self, state: State, reason: str) -> None:
+        reason = plain(cut(reason))  # parts of it may be the instance's own words
         changed = state is not self.state or reason != self.reason
         self.state, self.reason = state, reason
         settled = state in ATTACHED or state in (State.STANDBY, State.REJECTED)

@@ -2,7 +2,8 @@
 
 Watched, and looked through every `RESCAN_S` seconds, as a notification may be missed. A socket proves
 nothing: its attachment shakes hands, and the instance says which plugins it serves. Names that begin with a
-dot are passed over; sockets may also lie in folders of their own, one level down. Run by `Attachments`.
+dot, or cannot be printed, are passed over; sockets may also lie in folders of their own, one level down. What
+lies there is anybody's who may write to it: nothing of it ends the watch. Run by `Attachments`.
 Source: kubernetes#64638 and #73371, for why the kubelet's watch of such a folder is not enough.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +93,9 @@ class SocketFolder:
                 return
         except OSError as err:
             _LOG.debug("folder.unwatched", folder=str(self.path), error=str(err))
+        except Exception as err:  # noqa: BLE001
+            # The watcher fails in its own ways over a name that is no text, at any depth. Rescans go on.
+            _LOG.debug("folder.unwatched", folder=str(self.path), error=repr(err))
         await asyncio.Event().wait()
 
 
@@ -98,32 +103,36 @@ def sockets_in(folder: Path) -> tuple[list[Identity], str]:
     """The sockets at which instances may be, in the order of their names, and what could not be looked at
     (empty: nothing). A folder in it that cannot be read keeps nobody from finding the others.
     """
-    problems: list[str] = []
-    paths = (path for path in _entries(folder, problems) if not is_framed(path))
-    found = [identity for path in paths if (identity := _identity(path))]
+    problems: dict[str, None] = {}
+    found = [
+        (str(path), status.st_dev, status.st_ino)
+        for path, status in _entries(folder, problems)
+        if stat.S_ISSOCK(status.st_mode) and not is_framed(path)
+    ]
     return found, "; ".join(problems)
 
 
-def _entries(folder: Path, problems: list[str]) -> Iterator[Path]:
-    """Everything in the folder and one level down, but for names with a dot."""
-    for path in _named(folder, problems):
-        yield path
-        if path.is_dir() and not path.is_symlink():
+def _entries(folder: Path, problems: dict[str, None]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything in the folder and one level down that has a usable name. Links are not followed."""
+    for path, status in _named(folder, problems):
+        yield path, status
+        if stat.S_ISDIR(status.st_mode):
             yield from _named(path, problems)
 
 
-def _named(folder: Path, problems: list[str]) -> list[Path]:
+def _named(folder: Path, problems: dict[str, None]) -> list[tuple[Path, os.stat_result]]:
+    """What went away meanwhile is left out. `problems`: each once, though every name in a folder has it."""
+    found = []
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        for path in sorted(path for path in folder.iterdir() if _is_usable(path.name)):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, path.lstat()))
     except OSError as err:
-        problems.append(f"{folder}: {err.strerror}")
-        return []
+        # Also where names may be read and nothing behind them (r--): what is wrong is the folder.
+        problems[f"{folder}: {err.strerror}"] = None
+    return found
 
 
-def _identity(path: Path) -> Identity | None:
-    """None for anything but a socket, and for one that went away meanwhile. Links are not followed."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return (str(path), found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+def _is_usable(name: str) -> bool:
+    """Names that are no text, or that would play tricks with a terminal, are nobody's socket."""
+    return not name.startswith(".") and name.isprintable()

@@ -6,7 +6,7 @@ attachment. Called by `Attachment`. Source: the contract's identity.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.stream import FEATURE as STREAMED
 
+from berth_host.attach.remarks import Remarks
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors import HostError
 from berth_host.model.known_resources import misspelt
@@ -35,6 +36,10 @@ OFFERED: Final = ((1, 0),)
 """For each major of the contract that the host speaks its highest minor."""
 FEATURES: Final = frozenset({FRAMED, STREAMED})
 """Additive behaviour that the host knows beyond the contract's minor."""
+MAX_NAME_LENGTH: Final = 128
+"""Of an instance's id and a plugin's version; they are in lines of the log and in conditions."""
+MAX_DECLARED: Final = 256
+"""Events, needs and the like, of one plugin: the host goes through them for each change of the cluster."""
 E = TypeVar("E")
 
 
@@ -68,13 +73,15 @@ def read_handshake(
     contract = _negotiated(reply)
     if not reply.instance_id:
         raise RefusedError("the handshake names no instance_id")
+    if len(reply.instance_id) > MAX_NAME_LENGTH:
+        raise RefusedError(f"the handshake names an instance_id of more than {MAX_NAME_LENGTH} characters")
     if not reply.HasField("started_at"):
         raise RefusedError("the handshake does not say when the process started (started_at)")
     names = [message.name for message in reply.plugins]
     if len(set(names)) != len(names):
         raise RefusedError("the handshake names a plugin twice")
     wanted = {plugin.name for plugin in place.plugins}
-    warnings = _Warnings()
+    warnings = Remarks()
     served = [_descriptor(message, warnings) for message in reply.plugins if message.name in wanted]
     if not served:
         raise RefusedError(
@@ -129,30 +136,29 @@ def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:
     return max(common)
 
 
-class _Warnings:
-    """Each text once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def add(self, text: str) -> None:
-        if text not in self.texts:
-            self.texts.append(text)
-
-
-def _descriptor(message: identity_pb2.PluginDescriptor, warnings: _Warnings) -> Descriptor:
+def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> Descriptor:
     name = message.name
     read = _Reader(name, warnings)
     points = tuple(point for number in message.points if (point := read.point(number)) is not None)
     if not points:
         raise RefusedError(f"plugin {name} declares no extension point that this host knows")
+    declared: dict[str, Sized] = {
+        "events": message.events,
+        "needs": message.needs,
+        "reads_shared": message.reads_shared,
+    }
+    for field, values in declared.items():
+        if len(values) > MAX_DECLARED:
+            raise RefusedError(
+                f"plugin {name} declares {len(values)} {field}, and {MAX_DECLARED} are the most"
+            )
     mode = read.enum(NodeMode, message.node_mode, NodeMode.NAMES, "node_mode")
     needs = tuple(_need(name, need) for need in message.needs)
     has_state = mode is NodeMode.SNAPSHOT or any(need.is_state for need in needs)
     unset_sensitivity = PodSensitivity.CLUSTER if has_state else PodSensitivity.NONE
     return Descriptor(
         name=name,
-        version=message.version,
+        version=message.version[:MAX_NAME_LENGTH],
         points=tuple(sorted(set(points))),
         node_mode=mode,
         needs=needs,
@@ -204,7 +210,7 @@ def _check_resource(plugin: str, resource: str) -> None:
 class _Reader:
     """Values with the contract's reading of those that are not known."""
 
-    def __init__(self, plugin: str, warnings: _Warnings) -> None:
+    def __init__(self, plugin: str, warnings: Remarks) -> None:
         self._plugin = plugin
         self._warnings = warnings
 

@@ -1,6 +1,7 @@
 """Which of several instances of one plugin is asked.
 
-The newest one that is well; where none is, the newest that is not in quarantine. A newer instance that
+The newest one that is well, or whose circuit breaker waits for a call to be tried: nothing else closes it;
+where there is none, the newest that is not in quarantine. A newer instance that
 fails hands over to an older one as long as that is attached; cycles stay with the instance that began them.
 Used by `RemotePlugin`. Source: hot swap of the plugin contract's life; KEP-4563's rule for DRA drivers.
 """
@@ -44,5 +45,5 @@ class Offer:
 def chosen(offers: Sequence[Offer]) -> Offer | None:
     """The one to ask; None where there is none."""
     usable = [offer for offer in offers if not offer.conduct.quarantine]
-    well = [offer for offer in usable if not offer.conduct.complaint]
+    well = [offer for offer in usable if not offer.conduct.is_refusing]
     return max(well or usable, key=lambda offer: offer.age_key, default=None)

@@ -20,6 +20,7 @@ from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 from berth_host.rpc.remote.grpc_errors import in_time, plugin_error, readable
 from berth_host.rpc.remote.link import InstanceLink
+from berth_host.rpc.remote.statuses import cut, plain
 
 PROBE_PERIOD_S: Final = 5.0
 PROBE_S: Final = 2.0
@@ -162,7 +163,7 @@ class Keeper:
             return
         self._misses = 0
         self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
-        self._watched.ready_changed(reply.ready, reply.message)
+        self._watched.ready_changed(reply.ready, plain(cut(reply.message)))
 
     async def keep_in_step(self) -> None:
         """Send changes that no call carries: when idle, and for plugins that are in PreBind."""

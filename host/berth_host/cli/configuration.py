@@ -75,9 +75,14 @@ def without_extenders(loaded: LoadedConfiguration, path: str | None) -> LoadedCo
 
 def _points_in_process(text: str, source: str) -> Mapping[str, frozenset[str]]:
     """The points of the classes that BerthConfiguration names (`inProcess: module:Class`)."""
+    try:
+        berth = load_berth_configuration(text, source=source)
+    except ConfigurationError:
+        # Loading the whole file says it again, beside the errors of the other document.
+        return {}
     return {
         plugin.name: points_of_class(plugin.name, load_class(plugin.name, plugin.in_process))
-        for plugin in load_berth_configuration(text, source=source).plugins
+        for plugin in berth.plugins
         if plugin.in_process is not None
     }
 

@@ -26,6 +26,7 @@ from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.errors.plugins import PluginError
+from berth_host.rpc.remote.statuses import plain
 
 _POINTS: Final = {point.value: point.config_name for point in ExtensionPoint}
 
@@ -35,7 +36,7 @@ def show_folder(folder: Path, output: str, *, watch: bool) -> None:
     folder cannot be read.
     """
     try:
-        asyncio.run(_show(folder, output, watch=watch))
+        asyncio.run(_show(folder.absolute(), output, watch=watch))
     except OSError as err:
         fail(f"{folder}: {err.strerror}")
     except KeyboardInterrupt:
@@ -81,7 +82,7 @@ async def _introduction(path: str) -> dict[str, Any]:
         "place": endpoint,
         "error": "",
         "instance": reply.instance_id,
-        "startedAt": datetime.fromtimestamp(reply.started_at.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "startedAt": _time_of(reply.started_at.seconds),
         "plugins": [
             {
                 "name": plugin.name,
@@ -93,14 +94,23 @@ async def _introduction(path: str) -> dict[str, Any]:
     }
 
 
+def _time_of(unix_s: int) -> str:
+    """`?` for what is no time: the instance may say anything."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
 def _text(found: list[dict[str, Any]], output: str) -> str:
     if output in STRUCTURED:
         return serialized({"instances": found}, output)
     rows = [
-        (plugin["name"], one["place"], one["instance"][:8], one["startedAt"], ", ".join(plugin["points"]))
+        tuple(map(plain, (plugin["name"], one["place"], one["instance"][:8], one["startedAt"], points)))
         for one in found
         for plugin in one["plugins"]
+        for points in [", ".join(plugin["points"])]
     ]
     parts = [columns(("NAME", "PLACE", "INSTANCE", "STARTED", "POINTS"), rows)]
-    problems = [f"{one['place']} {one['error']}" for one in found if one["error"]]
+    problems = [plain(f"{one['place']} {one['error']}") for one in found if one["error"]]
     return "\n\n".join(filter(None, (*parts, "\n".join(problems)))) + "\n"

@@ -140,6 +140,13 @@ class Conduct:
         )
 
     @property
+    def is_refusing(self) -> bool:
+        """Whether no call is made at some point just now."""
+        return bool(self.quarantine or self.silent) or any(
+            breaker.state is BreakerState.OPEN for breaker in self.breakers.values()
+        )
+
+    @property
     def opened(self) -> int:
         """How often in a row a breaker has opened; the most of any point."""
         return max((breaker.opened for breaker in self.breakers.values()), default=0)

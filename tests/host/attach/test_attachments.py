@@ -13,9 +13,11 @@ import pytest
 from berth_host.attach import attachment as attachment_module
 from berth_host.attach import keeper
 from berth_host.attach.backoff import Backoff
+from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.remote.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code
 from berth_sdk.testing.builders import make_pod
@@ -197,6 +199,19 @@ async def test_arguments_that_the_plugin_refuses_are_final(tmp_path: Path) -> No
         assert state_of(host) is State.REJECTED
         assert reason_of(host) == "refuses its arguments: limit must be positive"
         assert not plugin.requests("SyncState")
+
+
+@pytest.mark.parametrize("field", ["error", "warnings"])
+async def test_what_an_instance_says_is_bounded(tmp_path: Path, field: str) -> None:
+    said: dict[str, Any] = {"error": "e" * 2_000_000, "warnings": [f"w{n}" for n in range(10_000)]}
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    plugin.on("Configure", lambda _: identity_pb2.ConfigureResponse(**{field: said[field]}))
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        (condition,) = host.attachments.conditions()
+        assert len(condition.reason) <= MAX_REASON_BYTES
+        assert len(condition.warnings) <= MAX_REMARKS + 1
+        assert condition.reason or condition.warnings
 
 
 async def test_warnings_of_both_sides_are_kept_for_people(tmp_path: Path) -> None:

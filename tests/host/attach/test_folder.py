@@ -20,7 +20,7 @@ from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from support.attached import AttachedHost, attached_host, wanted
 from support.plugin_processes import PluginProcess
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 ECHO = "support.echo_plugin:Echo"
 SLOW_RESCAN_S = 3600.0
@@ -124,6 +124,48 @@ async def test_folder_in_it_that_cannot_be_read_is_a_problem_and_hides_no_other_
     assert found.folder.problem == f"{tmp_path}/closed: Permission denied"
     for one in listening:
         one.close()
+
+
+async def test_folder_whose_names_alone_can_be_read_is_a_problem_and_hides_no_other_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode r--: the names are told, and a look at any of them is refused."""
+    for name in ("a", "closed", "z"):
+        (tmp_path / name).mkdir()
+    listening = [listen(tmp_path / name / f"{n}.sock") for name in ("a", "closed", "z") for n in (1, 2)]
+    look = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        if path.parent.name == "closed":  # root may look at every file
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    found = Folder(tmp_path)
+    await found.folder.scan()
+    assert found.endpoints == [f"unix://{tmp_path}/{name}/{n}.sock" for name in ("a", "z") for n in (1, 2)]
+    assert found.folder.problem == f"{tmp_path}/closed: Permission denied"
+    for one in listening:
+        one.close()
+
+
+async def test_names_that_are_no_text_are_passed_over_and_end_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(folder_module, "RESCAN_S", 0.5)
+    found = Folder(tmp_path)
+    await found.folder.start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while "folder.unwatched" not in capsys.readouterr().out:  # the watch begins in a thread
+                for raw in (b"\xff\xfe.sock", b"two\nlines.sock"):
+                    (path := tmp_path / os.fsdecode(raw)).unlink(missing_ok=True)
+                    listen(path).close()
+                await asyncio.sleep(0.05)
+        with listen(tmp_path / "good.sock"):
+            await until(lambda: found.endpoints == [f"unix://{tmp_path}/good.sock"])
+    finally:
+        await found.folder.stop()
 
 
 async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.attach.handshake import RefusedError, read_handshake
+from berth_host.attach.handshake import MAX_NAME_LENGTH, RefusedError, read_handshake
+from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.wanted import Place
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
@@ -62,6 +64,11 @@ def test_refusal_of_a_foreign_contract_names_both_versions() -> None:
             reply(descriptor("Stranger", "FILTER")),
             "serves Stranger, and the configuration expects Demo, Other at unix:///run/p.sock",
             id="stranger",
+        ),
+        pytest.param(
+            reply(descriptor("Demo", "FILTER", reads_shared=["a"] * 257)),
+            "declares 257 reads_shared, and 256 are the most",
+            id="too much",
         ),
         pytest.param(reply(descriptor("Demo")), "declares no extension point", id="no points"),
         pytest.param(
@@ -223,3 +230,19 @@ def test_other_plugins_of_the_instance_are_used_where_one_lacks_a_point() -> Non
     got = read_handshake(reply(descriptor("Demo", "FILTER"), descriptor("Other", "FILTER")), place)
     assert [found.name for found in got.plugins] == ["Demo"]
     assert "does not implement score" in got.unusable["Other"]
+
+
+def test_a_flood_of_unknown_values_costs_little_and_is_bounded() -> None:
+    """2.7 MB of features, each another one: compared with each other they took a quarter of an hour."""
+    flood = reply(features=[f"{number:x}" for number in range(400_000)])
+    began_s = time.monotonic()
+    got = read_handshake(flood, PLACE)
+    assert time.monotonic() - began_s < 30
+    assert len(got.warnings) == MAX_REMARKS + 1
+
+
+def test_names_of_an_instance_are_bounded() -> None:
+    with pytest.raises(RefusedError, match="instance_id of more than 128 characters"):
+        read_handshake(reply(instance_id="i" * 129), PLACE)
+    (plugin,) = read_handshake(reply(descriptor("Demo", "FILTER", version="9" * 1_000_000)), PLACE).plugins
+    assert plugin.version == "9" * MAX_NAME_LENGTH

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any, cast
 
 from berth_host.attach.instances import Offer, chosen
+from berth_host.errors.plugins import PluginUnavailableError
+from berth_host.rpc.breaker import IN_A_ROW
+from berth_host.rpc.calls import FILTER
 from berth_host.rpc.conduct import Conduct
 
 
@@ -56,3 +61,28 @@ def test_where_none_is_well_the_newest_is_asked_and_none_in_quarantine() -> None
     old, new, liar = ill(offer(10.0)), ill(offer(20.0)), quarantined(offer(30.0))
     assert chosen([old, new, liar]) is new
     assert chosen([liar]) is None
+
+
+def test_newer_one_gets_the_call_that_may_close_its_circuit() -> None:
+    """Otherwise an older one would be asked for good, after a fault that is long over."""
+    now_s = 0.0
+    conduct = Conduct("P", lambda: None, lambda: now_s)
+    old, new = offer(10.0), replace(offer(20.0), conduct=conduct)
+    for _ in range(IN_A_ROW):
+        with contextlib.suppress(PluginUnavailableError), conduct.watched(FILTER):
+            raise PluginUnavailableError("P", "Filter", "is gone")
+    assert chosen([old, new]) is old
+    conduct.probed()
+    assert chosen([old, new]) is old  # the pause is not over
+    now_s = 60.0
+    conduct.probed()
+    assert chosen([old, new]) is new
+    with contextlib.suppress(PluginUnavailableError), conduct.watched(FILTER):
+        raise PluginUnavailableError("P", "Filter", "is gone")
+    assert chosen([old, new]) is old
+    now_s = 120.0
+    conduct.probed()
+    with conduct.watched(FILTER):
+        pass
+    assert chosen([old, new]) is new
+    assert conduct.complaint == ""

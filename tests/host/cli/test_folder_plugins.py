@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from berth_sdk.plugin.v1 import identity_pb2
 from support.commands import answer
 from support.plugin_processes import PluginProcess, plugin_environment, plugin_process
+from support.scripted_plugin import ScriptedPlugin, descriptor
 from support.waiting import PATIENCE_S
 
 from .conftest import Run
@@ -72,6 +74,32 @@ async def test_instances_are_listed_with_plugins_and_points_and_dead_sockets_wit
     dead_one, live_one = found["instances"]
     assert dead_one["error"].startswith("does not shake hands (UNAVAILABLE")
     assert live_one["plugins"] == [{"name": "Echo", "version": "", "points": ["filter", "score"]}]
+
+
+async def test_an_instance_may_say_anything_and_the_others_are_shown_all_the_same(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start in the far future, a name that would clear the screen; the path is relative."""
+    liar = ScriptedPlugin(descriptor("\x1b[2JLiar\n", "FILTER"))
+
+    def introduce(_: object) -> identity_pb2.HandshakeResponse:
+        reply = identity_pb2.HandshakeResponse(instance_id="\x1b[2Jliar", plugins=liar.plugins)
+        reply.started_at.seconds = 2**62
+        return reply
+
+    liar.on("Handshake", introduce)
+    monkeypatch.chdir(tmp_path)
+    Path("sockets").mkdir(mode=0o700)
+    path = tmp_path / "sockets"
+    async with (
+        liar.serving(path / "a.sock"),
+        ScriptedPlugin(descriptor("Demo", "SCORE")).serving(path / "b.sock"),
+    ):
+        shown = await asyncio.to_thread(run, "plugins", "--folder", "sockets")
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split() for line in shown.stdout.splitlines()[1:]]
+    assert rows[0] == ["?[2JLiar", f"unix://{path}/a.sock", "?[2Jliar", "?", "filter"]
+    assert rows[1][:2] == ["Demo", f"unix://{path}/b.sock"]
 
 
 @pytest.mark.slow

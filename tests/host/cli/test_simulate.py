@@ -256,6 +256,20 @@ def test_bad_configuration_exits_with_2_and_names_file_and_line(run: Run, write:
     assert "percentageOfNodesToScore" in result.stderr
 
 
+def test_errors_of_both_documents_are_told_at_once(run: Run, write: Write, tmp_path: Path) -> None:
+    config = tmp_path / "both.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugns: {}}]\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        "plugins: [{name: P, comand: [x]}]\n"
+    )
+    result = run("simulate", "-f", write(node_object("a")), "--config", str(config))
+    assert result.exit_code == 2
+    assert 'both.yaml:3: unknown field "profiles[0].plugns"' in result.stderr
+    assert 'both.yaml:7: unknown field "plugins[0].comand"' in result.stderr
+
+
 def test_an_older_configuration_is_converted_unless_told_otherwise(run: Run, write: Write) -> None:
     policy = {"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}], "priorities": []}
     config = write(policy, name="policy.yaml")

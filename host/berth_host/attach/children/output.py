@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from berth_host.log import get_logger
+from berth_host.rpc.remote.statuses import plain
 
 KEPT_LINES: Final = 200
 MAX_LINE_BYTES: Final = 64 * 1024
@@ -98,10 +99,10 @@ def _shown(text: str) -> tuple[list[str], dict[str, str]]:
     """
     record = _record(text)
     if record is None:
-        return [text[:_MAX_SHOWN]], {}
+        return [plain(text[:_MAX_SHOWN])], {}
     said = f"{record['event']}\n{record.get('exception') or ''}"
-    lines = [line[:_MAX_SHOWN] for line in said.splitlines() if line.strip()]
-    return lines or [text[:_MAX_SHOWN]], {"plugin_level": str(record["level"])}
+    lines = [plain(line[:_MAX_SHOWN]) for line in said.splitlines() if line.strip()]
+    return lines or [plain(text[:_MAX_SHOWN])], {"plugin_level": str(record["level"])}
 
 
 def _record(text: str) -> dict[str, Any] | None:

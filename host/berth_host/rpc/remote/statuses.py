@@ -33,8 +33,8 @@ def decode_status(message: pb.Status, plugin: str, unset: Code) -> Status:
 
 
 def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
-    """At most MAX_REASONS of at most MAX_REASON_BYTES each, never cut inside a character."""
-    return tuple(cut(reason) for reason, _ in zip(reasons, range(MAX_REASONS), strict=False))
+    """At most MAX_REASONS of at most MAX_REASON_BYTES each, one line each, never cut inside a character."""
+    return tuple(plain(cut(reason)) for reason, _ in zip(reasons, range(MAX_REASONS), strict=False))
 
 
 def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
@@ -43,3 +43,12 @@ def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
         return text
     raw = text.encode()
     return text if len(raw) <= limit_bytes else raw[:limit_bytes].decode(errors="ignore")
+
+
+def plain(text: str) -> str:
+    """One line that does nothing to a terminal: a blank for a line end, `?` for what cannot be printed.
+    A plugin's words are printed beside the host's own, which they could overwrite or pass themselves off as.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)

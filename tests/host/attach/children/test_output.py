@@ -149,3 +149,18 @@ def test_reason_of_an_end_is_text_and_no_remark_of_berth_sdk() -> None:
     assert log.last == "Demo.filter failed: KeyError: 'x'"
     log.add(b"no price list")
     assert log.last == "no price list"
+
+
+def test_a_line_does_nothing_to_a_terminal() -> None:
+    log = OutputLog("Demo", clock=lambda: 0.0, later=Timer().later)
+    record = {
+        "timestamp": "t",
+        "level": "error",
+        "logger": "l",
+        "event": "\x1b[2Jbroke",
+        "exception": "\x07E",
+    }
+    with structlog.testing.capture_logs() as told:
+        log.add(b"\x1b[2J\x1b]0;title\x07in order")
+        log.add(json.dumps(record).encode())
+    assert [line["line"] for line in told] == ["?[2J?]0;title?in order", "?[2Jbroke", "?E"]

@@ -74,3 +74,8 @@ def test_a_call_that_an_instance_does_not_have_is_told_by_its_cause(code: Status
     assert not is_unimplemented(failure)
     failure.__cause__ = rpc_error(code, "")
     assert is_unimplemented(failure) is (code is StatusCode.UNIMPLEMENTED)
+
+
+def test_words_of_a_plugin_do_nothing_to_a_terminal() -> None:
+    failure = plugin_error(rpc_error(StatusCode.UNKNOWN, "\x1b[2Jall\nis well"), "Demo", "Filter", 0.5)
+    assert "?[2Jall is well" in str(failure)

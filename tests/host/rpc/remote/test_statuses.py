@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.rpc.remote.statuses import cut, decode_status
+from berth_host.rpc.remote.statuses import cut, decode_status, plain
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import Code, Status
 from berth_sdk.wire.status import encode_status
@@ -48,3 +48,18 @@ def test_text_is_cut_at_its_limit_and_never_inside_a_character(text: str) -> Non
     assert text.startswith(short)
     if short != text:
         assert len((short + text[len(short)]).encode()) > 256
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("it costs 5 € — 高い", "it costs 5 € — 高い"),
+        ("busy\n227 of 227 pods placed\t", "busy 227 of 227 pods placed "),
+        ("\x1b]0;title\x07\x1b[2J\x9bJ\r", "?]0;title??[2J?J "),
+        ("\u202ekcab", "?kcab"),
+    ],
+)
+def test_words_of_a_plugin_are_one_line_that_does_nothing_to_a_terminal(text: str, shown: str) -> None:
+    assert plain(text) == shown
+    message = pb.Status(code=pb.Status.CODE_UNSCHEDULABLE, reasons=[text])
+    assert decode_status(message, "Demo", Code.ERROR).reasons == (shown,)
