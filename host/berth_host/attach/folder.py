@@ -24,6 +24,9 @@ from berth_host.attach.attachment import Attachment
 from berth_host.log import get_logger
 
 RESCAN_S: Final = 10.0
+MAX_SOCKETS: Final = 512
+PAUSE_S: Final = 0.1
+"""Between two looks, however much changes."""
 _GATHER_MS: Final = 50
 _LOG = get_logger()
 Identity: TypeAlias = tuple[str, int, int]
@@ -60,15 +63,23 @@ class SocketFolder:
 
     async def scan(self) -> None:
         """Attach to new sockets, and let go of those that are gone and whose connection is gone as well."""
-        found = self._sockets()
+        found = await self._sockets()
         for identity in [one for one in found if one not in self._members]:
             self._members[identity] = self._attach(f"unix://{identity[0]}")
         for identity in [one for one in self._members if one not in found]:
             if self._members[identity].standing is None:
                 await self._members.pop(identity).stop()
 
-    def _sockets(self) -> list[Identity]:
-        found, problem = sockets_in(self.path)
+    async def _sockets(self) -> list[Identity]:
+        # In a thread: a folder with tens of thousands of files must not hold the loop.
+        found, problem = await asyncio.to_thread(sockets_in, self.path)
+        if len(found) > MAX_SOCKETS:
+            # Each costs a connection. Those that are known stay, whatever is put beside them.
+            found.sort(key=lambda identity: identity not in self._members)
+            count = f"{self.path}: {len(found)} sockets lie there, and {MAX_SOCKETS} are looked at"
+            more = f"{count}: remove those of ended plugins"
+            problem = "; ".join(filter(None, (problem, more)))
+            found = found[:MAX_SOCKETS]
         if problem != self.problem:
             self.problem = problem
             if problem:
@@ -83,6 +94,7 @@ class SocketFolder:
                 async with asyncio.timeout(RESCAN_S):
                     await self._changed()
             await self.scan()
+            await asyncio.sleep(PAUSE_S)
 
     async def _changed(self) -> None:
         """Wait until something in the folder has changed; for ever where it cannot be watched."""

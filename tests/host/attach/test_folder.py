@@ -168,6 +168,22 @@ async def test_names_that_are_no_text_are_passed_over_and_end_no_watch(
         await found.folder.stop()
 
 
+async def test_more_sockets_than_are_looked_at_are_a_problem_and_displace_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "MAX_SOCKETS", 2)
+    found = Folder(tmp_path)
+    with listen(tmp_path / "m.sock"), listen(tmp_path / "n.sock"):
+        await found.folder.scan()
+        assert found.folder.problem == ""
+        with listen(tmp_path / "a.sock"):
+            await found.folder.scan()
+    assert found.endpoints == [f"unix://{tmp_path}/{name}.sock" for name in ("m", "n")]
+    assert found.folder.problem == (
+        f"{tmp_path}: 3 sockets lie there, and 2 are looked at: remove those of ended plugins"
+    )
+
+
 async def test_folder_that_is_not_there_is_a_problem_until_it_is(tmp_path: Path) -> None:
     path = tmp_path / "later"
     found = Folder(path)
