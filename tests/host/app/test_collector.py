@@ -78,12 +78,20 @@ async def test_one_full_collection_when_nothing_was_scheduled_since_the_last_loo
 
 
 async def test_under_lasting_load_one_is_made_when_it_is_overdue(collections: list[str]) -> None:
-    attempts = Attempts()
-    tested = Collector(attempts)
+    attempts, now_s = Attempts(), 100.0
+    tested = Collector(attempts, lambda: now_s)
     tested.start(0)
     try:
-        attempts.count = collector.OVERDUE
+        now_s += collector.OVERDUE_S
+        attempts.count = collector.WORTH_IT - 1
+        assert not tested.look()
+        attempts.count += 1
         assert tested.look()
-        assert collections == ["collect"]
+        attempts.count += collector.WORTH_IT
+        assert not tested.look()  # a moment later
+        now_s += collector.OVERDUE_S
+        attempts.count += 1
+        assert tested.look()
+        assert collections == ["collect", "collect"]
     finally:
         tested.stop()
