@@ -3,7 +3,8 @@
 A full collection looks at every object of the process: with some ten thousand pods it was seen to stop the
 loop for 0.6 s. Nearly all of them are the cluster's state, which is no garbage. So what is there after the
 first synchronisation is set aside (`gc.freeze`), automatic full collections are put off, and one is made when
-nothing has been scheduled for a while, or after a minute of work without a pause. Young objects are collected as ever.
+nothing has been scheduled for a while, or after a minute of work without a pause. Young objects are
+collected as ever.
 Used by `Host`, from its start to its stop. The collector is the process's: the last host restores it.
 """
 
@@ -22,7 +23,7 @@ WORTH_IT: Final = 10_000
 LARGE: Final = 1000
 """Nodes and pods from which on it is worth setting them aside."""
 OVERDUE_S: Final = 60.0
-"""... and real seconds after which one is made without an idle moment: it takes less than a hundredth of them.
+"""... and real seconds after which one is made without an idle moment: it takes a hundredth of them at most.
 In `berth bench soak` the host never idles, and calls that fail leave cycles of objects behind.
 """
 _YOUNG: Final = 10_000
