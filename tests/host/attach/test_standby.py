@@ -116,7 +116,7 @@ async def test_leader_keeps_its_instance_while_another_host_stands_by_and_loses_
                 place.backoff.next_s = lambda: 60.0  # type: ignore[method-assign]  # it is gone, and must not come back
                 assert await asked(other)
                 with pytest.raises(
-                    PluginError, match=r"not attached to this host any more|lost its instance"
+                    PluginError, match=r"not attached to this host any more|lost its instance|was cut off"
                 ):
                     await asked(leader)
                 await until(lambda: "another host has attached to it" in place.reason)
