@@ -129,6 +129,11 @@ class Conduct:
         return is_open or bool(self.quarantine or self.silent)
 
     @property
+    def is_refusing(self) -> bool:
+        """Whether no call is made at some point just now."""
+        return bool(self.quarantine or self.silent) or any(self.refuses(point) for point in self.breakers)
+
+    @property
     def complaint(self) -> str:
         """Why calls are not made, or only tried; empty where nothing is the matter."""
         if self.quarantine or self.silent:
@@ -137,13 +142,6 @@ class Conduct:
             f"is not asked at {point.config_name}: {breaker.last_failure}"
             for point, breaker in self.breakers.items()
             if breaker.state is not BreakerState.CLOSED
-        )
-
-    @property
-    def is_refusing(self) -> bool:
-        """Whether no call is made at some point just now."""
-        return bool(self.quarantine or self.silent) or any(
-            breaker.state is BreakerState.OPEN for breaker in self.breakers.values()
         )
 
     @property
