@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import orjson
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -17,6 +16,7 @@ from berth_sdk.tables import ObjectStore
 
 from berth_host.cache.generations import Generations
 from berth_host.cache.resources import kind_of
+from berth_host.model.compact_json import compact_json
 
 
 class ObjectStores:
@@ -48,7 +48,7 @@ class ObjectStores:
         if old is not None and old.uid != pod.uid:
             self._pods_by_uid.pop(old.uid, None)
         if pod.node_name and pod.object is not None:
-            pod.object.release(orjson.dumps)
+            pod.object.release(compact_json)
         self._pods[pod.key] = pod
         self._pods_by_uid[pod.uid] = pod
         if old is not None and old.uid != pod.uid:

@@ -91,7 +91,7 @@ class Diagnosis:
     other reason than that it had waited too long. `history`: the pod's events in the queue, `(Unix
     microseconds, event, detail)`, shared by all its attempts. `slot_names`: the node in each slot at the time
     of the rejections, for as long as this is the latest attempt. `previous`: the attempt before, of those
-    that are kept.
+    that are kept; its pod is the latest attempt's.
     """
 
     pod: Pod
@@ -190,7 +190,9 @@ class Diagnoses:
         previous = self._by_uid.get(uid)
         if previous is not None:
             # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
+            # The pod is the same one, and its latest form is enough.
             previous.slot_names = None
+            previous.pod = diagnosis.pod
             diagnosis.previous = previous
             _cut(diagnosis)
         self._by_uid[uid] = diagnosis

@@ -72,6 +72,7 @@ def test_the_last_attempts_of_a_pod_are_kept_and_no_more() -> None:
     kept = [item.attempt for item in latest.attempts()]
     assert kept == list(range(ATTEMPTS_KEPT + 3, 3, -1))
     assert latest.ended_at_s == 7.0
+    assert {id(item.pod) for item in latest.attempts()} == {id(latest.pod)}, "earlier forms of it are kept"
 
 
 def test_names_of_rejected_nodes_stay_those_of_the_attempt() -> None:

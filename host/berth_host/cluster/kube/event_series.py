@@ -17,6 +17,7 @@ import orjson
 from berth_host.cluster.kube.client import path_of
 from berth_host.cluster.kube.event_body import event_body, event_name, micro_time
 from berth_host.cluster.port import EventRecord
+from berth_host.model.compact_json import compact_json
 
 SERIES_END_S: Final = 360.0
 REFRESH_S: Final = 1800.0
@@ -95,7 +96,7 @@ class EventSeries:
         kept = KeptEvent(
             namespace=body["metadata"]["namespace"],
             name=name,
-            content=orjson.dumps(body),
+            content=compact_json(body),
             seen_at_s=now_s,
             written_at_s=now_s,
         )
