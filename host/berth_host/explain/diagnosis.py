@@ -190,11 +190,12 @@ class Diagnoses:
         previous = self._by_uid.get(uid)
         if previous is not None:
             # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
-            # The pod is the same one, and its latest form is enough.
             previous.slot_names = None
-            previous.pod = diagnosis.pod
             diagnosis.previous = previous
             _cut(diagnosis)
+            # It is one pod, and one of its forms is enough.
+            for earlier in previous.attempts():
+                earlier.pod = diagnosis.pod
         self._by_uid[uid] = diagnosis
         self._by_uid.move_to_end(uid)
         while len(self._by_uid) > self._capacity:
