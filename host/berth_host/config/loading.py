@@ -32,7 +32,7 @@ from berth_host.config.profiles.building import build_profiles
 from berth_host.config.profiles.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
-from berth_host.config.source.documents import Documents, read_documents
+from berth_host.config.source.documents import Documents, read_documents, read_rest
 from berth_host.config.source.node import Json, SourceError, SourceNode
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
@@ -91,7 +91,7 @@ def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfi
         defaulted = _decode_and_validate(documents, given)
     except ConfigurationError as err:
         raise _with_those_of_berth(err, documents, source) from err
-    own = decode_berth(documents.berth, source=source) if documents.berth is not None else None
+    own = _berth_of(documents, source)
     if own is not None and berth is not None:
         message = "a BerthConfiguration is given here and in another file"
         raise ConfigurationError("decode", [Finding(message)], source=source)
@@ -111,13 +111,18 @@ def _load(documents: Documents, form: Form | None, given: _Given) -> LoadedConfi
 
 def _with_those_of_berth(error: ConfigurationError, documents: Documents, source: str) -> ConfigurationError:
     """The error of the first document, with all errors of berth's own: one run shows them all."""
-    if documents.berth is None:
-        return error
     try:
-        decode_berth(documents.berth, source=source)
+        _berth_of(documents, source)
     except ConfigurationError as other:
         return together(error, other)
     return error
+
+
+def _berth_of(documents: Documents, source: str) -> BerthConfiguration | None:
+    """What berth's own document says, None without one."""
+    if documents.berth_error is not None:
+        raise _unreadable(documents.berth_error, source) from documents.berth_error
+    return None if documents.berth is None else decode_berth(documents.berth, source=source)
 
 
 def default_configuration(
@@ -144,15 +149,18 @@ def load_berth_configuration(text: str, *, source: str) -> BerthConfiguration:
 
     For callers that need the places of plugins before they can name the points of each plugin.
     """
-    document = _read(text, source).berth
-    return BerthConfiguration() if document is None else decode_berth(document, source=source)
+    return _berth_of(_read(text, source), source) or BerthConfiguration()
 
 
 def _read(text: str, source: str, *, convert_older: bool = False) -> Documents:
     try:
         return read_documents(text, joins_rest=is_older) if convert_older else read_documents(text)
     except SourceError as err:
-        raise ConfigurationError("decode", [Finding(err.message, line=err.line)], source=source) from err
+        raise _with_those_of_berth(_unreadable(err, source), read_rest(text), source) from err
+
+
+def _unreadable(error: SourceError, source: str) -> ConfigurationError:
+    return ConfigurationError("decode", [Finding(error.message, line=error.line)], source=source)
 
 
 def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedScheduler:

@@ -112,6 +112,22 @@ def test_berths_document_is_read_although_the_first_has_errors() -> None:
     assert caught.value.kind == "validation"
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param(f"{HEADER}parallelism: 0\n---\n{BERTH}y: [1\n", [3, 8], id="berth's"),
+        pytest.param(f"{HEADER}a: '\n---\n{BERTH}y: 1\n", [4, 7], id="the first"),
+        pytest.param(f"{HEADER}a: [1\n---\n{BERTH}y: [1\n", [4, 8], id="both"),
+        pytest.param(f"{HEADER}a: [1\n---\nb: 1\n---\n{BERTH}", [4], id="nothing wrong with berth's"),
+        pytest.param(f"{BERTH}a: [1\n", [4], id="berth's alone"),
+    ],
+)
+def test_a_document_that_is_no_yaml_hides_nothing_of_the_other(text: str, lines: list[int]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(text, source="f")
+    assert [finding.line for finding in caught.value.findings] == lines
+
+
 def test_rendered_configuration_has_the_four_parts() -> None:
     shown = configuration_to_json(default_configuration())
     assert set(shown) == {"config", "profiles", "berth", "warnings"}

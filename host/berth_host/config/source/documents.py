@@ -27,13 +27,14 @@ class Documents:
     """`scheduler` is the first document, None when the file holds only berth's own.
 
     `is_yaml`: repeated keys are errors everywhere, in JSON only in fields with a known type. `warnings`
-    name the documents that are not read.
+    name the documents that are not read. `berth_error`: why berth's own cannot be read, None where it can.
     """
 
     scheduler: SourceNode | None
     is_yaml: bool
     berth: SourceNode | None
     warnings: tuple[str, ...]
+    berth_error: SourceError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def _never(root: SourceNode) -> bool:
 
 
 def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _never) -> Documents:
-    """Split and read a file. Raises SourceError for an unreadable first document or one of berth's own.
+    """Split and read a file. Raises SourceError for an unreadable first document.
 
     `joins_rest`: whether text behind the end mark ("...") of a first document is a part of it.
     kube-scheduler does not read that text, but older examples are written so.
@@ -80,10 +81,24 @@ def read_documents(text: str, *, joins_rest: Callable[[SourceNode], bool] = _nev
                 rest[0].first_line,
             )
         return Documents(None, is_yaml=True, berth=root, warnings=warnings)
+    berth, error = _read_own(own)
+    return Documents(root, is_yaml=True, berth=berth, warnings=warnings, berth_error=error)
+
+
+def read_rest(text: str) -> Documents:
+    """berth's own document of a file whose first one is unreadable."""
+    own = [chunk for chunk in _chunks(text, 0, 0)[1:] if _BERTH_LINE.search(chunk.text)]
+    berth, error = _read_own(own)
+    return Documents(None, is_yaml=True, berth=berth, warnings=(), berth_error=error)
+
+
+def _read_own(own: Sequence[_Chunk]) -> tuple[SourceNode | None, SourceError | None]:
     if len(own) > 1:
-        raise SourceError("a second BerthConfiguration in the same file", own[1].first_line)
-    berth = read_yaml(own[0].text, first_line=own[0].first_line).root if own else None
-    return Documents(root, is_yaml=True, berth=berth, warnings=warnings)
+        return None, SourceError("a second BerthConfiguration in the same file", own[1].first_line)
+    try:
+        return (read_yaml(own[0].text, first_line=own[0].first_line).root if own else None), None
+    except SourceError as err:
+        return None, err
 
 
 def _joined(root: SourceNode, rest: Sequence[_Chunk]) -> tuple[SourceNode, list[_Chunk], tuple[str, ...]]:

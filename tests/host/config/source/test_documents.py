@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.config.source.documents import Documents, read_documents
+from berth_host.config.source.documents import Documents, read_documents, read_rest
 from berth_host.config.source.node import SourceError
 
 BERTH = "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
@@ -59,16 +59,30 @@ def test_a_file_in_braces_is_json_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "line"),
     [
-        pytest.param(f"a: 1\n---\n{BERTH}---\n{BERTH}", id="twice"),
-        pytest.param(f"{BERTH}---\na: 1\n", id="before the scheduler's"),
-        pytest.param(f"a: 1\n---\n{BERTH}x: [\n", id="malformed"),
+        pytest.param(f"a: 1\n---\n{BERTH}---\n{BERTH}", 5, id="twice"),
+        pytest.param(f"a: 1\n---\n{BERTH}x: [\n", 6, id="malformed"),
     ],
 )
-def test_a_document_of_berth_in_the_wrong_place_or_shape_is_an_error(text: str) -> None:
-    with pytest.raises(SourceError):
-        read_documents(text)
+def test_what_is_wrong_with_berths_document_leaves_the_first_one_readable(text: str, line: int) -> None:
+    documents = read_documents(text)
+    assert documents.scheduler is not None
+    assert documents.berth is None
+    assert documents.berth_error is not None
+    assert documents.berth_error.line == line
+
+
+def test_berths_document_is_not_the_first_of_several() -> None:
+    with pytest.raises(SourceError, match="comes after"):
+        read_documents(f"{BERTH}---\na: 1\n")
+
+
+@pytest.mark.parametrize("first", ["a: [1\n", "a: '\n", "---\na: [\n", "# none\n---\na: [\n"])
+def test_berths_document_is_found_behind_one_that_cannot_be_read(first: str) -> None:
+    documents = read_rest(f"{first}---\nb: [\n---\n{BERTH}x: 1\n")
+    assert documents.berth is not None
+    assert documents.berth.line_of("x") == 7 + first.count("\n") - 1
 
 
 HEAD = "apiVersion: old\nkind: K\n"
