@@ -6,9 +6,11 @@ Shows the result of loading only; nothing is started and nothing is connected to
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NoReturn
 
 import click
@@ -85,6 +87,7 @@ def check_config(
             raise unloadable
     except ConfigurationError as err:
         _fail(err, output)
+    loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
     if output == "json":
         click.echo(json.dumps(configuration_to_json(loaded)))
         return
@@ -147,6 +150,14 @@ def _registered(
                 findings.append(Finding(f"{err}; {cure}", field=f"plugins[{index}].inProcess"))
     unloadable = ConfigurationError("profile", findings, source=source) if findings else None
     return registered | given, unloadable
+
+
+def _not_here(berth: BerthConfiguration) -> Iterator[str]:
+    """Commands that could not be launched here. No errors: the host may run elsewhere."""
+    for index, plugin in enumerate(berth.plugins):
+        if plugin.command and shutil.which(plugin.command[0]) is None:
+            problem = f"{plugin.command[0]!r} is no program that can be found and executed here"
+            yield f"plugins[{index}].command: {problem}; where the host runs, it must be"
 
 
 def _parse_plugins(specs: Sequence[str]) -> PointsByPlugin:

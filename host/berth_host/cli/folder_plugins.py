@@ -53,6 +53,8 @@ async def _show(folder: Path, output: str, *, watch: bool) -> None:
             click.echo(_text(found, output), nl=watch)
             if problem:
                 click.echo(f"warning: {problem}", err=True)
+            elif not sockets and not watch:
+                click.echo(f"no sockets in {folder}: a sidecar's appears when it listens there", err=True)
         if not watch:
             return
         await asyncio.sleep(LOOKS_EVERY_S)

@@ -124,6 +124,22 @@ def test_class_in_process_tells_its_points_and_a_missing_one_is_an_error_as_for_
     assert len(both) == 2
 
 
+def test_a_command_that_is_not_here_is_a_warning(tmp_path: Path) -> None:
+    """The host may run elsewhere, so it is no error."""
+    place = tmp_path / "not-executable"
+    place.write_text("")
+    commands = [["no-such-program", "x"], [str(place)], ["python3", "-m", "gpu"]]
+    plugins = [{"name": f"P{index}", "command": command} for index, command in enumerate(commands)]
+    result = run(HEADER + BERTH + f"plugins: {json.dumps(plugins)}")
+    told = [line for line in result.stderr.splitlines() if "].command: " in line]
+    problem = "is no program that can be found and executed here; where the host runs, it must be"
+    assert result.exit_code == 0
+    assert told == [
+        f"warning: plugins[0].command: 'no-such-program' {problem}",
+        f"warning: plugins[1].command: '{place}' {problem}",
+    ]
+
+
 def test_errors_of_both_documents_are_told_at_once_each_with_its_path_and_line() -> None:
     first = f"{HEADER}parallelism: 0\npodMaxBackoffSeconds: -1\n"
     result = run(f"{first}{BERTH}cycleBudget: 1h\nplugins:\n- {{name: Gpu, endpoint: nowhere}}\n")
