@@ -379,7 +379,9 @@ class HandshakeResponse(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
-    """REQUIRED: a random id that the process draws when it starts. It identifies the instance, whatever its address is."""
+    """REQUIRED: a random id that the process draws when it starts. It identifies the instance, whatever its address is.
+    The host refuses an id of more than 128 characters.
+    """
     @_builtins.property
     def supported(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContractVersion]:
         """REQUIRED: the highest minor of each major that the plugin speaks. The host selects the highest common major,
@@ -417,7 +419,9 @@ Global___HandshakeResponse: _TypeAlias = HandshakeResponse  # noqa: Y015
 
 @_typing.final
 class PluginDescriptor(_message.Message):
-    """What one plugin does, and what the host must send it."""
+    """What one plugin does, and what the host must send it. The host refuses the handshake where one declares more than 256
+    needs, events or keys of shared state. Of its warnings about an instance it keeps the first 32.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -458,7 +462,9 @@ class PluginDescriptor(_message.Message):
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
-    """OPTIONAL: the plugin's own version, for logs and `berth plugins`; empty: not told."""
+    """OPTIONAL: the plugin's own version, for logs and `berth plugins`; empty: not told. The host reads the first 128
+    characters.
+    """
     node_mode: Global___NodeMode.ValueType
     """OPTIONAL: how requests and answers name nodes; unspecified: NAMES."""
     pod_sensitivity: Global___PodSensitivity.ValueType
