@@ -44,7 +44,8 @@ class _Second:
 
 
 class Breaker:
-    """`last_failure`: the latest one, as the end of a sentence; `opened`: how often in a row it opened.
+    """`last_failure`: the latest one, as the end of a sentence; `opened`: how often in a row it opened;
+    `era`: how often so far. A call that was begun in an earlier era has no say in this one.
 
     `changed` is called after each change of `state`. `clock`: monotonic seconds.
     """
@@ -52,7 +53,7 @@ class Breaker:
     def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.state = BreakerState.CLOSED
         self.last_failure = ""
-        self.opened = 0
+        self.opened = self.era = 0
         self._changed = changed
         self._clock = clock
         self._in_a_row = 0
@@ -112,6 +113,7 @@ class Breaker:
         self._on_trial = False
         pause_s = min(FIRST_PAUSE_S * 2 ** min(self.opened, 10), MAX_PAUSE_S)
         self.opened += 1
+        self.era += 1
         self._trial_s = self._clock() + pause_s
         self._enter(BreakerState.OPEN)
 

@@ -63,18 +63,16 @@ class Conduct:
         whole = self.quarantine or self.silent
         if whole or not breaker.admits():
             raise CircuitOpenError(self._plugin, call.rpc, whole or breaker.last_failure)
+        era = breaker.era
         try:
             yield
-        except PluginError as failure:
-            if _says_something(failure):
-                breaker.failed(failure.detail)
-            else:
-                breaker.came_to_nothing()
+        except BaseException as failure:
+            # Where it opened meanwhile, another call is its trial.
+            if breaker.era == era:
+                _tell(breaker, failure)
             raise
-        except BaseException:
-            breaker.came_to_nothing()
-            raise
-        breaker.succeeded()
+        if breaker.era == era:
+            breaker.succeeded()
 
     def answered(self, call: AnyCall) -> None:
         """An answer of this call came with that of another one, and passed every check."""
@@ -154,6 +152,13 @@ class Conduct:
         if found is None:
             found = self.breakers[point] = Breaker(self._changed, self._clock)
         return found
+
+
+def _tell(breaker: Breaker, failure: BaseException) -> None:
+    if isinstance(failure, PluginError) and _says_something(failure):
+        breaker.failed(failure.detail)
+    else:
+        breaker.came_to_nothing()
 
 
 def _says_something(failure: PluginError) -> bool:

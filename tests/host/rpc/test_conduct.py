@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 from berth_host.errors.plugins import (
@@ -114,6 +115,25 @@ def test_answer_that_came_early_closes_the_circuit_of_its_point(conduct: Conduct
     conduct.probed()
     conduct.answered(SCORE)
     conduct.answered(FILTER)
+    assert conduct.complaint == ""
+
+
+@pytest.mark.parametrize("end", [None, OWN[0], asyncio.CancelledError()])
+def test_a_call_begun_before_the_circuit_opened_is_not_its_trial(
+    conduct: Conduct, time: Time, end: BaseException | None
+) -> None:
+    with pytest.raises(type(end)) if end is not None else nullcontext(), conduct.watched(FILTER):
+        fail(conduct, OWN[0])
+        time.now_s += 1
+        conduct.probed()
+        trial = conduct.watched(FILTER)
+        trial.__enter__()
+        if end is not None:
+            raise end
+    assert conduct.breakers[ExtensionPoint.FILTER].state is BreakerState.HALF_OPEN
+    with pytest.raises(CircuitOpenError), conduct.watched(FILTER):
+        raise AssertionError("the trial is under way, and another one was let through")
+    trial.__exit__(None, None, None)
     assert conduct.complaint == ""
 
 
