@@ -168,7 +168,9 @@ def pack_rows(table: NodeTable, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 
 class Diagnoses:
-    """The latest attempt of each of the `capacity` pods that were tried last, by pod uid."""
+    """The latest attempt of each of the `capacity` pods that were tried last, by pod uid. Earlier attempts of
+    these pods while there are as many of them at most; those of the pods tried longest ago go first.
+    """
 
     def __init__(
         self,
@@ -181,6 +183,9 @@ class Diagnoses:
         self._on_added = on_added
         self._now_s = now_s
         self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
+        self._earlier: OrderedDict[str, int] = OrderedDict()
+        """How many attempts of a pod are kept besides its latest, where there are any."""
+        self._earlier_count = 0
 
     def add(self, diagnosis: Diagnosis) -> None:
         """Keep it, with the ATTEMPTS_KEPT - 1 before it; the oldest pod makes room."""
@@ -192,14 +197,19 @@ class Diagnoses:
             # The nodes of earlier attempts are never asked for: the names of many moments would be a lot.
             previous.slot_names = None
             diagnosis.previous = previous
-            _cut(diagnosis)
+            self._note_earlier(uid, _cut(diagnosis))
             # It is one pod, and one of its forms is enough.
             for earlier in previous.attempts():
                 earlier.pod = diagnosis.pod
         self._by_uid[uid] = diagnosis
         self._by_uid.move_to_end(uid)
         while len(self._by_uid) > self._capacity:
-            self._by_uid.popitem(last=False)
+            dropped, _ = self._by_uid.popitem(last=False)
+            self._earlier_count -= self._earlier.pop(dropped, 0)
+        while self._earlier_count > self._capacity:
+            oldest, count = self._earlier.popitem(last=False)
+            self._by_uid[oldest].previous = None
+            self._earlier_count -= count
         self._on_added(diagnosis)
 
     def get(self, uid: str) -> Diagnosis | None:
@@ -210,6 +220,11 @@ class Diagnoses:
         """The latest attempt of the pod called `namespace/name`."""
         return next((item for item in reversed(self._by_uid.values()) if item.pod.key == key), None)
 
+    def _note_earlier(self, uid: str, count: int) -> None:
+        self._earlier_count += count - self._earlier.get(uid, 0)
+        self._earlier[uid] = count
+        self._earlier.move_to_end(uid)
+
     def __iter__(self) -> Iterator[Diagnosis]:
         return iter(self._by_uid.values())
 
@@ -217,11 +232,12 @@ class Diagnoses:
         return len(self._by_uid)
 
 
-def _cut(latest: Diagnosis) -> None:
-    """Drop the attempts before the kept ones."""
+def _cut(latest: Diagnosis) -> int:
+    """Drop the attempts before the kept ones. Returns how many are left before this one."""
     kept = latest
-    for _ in range(ATTEMPTS_KEPT - 1):
+    for count in range(ATTEMPTS_KEPT - 1):
         if kept.previous is None:
-            return
+            return count
         kept = kept.previous
     kept.previous = None
+    return ATTEMPTS_KEPT - 1

@@ -10,6 +10,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.testing import make_node
+from hypothesis import given
+from hypothesis import strategies as st
 from support.frameworks import table_of
 
 
@@ -64,7 +66,7 @@ def test_pending_rejection_is_blamed_in_both_sets() -> None:
 
 
 def test_the_last_attempts_of_a_pod_are_kept_and_no_more() -> None:
-    ring = Diagnoses(capacity=2, now_s=lambda: 7.0)
+    ring = Diagnoses(capacity=ATTEMPTS_KEPT, now_s=lambda: 7.0)
     for attempt in range(1, ATTEMPTS_KEPT + 4):
         ring.add(diagnosis("a", attempt))
     latest = ring.get("uid-a")
@@ -73,6 +75,32 @@ def test_the_last_attempts_of_a_pod_are_kept_and_no_more() -> None:
     assert kept == list(range(ATTEMPTS_KEPT + 3, 3, -1))
     assert latest.ended_at_s == 7.0
     assert {id(item.pod) for item in latest.attempts()} == {id(latest.pod)}, "earlier forms of it are kept"
+
+
+def test_earlier_attempts_make_room_those_of_the_pod_tried_longest_ago_first() -> None:
+    ring = Diagnoses(capacity=3)
+    for name in ("a", "b", "a", "b", "b", "c", "c"):
+        ring.add(diagnosis(name))
+    assert {item.pod.name: len(list(item.attempts())) for item in ring} == {"a": 1, "b": 3, "c": 2}
+    ring.add(diagnosis("a"))
+    assert {item.pod.name: len(list(item.attempts())) for item in ring} == {"b": 1, "c": 2, "a": 2}
+    ring.add(diagnosis("d"))
+    assert {item.pod.name: len(list(item.attempts())) for item in ring} == {"c": 2, "a": 2, "d": 1}
+
+
+@given(st.lists(st.sampled_from("abcdefg"), max_size=80))
+def test_no_more_is_kept_than_there_is_room_for_and_the_latest_of_each(names: list[str]) -> None:
+    capacity = 4
+    ring = Diagnoses(capacity=capacity)
+    for attempt, name in enumerate(names):
+        ring.add(diagnosis(name, attempt))
+        latest = {tried: index for index, tried in enumerate(names[: attempt + 1])}
+        last = sorted(latest.items(), key=lambda item: item[1])[-capacity:]
+        kept = list(ring)
+        assert [(item.pod.name, item.attempt) for item in kept] == last
+        chains = [[one.attempt for one in item.attempts()] for item in kept]
+        assert all(chain == sorted(chain, reverse=True) and len(chain) <= ATTEMPTS_KEPT for chain in chains)
+        assert sum(len(chain) - 1 for chain in chains) <= capacity
 
 
 def test_names_of_rejected_nodes_stay_those_of_the_attempt() -> None:
