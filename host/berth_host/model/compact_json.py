@@ -16,4 +16,9 @@ def compact_json(value: Any) -> bytes:
     `orjson.dumps` (3.13) does not shrink the buffer that it wrote into: each result holds on to 8 KiB, be it
     as short as it may. Bytes that are sent and let go need not care.
     """
-    return bytes(memoryview(orjson.dumps(value)))
+    return compacted(orjson.dumps(value))
+
+
+def compacted(encoded: bytes) -> bytes:
+    """What `orjson.dumps` wrote, likewise."""
+    return bytes(memoryview(encoded))

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from berth_host.model.compact_json import compacted
+
 # Only JSON's own types: a time must not equal the string that it is written as.
 _EXACT: Final = (
     orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -40,6 +42,6 @@ class KnownGood:
     def add(self, key: bytes | None) -> None:
         """It passed."""
         if key is not None:
-            self._values[key] = None
+            self._values[compacted(key)] = None
             if len(self._values) > self._most:
                 self._values.popitem(last=False)
