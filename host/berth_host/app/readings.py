@@ -75,8 +75,16 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(
         families.PLUGIN_DRIFTS, lambda: [((plugin,), count) for plugin, count in host.drifts().items()]
     )
-    metrics.read(families.TASKS, lambda: [((), len(asyncio.all_tasks()))])
+    metrics.read(families.TASKS, _tasks)
     show_plugins(metrics, host.plugin_stats)
+
+
+def _tasks() -> Iterator[tuple[Labels, float]]:
+    # A coroutine of C, such as one of gRPC's, need not have a name of its own.
+    coroutines = (task.get_coro() for task in asyncio.all_tasks())
+    counts = Counter(getattr(one, "__qualname__", type(one).__qualname__) for one in coroutines)
+    for name, count in counts.items():
+        yield (name,), count
 
 
 def _instances(conditions: Sequence[Condition]) -> Iterator[tuple[Labels, float]]:

@@ -439,7 +439,7 @@ PLUGIN_CIRCUITS: Final = _gauge(
     "plugin extension_point",
     "1 while a plugin elsewhere is not asked at a point, or only tried, as it failed there too often.",
 )
-TASKS: Final = _gauge("berth_tasks", "ALPHA", "", "Tasks of the event loop.")
+TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by what they run.")
 RESERVATIONS: Final = _gauge(
     "berth_reservations",
     "ALPHA",

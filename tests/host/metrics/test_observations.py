@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -119,6 +120,22 @@ async def test_a_busy_host_shows_the_series_of_kube_scheduler(monkeypatch: pytes
 
 def _priority_class() -> dict[str, Any]:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+
+
+async def test_tasks_of_the_loop_are_counted_by_what_they_run() -> None:
+    async def lingering() -> None:
+        await asyncio.Event().wait()
+
+    tasks = [asyncio.ensure_future(lingering()) for _ in range(2)]
+    try:
+        async with World([node("n1")]) as world:
+            shown = await samples(world)
+    finally:
+        for task in tasks:
+            task.cancel()
+    found = shown.of("berth_tasks", "coroutine")
+    assert found[lingering.__qualname__,] == 2
+    assert found["Scheduler.run",] == 1
 
 
 async def test_sizes_are_those_of_queue_and_cache() -> None:

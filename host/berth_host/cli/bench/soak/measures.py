@@ -21,15 +21,20 @@ _ANSWERS_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`tasks` of its event loop; `reservations` of plugins, alive or not given back; `assumed` pods in its
-    cache; `waiting` pods in its queue; `open`: descriptors by name.
+    """`tasks` of its event loop, by what they run; `reservations` of plugins, alive or not given back;
+    `assumed` pods in its cache; `waiting` pods in its queue; `open`: descriptors by name.
     """
 
-    tasks: int
+    tasks: Mapping[str, int]
     reservations: int
     assumed: int
     waiting: int
     open: Mapping[str, int]
+
+    @property
+    def task_count(self) -> int:
+        """Tasks of all kinds."""
+        return sum(self.tasks.values())
 
     @property
     def fds(self) -> int:
@@ -39,13 +44,13 @@ class Reading:
     def is_within(self, other: Reading) -> bool:
         """Whether nothing that must come back to where it was stands above `other`."""
         held = self.reservations + self.assumed
-        return not held and self.tasks <= other.tasks and self.fds <= other.fds
+        return not held and self.task_count <= other.task_count and self.fds <= other.fds
 
 
 def least(readings: Sequence[Reading]) -> Reading:
     """Of each figure the least: a probe or an event may be under way at any one reading."""
     return Reading(
-        tasks=min(one.tasks for one in readings),
+        tasks=min(readings, key=lambda one: one.task_count).tasks,
         reservations=min(one.reservations for one in readings),
         assumed=min(one.assumed for one in readings),
         waiting=min(one.waiting for one in readings),
@@ -56,10 +61,13 @@ def least(readings: Sequence[Reading]) -> Reading:
 async def read(port: int, pid: int) -> Reading:
     """Ask the host. Raises aiohttp.ClientError and OSError where it does not answer or is gone."""
     sums: dict[str, float] = {}
+    tasks: dict[str, int] = {}
     for sample in await _samples(port):
         sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        if sample.name == "berth_tasks":
+            tasks[sample.labels["coroutine"]] = int(sample.value)
     return Reading(
-        tasks=int(sums["berth_tasks"]),
+        tasks=tasks,
         reservations=int(sums.get("berth_reservations", 0)),
         assumed=int(sums["scheduler_cache_size_assumed_pods"]),
         waiting=int(sums["scheduler_pending_pods"]),

@@ -105,7 +105,7 @@ async def soak(plan: Plan) -> Result:
         over_committed_nodes=len(account.over_committed),
         leaked_reservations=after.reservations + after.assumed,
         double_binds=account.double_binds + rebinds,
-        leaked_tasks=max(after.tasks - before.tasks, 0),
+        leaked_tasks=max(after.task_count - before.task_count, 0),
         leaked_fds=max(after.fds - before.fds, 0),
         memory_growth_percent=round(measures.growth_percent(memory), 2) if memory else None,
         calls_lost_in_swaps=swaps.lost_calls,
@@ -190,6 +190,8 @@ def _say_end(
         plan.say(f"lost: {name}")
     if after.fds > before.fds:
         plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
+    if after.task_count > before.task_count:
+        plan.say(f"tasks at the end, and not before: {json.dumps(more(before.tasks, after.tasks))}")
 
 
 def _cluster(plan: Plan, account: Account) -> AbstractAsyncContextManager[Cluster]:

@@ -16,7 +16,8 @@ from support.certificates import Authority
 
 METRICS = """\
 # TYPE berth_tasks gauge
-berth_tasks 17
+berth_tasks{coroutine="Informer.run"} 16
+berth_tasks{coroutine="Scheduler.run"} 1
 # TYPE berth_reservations gauge
 berth_reservations{plugin="A"} 2
 berth_reservations{plugin="B"} 1
@@ -57,7 +58,8 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 async def test_sizes_are_summed_over_plugins_and_queues(port: int) -> None:
     found = await read(port, os.getpid())
-    assert (found.tasks, found.reservations, found.assumed, found.waiting) == (17, 3, 4, 8)
+    assert (found.task_count, found.reservations, found.assumed, found.waiting) == (17, 3, 4, 8)
+    assert found.tasks == {"Informer.run": 16, "Scheduler.run": 1}
     assert 3 < found.fds < 1000
 
 
@@ -72,13 +74,17 @@ def test_growth_is_the_last_third_over_the_second() -> None:
 
 
 def test_least_of_each_figure_counts() -> None:
-    busy = Reading(tasks=9, reservations=0, assumed=1, waiting=2, open={"pipe": 2})
-    quiet = Reading(tasks=7, reservations=1, assumed=0, waiting=3, open={"pipe": 2, "socket": 3})
-    assert least([busy, quiet]) == Reading(tasks=7, reservations=0, assumed=0, waiting=2, open={"pipe": 2})
+    busy = Reading(tasks={"run": 9}, reservations=0, assumed=1, waiting=2, open={"pipe": 2})
+    quiet = Reading(tasks={"run": 7}, reservations=1, assumed=0, waiting=3, open={"pipe": 2, "socket": 3})
+    assert least([busy, quiet]) == Reading(
+        tasks={"run": 7}, reservations=0, assumed=0, waiting=2, open={"pipe": 2}
+    )
 
 
-@pytest.mark.parametrize("more", [{"tasks": 8}, {"reservations": 1}, {"assumed": 1}, {"open": {"pipe": 3}}])
+@pytest.mark.parametrize(
+    "more", [{"tasks": {"run": 7, "other": 1}}, {"reservations": 1}, {"assumed": 1}, {"open": {"pipe": 3}}]
+)
 def test_host_is_back_where_it_was_with_nothing_held(more: dict[str, Any]) -> None:
-    before = Reading(tasks=7, reservations=0, assumed=0, waiting=0, open={"pipe": 2})
-    assert replace(before, tasks=6, waiting=5).is_within(before)
+    before = Reading(tasks={"run": 7}, reservations=0, assumed=0, waiting=0, open={"pipe": 2})
+    assert replace(before, tasks={"run": 6}, waiting=5).is_within(before)
     assert not replace(before, **more).is_within(before)
