@@ -88,24 +88,32 @@ class Hosts:
             return 0.0
 
     async def at_rest(
-        self, rest_s: float, since: measures.Reading | None = None, looks_s: float = LOOKS_S
+        self, rest_s: float, since: measures.Reading | None = None, looks_s: float = 0.0
     ) -> measures.Reading:
-        """After a rest, the least that it shows in `looks_s` seconds. With `since` it is read until it shows
-        no more than then, if it does in that time. Raises SchedulerError where it does not answer.
+        """After a rest, what it shows in LOOKS_S seconds. With `since` it is looked at again and again, for
+        `looks_s`, until it shows no more than then. Raises SchedulerError where it does not answer.
         """
         await asyncio.sleep(rest_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + looks_s
+        while True:
+            readings = await self._look()
+            seen = measures.typical(readings) if readings else None
+            if loop.time() >= until_s or (seen and since and seen.is_within(since)):
+                break
+        if seen is None:
+            raise SchedulerError(f"it does not answer at /metrics:\n{self._process.last_lines()}")
+        return seen
+
+    async def _look(self) -> list[measures.Reading]:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LOOKS_S
         readings: list[measures.Reading] = []
         while loop.time() < until_s:
             with contextlib.suppress(aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
                 readings.append(await measures.read(self._process.port, self._process.pid))
-            if since is not None and readings and measures.least(readings).is_within(since):
-                break
             await asyncio.sleep(0.5)
-        if not readings:
-            raise SchedulerError(f"it does not answer at /metrics:\n{self._process.last_lines()}")
-        return measures.least(readings)
+        return readings
 
     async def failures_of(self, plugin: str) -> Failures | None:
         """See `swaps`."""

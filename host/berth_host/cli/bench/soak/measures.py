@@ -6,7 +6,7 @@ Called by `hosts`.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,15 +47,22 @@ class Reading:
         return not held and self.task_count <= other.task_count and self.fds <= other.fds
 
 
-def least(readings: Sequence[Reading]) -> Reading:
-    """Of each figure the least: a probe or an event may be under way at any one reading."""
+def typical(readings: Sequence[Reading]) -> Reading:
+    """Of each figure the median. At any one reading an event may be under way, which is a task more, or a
+    probe, for which its keeper waits in one task instead of two.
+    """
     return Reading(
-        tasks=min(readings, key=lambda one: one.task_count).tasks,
-        reservations=min(one.reservations for one in readings),
-        assumed=min(one.assumed for one in readings),
-        waiting=min(one.waiting for one in readings),
-        open=min(readings, key=lambda one: one.fds).open,
+        tasks=_middle(readings, lambda one: one.task_count).tasks,
+        reservations=_middle(readings, lambda one: one.reservations).reservations,
+        assumed=_middle(readings, lambda one: one.assumed).assumed,
+        waiting=_middle(readings, lambda one: one.waiting).waiting,
+        open=_middle(readings, lambda one: one.fds).open,
     )
+
+
+def _middle(readings: Sequence[Reading], figure: Callable[[Reading], int]) -> Reading:
+    """The one that is in the middle by this figure; of two, the one with less."""
+    return sorted(readings, key=figure)[(len(readings) - 1) // 2]
 
 
 async def read(port: int, pid: int) -> Reading:

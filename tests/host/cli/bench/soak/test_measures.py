@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import ssl
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from berth_host.cli.bench.soak.measures import Reading, failures, growth_percent, least, read
+from berth_host.cli.bench.soak.measures import Reading, failures, growth_percent, read, typical
 from support.certificates import Authority
 
 METRICS = """\
@@ -73,12 +74,14 @@ def test_growth_is_the_last_third_over_the_second() -> None:
     assert growth_percent([1.0]) == 0.0
 
 
-def test_least_of_each_figure_counts() -> None:
-    busy = Reading(tasks={"run": 9}, reservations=0, assumed=1, waiting=2, open={"pipe": 2})
-    quiet = Reading(tasks={"run": 7}, reservations=1, assumed=0, waiting=3, open={"pipe": 2, "socket": 3})
-    assert least([busy, quiet]) == Reading(
-        tasks={"run": 7}, reservations=0, assumed=0, waiting=2, open={"pipe": 2}
-    )
+def test_what_is_under_way_at_one_reading_does_not_count() -> None:
+    rest = Reading(tasks={"run": 8, "wait": 4}, reservations=0, assumed=0, waiting=2, open={"pipe": 2})
+    # A keeper probes: it waits in one task instead of two.
+    probing = replace(rest, tasks={"run": 9, "wait": 2})
+    busy = Reading(tasks={"run": 9, "wait": 5}, reservations=1, assumed=1, waiting=3, open={"pipe": 3})
+    for one_of_three in itertools.permutations([rest, probing, busy]):
+        assert typical(one_of_three) == rest
+    assert typical([rest]) == rest
 
 
 @pytest.mark.parametrize(
