@@ -180,6 +180,10 @@ class PluginRelay:
         self._answered(call, cycle)
         return answer
 
+    def was_untrue(self, call: AnyCall, cycle: CycleContext, untrue: str) -> None:
+        """An answer that passed every check has turned out to be untrue: a violation as any other."""
+        self._failed(call, self._rules[call.rpc], cycle, PluginProtocolError(self._name, call.rpc, untrue))
+
     # --- how it is done --------------------------------------------------------------------------------
 
     async def _ask_remote(
