@@ -48,6 +48,20 @@ async def test_row_13_reserve_that_happened_and_was_not_answered_in_time_is_undo
         assert world.node_of("web")
 
 
+async def test_row_13_reserve_that_comes_after_its_unreserve_takes_nothing(tmp_path: Path) -> None:
+    plugin = FailingProcess(tmp_path)
+    plugin.arm("Reserve", "late")
+    text = configuration(plugin, Failing="reserve", deadline="1s")
+    async with running(plugin), World([*NODES, pod("web")], configuration=text) as world:
+        await in_time(lambda: world.message_of("web"))
+        await until(lambda: bool(plugin.did("late")))
+        await world.settle()
+        assert world.node_of("web")
+        (late, _), (kept, _) = [words[1:] for words in plugin.asked("Reserve")]
+        assert plugin.did("late") == [[late, "-"]]
+        assert [cycle for cycle, _ in plugin.did("reserve")] == [kept]
+
+
 @pytest.mark.parametrize("where", ["chosen", "elsewhere", "nowhere"])
 async def test_row_14_the_pod_is_read_where_the_plugin_bound_it_or_not_and_did_not_say(
     tmp_path: Path, where: str
