@@ -89,16 +89,17 @@ class SpoilingPlugin(ScriptedPlugin):
         asks = identity_pb2.EventInterest(
             resource="Node", actions=["update.labels"], hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN
         )
-        rpc = identity_pb2.SCORE_NORMALIZATION_RPC
-        super().__init__(descriptor(NAME, *points, normalization=rpc, events=[asks]))
+        how = identity_pb2.SCORE_NORMALIZATION_RPC
+        super().__init__(descriptor(NAME, *points, normalization=how, events=[asks]))
         self.spoils = True
         self.counts: Counter[str] = Counter()
         self.last: tuple[str, bytes] = ("", b"")
         self._rng = random.Random(seed)
         pods: dict[str, list[Any]] = {name: [] for name in NODES}
-        how = ScoreNormalization.RPC
-        self._bold = HonestAnswers(self._rng, pods, normalization=how, keeps_out=0.2)
-        self._mild = HonestAnswers(self._rng, pods, normalization=how, keeps_out=0.0)
+        self._bold, self._mild = (
+            HonestAnswers(self._rng, pods, normalization=ScoreNormalization.RPC, keeps_out=share)
+            for share in (0.2, 0.0)
+        )
         for rpc in SPOILT:
             self.on(rpc, self._answering(rpc))
 
