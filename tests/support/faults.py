@@ -22,10 +22,12 @@ from aiohttp import web
 from berth_host.cli.bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cluster.memory.http.serving import ServedCluster
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.metrics.exposition import Exposition
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2
 from google.protobuf.message import Message
+from prometheus_client.parser import text_string_to_metric_families
 from support.hosts import World
 from support.plugin_processes import PluginProcess
 from support.raw_plugin import REQUESTS
@@ -204,6 +206,13 @@ async def in_time(condition: Any) -> None:
 def attached(world: World, name: str = "Failing") -> bool:
     """Whether the host can ask the plugin."""
     return bool(world.host.attachments.attached_places.plugins[name].is_attached)
+
+
+async def metric(world: World, name: str, plugin: str) -> float:
+    """The value of a metric for the plugin, as `/metrics` shows it; summed over its other labels."""
+    text = (await Exposition(lambda: world.host.metrics.sources).text()).decode()
+    samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    return sum(one.value for one in samples if one.name == name and one.labels["plugin"] == plugin)
 
 
 async def held(world: World, count: int = 1) -> None:

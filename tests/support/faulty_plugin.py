@@ -7,8 +7,9 @@ the plugin did: reserve, unreserve, bind), `asked` (every call, its cycle and th
 (Permit holds no pod any more), `table.json` (the plugin's copy of the nodes, written when a pod called `look`
 is filtered).
 
-Kinds: `die` before the call is executed, `die-after` it, `hang`, `hang-after` it, `lie`; and for the changes
-of nodes and pods that a call brings: `lose`, `twice`, `strange-base`.
+Kinds: `die` before the call is executed, `die-after` it, `hang` (until nobody waits: `noticed`, in the
+journal), `hang-after` it, `late` (executed after the next Unreserve), `lie`; and for the changes of nodes and
+pods that a call brings: `lose`, `twice`, `strange-base`.
 """
 
 from __future__ import annotations
@@ -275,7 +276,11 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
         GARBLED[kind](request)
     if kind == "twice":
         inner(request, context)
+    if kind == "late":
+        _overtaken()
     reply = inner(request, context)
+    if kind == "late":
+        note("late", request.ctx.cycle_id, "-")
     if kind == "die-after":
         _die()
     if kind == "hang-after":
@@ -327,10 +332,21 @@ def _die() -> None:
     time.sleep(HANG_S)
 
 
+def _overtaken() -> None:
+    """Wait until an Unreserve has come, and was answered."""
+    journal = FOLDER / "asked"
+    ends_s = time.monotonic() + HANG_S
+    while "Unreserve" not in journal.read_text().split() and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+
 def _hang(context: Any) -> None:
     ends_s = time.monotonic() + HANG_S
     while context.is_active() and time.monotonic() < ends_s:
         time.sleep(0.01)
+    if time.monotonic() < ends_s:
+        note("noticed", "-", "-")
     context.abort(grpc.StatusCode.CANCELLED, "hung until nobody waited any more")
 
 

@@ -12,6 +12,10 @@ from typing import Final
 ANSWERS: Final = int(os.environ.get("BERTH_FUZZ_ANSWERS", "2000"))
 
 
+STEPS: Final = ("Handshake", "Configure", "SyncState", "Probe", "Reconcile", "Drain")
+"""The calls of attachments; all others of the contract are asked singly."""
+
+
 def share(of: float, among: int = 1) -> int:
     """`of` all answers, split `among` some; at least one."""
     return max(1, round(ANSWERS * of / among))

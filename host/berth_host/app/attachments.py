@@ -126,6 +126,12 @@ class HostAttachments:
             for name, plugin in self.attached_places.plugins.items()
         }
 
+    def unreserve_ages(self) -> dict[str, float]:
+        """By plugin: for how many seconds the oldest reservation has not been given back; 0: all were."""
+        return {
+            name: plugin.outbox.oldest_unreserve_s for name, plugin in self.attached_places.plugins.items()
+        }
+
     def drifts(self) -> dict[str, int]:
         """By plugin: how often an instance dropped its copy of the state."""
         return {name: plugin.drifts for name, plugin in self.attached_places.plugins.items()}

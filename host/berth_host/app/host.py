@@ -202,6 +202,10 @@ class Host(HostParts):
         """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
         return self.attachments.reservations()
 
+    def unreserve_ages(self) -> dict[str, float]:
+        """For how many seconds the oldest reservation of each has not been given back, by plugin."""
+        return self.attachments.unreserve_ages()
+
     def drifts(self) -> dict[str, int]:
         """How often instances dropped their copies of the state, by plugin."""
         return self.attachments.drifts()

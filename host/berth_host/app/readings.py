@@ -41,6 +41,10 @@ class MeasuredHost(Protocol):
         """Reservations of plugins elsewhere that are alive or not given back yet, by plugin."""
         ...
 
+    def unreserve_ages(self) -> Mapping[str, float]:
+        """For how many seconds the oldest reservation of each has not been given back, by plugin."""
+        ...
+
     def drifts(self) -> Mapping[str, int]:
         """How often instances dropped their copies of the state, by plugin."""
         ...
@@ -69,6 +73,9 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     )
     metrics.read(
         families.RESERVATIONS, lambda: [((plugin,), count) for plugin, count in host.reservations().items()]
+    )
+    metrics.read(
+        families.UNRESERVE_AGE, lambda: [((plugin,), age) for plugin, age in host.unreserve_ages().items()]
     )
     metrics.read(families.PLUGIN_INSTANCES, _ThoseSeen(lambda: _instances(host.conditions())))
     metrics.read(families.PLUGIN_CIRCUITS, _ThoseSeen(lambda: _circuits(host.conditions())))

@@ -38,6 +38,8 @@ FEATURES: Final = frozenset({FRAMED, STREAMED})
 """Additive behaviour that the host knows beyond the contract's minor."""
 MAX_NAME_LENGTH: Final = 128
 """Of an instance's id and a plugin's version; they are in lines of the log and in conditions."""
+LONGEST_WISH_S: Final = 86_400.0
+"""Of a deadline; far above what any point may have, to which it is cut where it is used."""
 MAX_DECLARED: Final = 256
 """Events, needs and the like, of one plugin: the host goes through them for each change of the cluster."""
 E = TypeVar("E")
@@ -251,7 +253,9 @@ class _Reader:
         return EventInterest(message.resource, actions, Hint.ASK_PLUGIN if ask else Hint.QUEUE, selector)
 
     def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
-        """Wishes in seconds; those for unknown points, and for no time at all, are ignored."""
+        """Wishes in seconds; those for unknown points, and for no time at all, are ignored. A Duration may be
+        longer than a message can hold: none is taken for more than LONGEST_WISH_S.
+        """
         known = {point.config_name for point in ExtensionPoint}
         wishes = {}
         for point, duration in message.deadlines.items():
@@ -261,7 +265,7 @@ class _Reader:
             elif wished_s <= 0:
                 self._warn(f"wishes a deadline of {wished_s:g} s for {point}, which is ignored")
             else:
-                wishes[point] = wished_s
+                wishes[point] = min(wished_s, LONGEST_WISH_S)
         return wishes
 
     def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:

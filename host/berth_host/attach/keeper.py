@@ -132,6 +132,8 @@ class Keeper:
             if self._trouble.is_set() or time.monotonic() >= self._due_s:
                 self._trouble.clear()
                 await self._check_up()
+                if not self._trouble.is_set():
+                    self._link.looked_at()
             await self.keep_in_step()
 
     @property

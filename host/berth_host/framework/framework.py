@@ -243,6 +243,12 @@ class Framework:
         clients = self._asked.about(cycle.pod, ExtensionPoint.BIND, cycle.skip)
         return await binding.run_bind(clients, cycle, node_name)
 
+    def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
+        """This plugin answered Bind with success, and did not bind the pod; `untrue` says so."""
+        for client in self._asked.about(cycle.pod, ExtensionPoint.BIND, cycle.skip):
+            if client.name == plugin:
+                client.bind_was_untrue(cycle.context, untrue)
+
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Tell every PostBind plugin."""
         for client in self._asked.about(cycle.pod, ExtensionPoint.POST_BIND, cycle.skip):

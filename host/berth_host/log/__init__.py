@@ -57,6 +57,7 @@ EVENTS: Final = frozenset(
         "lease.released",
         "outbox.delayed",
         "outbox.dropped",
+        "outbox.overdue",
         "outbox.superseded",
         "plugin.call_failed",
         "plugin.call_recovered",

@@ -440,6 +440,12 @@ PLUGIN_CIRCUITS: Final = _gauge(
     "1 while a plugin elsewhere is not asked at a point, or only tried, as it failed there too often.",
 )
 TASKS: Final = _gauge("berth_tasks", "ALPHA", "coroutine", "Tasks of the event loop, by what they run.")
+UNRESERVE_AGE: Final = _gauge(
+    "berth_unreserve_age_seconds",
+    "ALPHA",
+    "plugin",
+    "Age of the oldest reservation that a plugin elsewhere has yet to give back; 0: there is none.",
+)
 RESERVATIONS: Final = _gauge(
     "berth_reservations",
     "ALPHA",

@@ -372,6 +372,10 @@ class PluginClient:
 
         return await self._relay.ask(calls.BIND, cycle, (node_name,), stand_in)
 
+    def bind_was_untrue(self, cycle: CycleContext, untrue: str) -> None:
+        """It answered SUCCESS without `host_binds`, and the cluster does not show it."""
+        self._relay.was_untrue(calls.BIND, cycle, untrue)
+
     async def post_bind(self, cycle: CycleContext, node_name: str) -> None:
         """For information; never fails."""
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)

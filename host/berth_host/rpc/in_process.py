@@ -64,6 +64,10 @@ class InProcessTransport:
         """Always True: the plugin lives as long as the host."""
         return True
 
+    async def is_lost(self, within_s: float) -> bool:
+        """Never."""
+        return False
+
     def close(self) -> None:
         """End the threads, without waiting for calls that still run there."""
         if self._threads is not None:

@@ -180,6 +180,10 @@ class PluginRelay:
         self._answered(call, cycle)
         return answer
 
+    def was_untrue(self, call: AnyCall, cycle: CycleContext, untrue: str) -> None:
+        """An answer that passed every check has turned out to be untrue: a violation as any other."""
+        self._failed(call, self._rules[call.rpc], cycle, PluginProtocolError(self._name, call.rpc, untrue))
+
     # --- how it is done --------------------------------------------------------------------------------
 
     async def _ask_remote(
@@ -215,7 +219,10 @@ class PluginRelay:
                         raw = await settled(way.ask(call, cycle, args, deadline_s))
                         return self._checked(call, cycle, raw, args, then)
         except PluginUnavailableError as failure:
-            self._restart_if_replaced(cycle, way, failure)
+            if cycle is not None and _may_restart(cycle):
+                # A dead process is noticed a moment after the call that it leaves unanswered.
+                await way.is_lost(min(rule.deadline_s, cycle.budget_left_s))
+                self._restart_if_replaced(cycle, way, failure)
             raise
         except PluginTimeoutError as failure:
             if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
@@ -262,10 +269,10 @@ class PluginRelay:
         cycle.instances[self._name] = current
         return current
 
-    def _restart_if_replaced(self, cycle: CycleContext | None, lost: Transport, failure: PluginError) -> None:
+    def _restart_if_replaced(self, cycle: CycleContext, lost: Transport, failure: PluginError) -> None:
         """Begin the cycle anew, once, if its instance died before Reserve and another one is there."""
         current = self._route.transport
-        if cycle is None or cycle.reserved or cycle.restarted or lost.is_open:
+        if lost.is_open or not _may_restart(cycle):
             return
         if current is not None and current is not lost:
             raise CycleRestartError(self._name, "its instance was replaced by another one") from failure
@@ -397,6 +404,10 @@ class _Made:
             timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
             if cycle.sampler is not None:
                 cycle.sampler.called(*self.key, duration_s, answer)
+
+
+def _may_restart(cycle: CycleContext) -> bool:
+    return not (cycle.reserved or cycle.restarted)
 
 
 @contextmanager

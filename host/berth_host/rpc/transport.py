@@ -27,6 +27,10 @@ class Transport(Protocol):
         """False once the transport will never answer again."""
         ...
 
+    async def is_lost(self, within_s: float) -> bool:
+        """Whether it will never answer again, as far as that is known in this time after a failed call."""
+        ...
+
     @property
     def conduct(self) -> Conduct | None:
         """How its instance behaves; None: it is a class in the host, which is always asked."""

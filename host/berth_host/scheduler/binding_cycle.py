@@ -292,12 +292,13 @@ class BindingCycle:
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
         """A plugin says that it has bound the pod: that is told, as kube-scheduler does, and made sure of."""
         self._tell(attempt)
-        if await self._read_back.comes_to(attempt.pod, attempt.node_name, attempt.cycle):
+        found = await self._read_back.comes_to(attempt.pod, attempt.cycle)
+        if found == attempt.node_name:
             return SUCCESS
-        return Status.error(
-            f'running Bind plugin "{plugin}": it answered success,'
-            f" but the pod is not bound to {attempt.node_name}"
-        )
+        untrue = f"it answered success, but the pod is not bound to {attempt.node_name}"
+        if found is not None:  # one that is gone may have been there
+            attempt.framework.bind_was_untrue(attempt.cycle, plugin, untrue)
+        return Status.error(f'running Bind plugin "{plugin}": {untrue}')
 
     async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:
         try:

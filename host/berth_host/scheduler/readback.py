@@ -31,18 +31,18 @@ class ReadBack:
         self._cluster = cluster
         self._clock = clock
 
-    async def comes_to(self, pod: Pod, node_name: str, cycle: Cycle) -> bool:
-        """Whether the pod is on this node within CLAIM_S; asked until it is on some node, or gone."""
+    async def comes_to(self, pod: Pod, cycle: Cycle) -> str | None:
+        """Where the pod is within CLAIM_S, as `node_of`; asked until it is on some node, or gone."""
         ends_s = self._clock.monotonic_s() + CLAIM_S
         pause_s = FIRST_PAUSE_S
         while (found := await self.node_of(pod, cycle)) == "":
             if self._clock.monotonic_s() >= ends_s:
-                return False
+                break
             cycle.idle = True
             await sleep(self._clock, pause_s)
             cycle.idle = False
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
-        return found == node_name
+        return found
 
     async def node_of(self, pod: Pod, cycle: Cycle | None = None) -> str | None:
         """The node that the pod is on, "" for none; None: the pod is gone.

@@ -20,6 +20,7 @@ ELSEWHERE: Final = (
     "test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_made_later",
     "tests/host/attach/test_folder.py::"
     "test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance",
+    "tests/host/app/test_sidecars.py::test_row_7_hot_swap_and_fall_back_are_seen_by_whoever_watches",
     "tests/host/app/test_sidecars.py::"
     "test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time",
     "tests/host/attach/test_failure_table.py::test_row_20_plugin_restarts_between_two_calls_of_a_cycle",
@@ -32,7 +33,16 @@ ELSEWHERE: Final = (
     "tests/host/attach/test_failure_table.py::test_row_32_child_that_floods_its_output_is_bounded_and_useful",
 )
 STARTS: Final = frozenset(
-    {"PluginProcess", "launched", "plugin_process", "running", "served_cluster", "serving", "sidecar"}
+    {
+        "PluginProcess",
+        "launched",
+        "plugin_process",
+        "running",
+        "served_cluster",
+        "serving",
+        "sidecar",
+        "sidecars",
+    }
 )
 """What starts a process, in these tests; `.start()` does so as well."""
 

@@ -17,6 +17,10 @@ import pytest
 from berth_host.attach import backoff, keeper
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.rpc import conduct
+from berth_host.rpc.remote import outbox
+from berth_sdk.extension_points import ScoreNormalization
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.plugin.v1 import identity_pb2
 from support.accidents import no_accidents
 from support.fuzzing import share
 from support.honest_answers import NAME, HonestAnswers
@@ -38,9 +42,11 @@ POINTS: Final = (
     "postBind",
 )
 NODES: Final = tuple(f"n{i}" for i in range(4))
-UNSPOILT: Final = frozenset({"Handshake", "Configure", "Drain"})
-"""Of attachments; a refused instance would not come back."""
+SPOILT: Final = frozenset(REPLIES) - {"Handshake", "Configure", "Drain"}
+"""Not those of attachments: a refused instance would not come back."""
 SHARE: Final = 1 / 3
+MOST: Final = 3 / len(SPOILT)
+"""The greatest part that one call has in all that were spoilt: some are made much more often than others."""
 BUDGET_S: Final = 2.0
 AT_ONCE: Final = 6
 PATIENCE_S: Final = 120.0
@@ -80,17 +86,22 @@ class SpoilingPlugin(ScriptedPlugin):
             "BIND",
             "POST_BIND",
         ]
-        super().__init__(descriptor(NAME, *points))
+        asks = identity_pb2.EventInterest(
+            resource="Node", actions=["update.labels"], hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN
+        )
+        how = identity_pb2.SCORE_NORMALIZATION_RPC
+        super().__init__(descriptor(NAME, *points, normalization=how, events=[asks]))
         self.spoils = True
         self.counts: Counter[str] = Counter()
         self.last: tuple[str, bytes] = ("", b"")
         self._rng = random.Random(seed)
         pods: dict[str, list[Any]] = {name: [] for name in NODES}
-        self._bold = HonestAnswers(self._rng, pods, keeps_out=0.1)
-        self._mild = HonestAnswers(self._rng, pods, keeps_out=0.0)
-        for rpc in REPLIES:
-            if rpc not in UNSPOILT:
-                self.on(rpc, self._answering(rpc))
+        self._bold, self._mild = (
+            HonestAnswers(self._rng, pods, normalization=ScoreNormalization.RPC, keeps_out=share)
+            for share in (0.2, 0.0)
+        )
+        for rpc in SPOILT:
+            self.on(rpc, self._answering(rpc))
 
     def _answering(self, rpc: str) -> Any:
         def answer(request: Any) -> Any:
@@ -98,7 +109,7 @@ class SpoilingPlugin(ScriptedPlugin):
             honest = (self._bold if self.spoils else self._mild).to(rpc, asked)
             if rpc == "Probe":
                 honest.instance_id = self.instance_id
-            if not self.spoils or self._rng.random() > SHARE:
+            if not self.spoils or not self._has_its_turn(rpc):
                 return honest
             self.counts[rpc] += 1
             raw = spoilt(honest, self._rng)
@@ -107,6 +118,12 @@ class SpoilingPlugin(ScriptedPlugin):
 
         return answer
 
+    def _has_its_turn(self, rpc: str) -> bool:
+        """Whether to spoil it: each call soon once, and none too often."""
+        if not self.counts[rpc]:
+            return True
+        return self._rng.random() < SHARE and self.counts[rpc] <= MOST * self.counts.total()
+
 
 class Storm:
     """Pods that come to a host beside such a plugin."""
@@ -114,7 +131,7 @@ class Storm:
     def __init__(self, path: Path, seed: int) -> None:
         self.plugin = SpoilingPlugin(seed)
         self.longest_ms = 0.0
-        self.created = 0
+        self.created = self._steps = 0
         self.world = World(
             [node(name, cpu="4000", pods="100000") for name in NODES],
             configuration=configuration(path),
@@ -128,16 +145,22 @@ class Storm:
         return [item.ref.name for item in self.world.server.list("pods") if not item.get("spec.nodeName")]
 
     async def step(self) -> None:
-        """A moment of real time, and two seconds of the host's."""
+        """A moment of real time, and two seconds of the host's. A label of a node changes, so that the plugin
+        is asked which of the pods that it turned away this may help.
+        """
+        self._steps += 1
+        label = {"metadata": {"labels": {"step": str(self._steps)}}}
+        self.world.server.patch("nodes", ObjectRef(name=NODES[0]), label)
         self.world.host.check()
         self.world.clock.advance(2.0)
         await asyncio.sleep(TICK_S)
 
     async def blow(self, answers: int) -> None:
-        """Until so many answers were spoilt. Bound pods go, so that the cluster stays small."""
+        """Until so many answers were spoilt, some to each call. Bound pods go."""
         ends_s = time.monotonic() + PATIENCE_S + answers / 10
-        while (done := self.plugin.counts.total()) < answers:
-            assert time.monotonic() < ends_s, (done, self.pending(), dict(self.plugin.counts))
+        counts = self.plugin.counts
+        while (done := counts.total()) < answers or SPOILT - counts.keys():
+            assert time.monotonic() < ends_s, (done, self.pending(), dict(counts))
             for item in self.world.server.list("pods"):
                 if item.get("spec.nodeName"):
                     self.world.server.delete("pods", item.ref)
@@ -167,6 +190,7 @@ async def test_a_host_outlives_whatever_a_plugin_answers(
     monkeypatch.setattr(backoff, "FIRST_S", 0.05)
     monkeypatch.setattr(backoff, "MAX_S", 0.1)
     monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.5)
+    monkeypatch.setattr(outbox, "IDLE_END_S", 0.001)
     path = tmp_path / "p.sock"
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
@@ -176,5 +200,5 @@ async def test_a_host_outlives_whatever_a_plugin_answers(
             await storm.blow(share(0.125, len(WAYS)))
             await storm.calm()
             assert storm.world.everything_is_accounted_for()
-    assert len(storm.plugin.counts) > len(POINTS), dict(storm.plugin.counts)
+    assert set(storm.plugin.counts) == SPOILT
     assert storm.longest_ms <= 1000 * BUDGET_S

@@ -75,7 +75,7 @@ def cluster(pods: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-async def test_hot_swap_is_seen_by_whoever_watches(tmp_path: Path) -> None:
+async def test_row_7_hot_swap_and_fall_back_are_seen_by_whoever_watches(tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     async with (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.attach.handshake import MAX_NAME_LENGTH, RefusedError, read_handshake
+from berth_host.attach.handshake import LONGEST_WISH_S, MAX_NAME_LENGTH, RefusedError, read_handshake
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.wanted import Place
 from berth_sdk.events import EventInterest, Hint
@@ -201,6 +201,16 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     assert len(got.warnings) == len(words)
     for word in words:
         assert sum(word in warning for warning in got.warnings) == 1
+
+
+@pytest.mark.parametrize("seconds", [100_000, 2**63 - 1])
+def test_a_wish_for_more_time_than_a_message_can_hold_is_cut(seconds: int) -> None:
+    """What the plugin said of itself has to be a message again, for its digest in the audit line."""
+    message = descriptor("Demo", "FILTER")
+    message.deadlines["filter"].seconds = seconds
+    (plugin,) = read_handshake(reply(message), PLACE).plugins
+    assert plugin.deadlines == {"filter": LONGEST_WISH_S}
+    assert wire_results.encode_descriptor(plugin).deadlines["filter"].seconds == LONGEST_WISH_S
 
 
 @pytest.mark.parametrize("seconds", [0, -5])

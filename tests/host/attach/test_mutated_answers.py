@@ -23,15 +23,15 @@ from berth_sdk.status import Code
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from support.attached import AttachedHost, wanted
-from support.fuzzing import share
+from support.fuzzing import STEPS, share
 from support.honest_answers import NAME, HonestAnswers
 from support.lying_channel import LyingChannel
 from support.mutations import spoilt
 
-STEPS = ("Handshake", "Configure", "SyncState", "Probe", "Reconcile", "Drain")
 PLACE = Place(endpoint="unix:///nowhere/p.sock", plugins=(wanted(NAME),), transport=Transport.UNARY)
 NO_WORDS = "the host failed to attach it"
 PATIENCE_S = 20.0
+GRACE_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,11 @@ async def attached(rpc: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
         verdicts = await host.client.filter(host.cycle(), host.nodes)
         assert {status.code for status in verdicts.to_list()} <= {Code.SUCCESS, Code.ERROR}
     finally:
-        await place.stop(0.0)
+        await place.stop(GRACE_S if rpc == "Drain" else 0.0)
+    task = place.task
+    assert task is not None
+    assert task.cancelled() or task.exception() is None
+    assert left in ([], [""]), f"{rpc} was not asked"
     return state
 
 

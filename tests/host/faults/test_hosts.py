@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from berth_sdk.kube_object import ObjectRef
-from support.faults import FailingProcess, configuration, running, served_cluster
+from support.faults import FailingProcess, RawPlugin, configuration, running, served_cluster
 from support.hosts import node, pod
+from support.scripted_plugin import descriptor
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -139,6 +140,45 @@ async def test_row_33_children_end_with_the_host_that_was_killed(
         assert is_alive(pid)
         await host.kill()
         await until(lambda: not is_alive(pid))
+
+
+async def test_row_33_a_child_that_survives_its_host_is_a_stranger_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked any more, and nobody ends it."""
+    plugin = RawPlugin(tmp_path / "plugin", descriptor("Raw", "FILTER"))
+    command = json.dumps([sys.executable, "-m", "support.surviving_child", "Raw"])
+    text = configuration(plugin, Raw="filter").replace(f"endpoint: {plugin.endpoint}", f"command: {command}")
+    monkeypatch.setenv("BERTH_FAULTS", str(plugin.folder))
+
+    def pids() -> list[int]:
+        return [int(words[0]) for words in plugin.lines("pids")]
+
+    try:
+        async with served_cluster(node("n0"), pod("web")) as cluster:
+            first = cluster.host(tmp_path / "first", text)
+            await first.begin()
+            await cluster.bound("web")
+            await first.kill()
+            (survivor,) = pids()
+            heard = plugin.lines(f"{survivor}/journal")
+            assert "Filter" in [words[0] for words in heard]
+
+            second = cluster.host(tmp_path / "second", text)
+            await second.begin()
+            cluster.server.create(pod("next"))
+            await cluster.bound("next")
+            _, own = pids()
+            assert "Filter" in [words[0] for words in plugin.lines(f"{own}/journal")]
+            assert is_alive(survivor)
+            assert await second.stop() == 0
+            assert not is_alive(own)
+            assert is_alive(survivor)
+            assert plugin.lines(f"{survivor}/journal") == heard
+    finally:
+        for pid in pids():
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
 
 
 def is_alive(pid: int) -> bool:

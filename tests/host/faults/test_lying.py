@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from berth_host.attach.state import State
+from berth_host.rpc.conduct import VIOLATIONS
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from google.protobuf.message import Message
-from support.faults import RawPlugin, attached, configuration, in_time, running
+from support.faults import RawPlugin, as_time_passes, attached, configuration, in_time, running
 from support.hosts import World, node, pod
 from support.scripted_plugin import decided, descriptor
 
@@ -135,3 +136,25 @@ async def test_row_24_the_third_lie_of_any_kind_ends_in_quarantine(tmp_path: Pat
         await plugin.restart()
         await world.settle()
         assert all(world.node_of(name) for name in ("p0", "p1", "p2", "after"))
+
+
+async def test_row_24_a_bind_that_is_claimed_and_was_not_done_is_a_lie(tmp_path: Path) -> None:
+    """The pod is looked for, for so long as a plugin may be ahead of the cluster; then it is tried again."""
+    plugin = liar(tmp_path)
+    claim = scheduling_pb2.BindResponse(ctx=decided())
+    for _ in range(VIOLATIONS):
+        plugin.once("Bind", claim)
+    text = strict(plugin, "reserve bind")
+    async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
+        (place,) = world.host.attachments.attached_places.places
+        await as_time_passes(world, lambda: bool(world.message_of("web")))
+        assert "it answered success, but the pod is not bound to n0" in world.message_of("web")
+        stats = world.host.plugin_stats()["Raw"]
+        assert (stats.violations, stats.of("Bind").failures) == (1, {"violation": 1})
+        await as_time_passes(world, lambda: place.state is State.QUARANTINED)
+        assert len(plugin.requests("Bind")) == VIOLATIONS
+        reserved = [request.ctx.cycle_id for request in plugin.requests("Reserve")]
+        await plugin.restart()
+        await as_time_passes(world, lambda: bool(world.node_of("web")))
+        given_back = [item.cycle_id for one in plugin.requests("Unreserve") for item in one.items]
+        assert given_back == reserved  # the last one by the next instance: one in quarantine is not asked

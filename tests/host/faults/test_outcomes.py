@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from berth_host.attach.state import State
 from berth_host.cluster.memory.http.serving import served
+from berth_host.rpc.remote import overdue
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from structlog.testing import capture_logs
@@ -17,6 +18,7 @@ from support.faults import (
     attached,
     configuration,
     in_time,
+    metric,
     running,
 )
 from support.hosts import World, node, pod
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.slow
 UNSCHEDULABLE = pb.Status.CODE_UNSCHEDULABLE
 TRIES = 6
 """Of an Unreserve, after the first Reconcile that does not list its reservation."""
+OVERDUE_S = 0.1
 NODES = [node("n0"), node("n1")]
 
 
@@ -43,6 +46,20 @@ async def test_row_13_reserve_that_happened_and_was_not_answered_in_time_is_undo
         assert [cycle for cycle, _ in plugin.did("unreserve")] == [late]
         assert late != kept
         assert world.node_of("web")
+
+
+async def test_row_13_reserve_that_comes_after_its_unreserve_takes_nothing(tmp_path: Path) -> None:
+    plugin = FailingProcess(tmp_path)
+    plugin.arm("Reserve", "late")
+    text = configuration(plugin, Failing="reserve", deadline="1s")
+    async with running(plugin), World([*NODES, pod("web")], configuration=text) as world:
+        await in_time(lambda: world.message_of("web"))
+        await until(lambda: bool(plugin.did("late")))
+        await world.settle()
+        assert world.node_of("web")
+        (late, _), (kept, _) = [words[1:] for words in plugin.asked("Reserve")]
+        assert plugin.did("late") == [[late, "-"]]
+        assert [cycle for cycle, _ in plugin.did("reserve")] == [kept]
 
 
 @pytest.mark.parametrize("where", ["chosen", "elsewhere", "nowhere"])
@@ -69,9 +86,10 @@ async def test_row_14_the_pod_is_read_where_the_plugin_bound_it_or_not_and_did_n
 
 
 async def test_row_15_an_unreserve_that_is_never_acknowledged_is_dropped_some_tries_after_a_reconcile(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each instance answers without naming the cycle; one that does so to three Reserves is in quarantine."""
+    monkeypatch.setattr(overdue, "OVERDUE_S", OVERDUE_S)
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT"))
     plugin.on("Unreserve", scheduling_pb2.UnreserveResponse())
     plugin.once("Permit", scheduling_pb2.PermitResponse(ctx=decided(UNSCHEDULABLE, "not this time")))
@@ -82,6 +100,8 @@ async def test_row_15_an_unreserve_that_is_never_acknowledged_is_dropped_some_tr
             await as_time_passes(world, lambda: "acknowledged none of 1" in world.message_of("web"))
             (lost,) = (request.ctx.cycle_id for request in plugin.requests("Reserve"))
             await plugin.kill()
+            await in_time(lambda: "outbox.overdue" in [line["event"] for line in lines])
+            assert await metric(world, "berth_unreserve_age_seconds", "Raw") >= OVERDUE_S
             before = len(plugin.requests("Unreserve"))
             while not world.node_of("web"):
                 await plugin.restart()
@@ -94,3 +114,4 @@ async def test_row_15_an_unreserve_that_is_never_acknowledged_is_dropped_some_tr
             assert sent == [lost] * (before + TRIES)
             dropped = [line["cycle_id"] for line in lines if line["event"] == "outbox.superseded"]
             assert dropped == [lost]
+            assert await metric(world, "berth_unreserve_age_seconds", "Raw") == 0

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from support.faults import RawPlugin, configuration, in_time, running
+from berth_sdk.plugin.v1 import scheduling_pb2
+from support.faults import RawPlugin, configuration, held, in_time, running
 from support.hosts import World, node, pod
 from support.raw_plugin import HOLD
-from support.scripted_plugin import descriptor
+from support.scripted_plugin import decided, descriptor
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -38,6 +39,23 @@ async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) ->
             assert (end.cycle_id, end.outcome) == (reserved, pb.CycleEnd.OUTCOME_ABORTED), rpc
             assert world.host.cache.pod_count == 0, rpc
             assert world.everything_is_accounted_for(), rpc
+
+
+async def test_row_29_a_deleted_pod_ends_its_wait_everywhere(tmp_path: Path) -> None:
+    plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT"))
+    plugin.on("Permit", scheduling_pb2.PermitResponse(ctx=decided(pb.Status.CODE_WAIT)))
+    text = configuration(plugin, Raw="reserve permit")
+    async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
+        await held(world)
+        await world.cluster.delete("pods", WEB)
+        await until(functools.partial(has_come, plugin, "Unreserve", 1))
+        await until(functools.partial(has_come, plugin, "EndCycles", 1))
+        (end,) = plugin.requests("EndCycles")[-1].ended
+        reserved = plugin.requests("Reserve")[-1].ctx.cycle_id
+        assert (end.cycle_id, end.outcome) == (reserved, pb.CycleEnd.OUTCOME_ABORTED)
+        assert not len(world.host.waiting_pods)
+        assert world.host.cache.pod_count == 0
+        assert world.everything_is_accounted_for()
 
 
 def has_come(plugin: RawPlugin, rpc: str, count: int) -> bool:

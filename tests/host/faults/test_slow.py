@@ -1,4 +1,4 @@
-"""Row 22 of the failure table, with real processes: a plugin that takes its time."""
+"""Rows 22 and 23 of the failure table, with real processes: a plugin that takes its time, or hangs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from berth_host.attach import keeper
+from berth_host.attach.state import State
 from support.faults import (
     FailingProcess,
     RawPlugin,
@@ -18,6 +20,7 @@ from support.faults import (
 from support.hosts import World, node, pod
 from support.raw_plugin import HOLD
 from support.scripted_plugin import descriptor
+from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +43,42 @@ async def test_row_22_a_plugin_that_hangs_costs_a_cycle_its_budget_and_no_more(t
         stats = world.host.plugin_stats()["Raw"]
         assert stats.of("PreFilter").failures == {"timeout": 1}
         assert not [rpc for rpc in ("Filter", "PreScore", "Score") if plugin.requests(rpc)]
+
+
+async def test_row_23_a_call_that_is_not_waited_for_any_more_is_cancelled(tmp_path: Path) -> None:
+    """So that the thread which hangs in it may notice; the plugin is asked again."""
+    plugin = FailingProcess(tmp_path)
+    plugin.arm("Filter", "hang")
+    text = configuration(plugin, deadline="500ms", Failing="filter")
+    async with running(plugin), World([node("n0"), pod("web")], configuration=text) as world:
+        await in_time(lambda: world.message_of("web"))
+        await until(lambda: len(plugin.did("noticed")) == 1)
+        await world.settle()
+        assert world.node_of("web")
+
+
+async def test_row_23_probes_alone_notice_a_stopped_plugin_and_that_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks it anything else in the meantime."""
+    for name, value in (("PROBE_PERIOD_S", 0.2), ("PROBE_S", 0.2), ("TICK_S", 0.05)):
+        monkeypatch.setattr(keeper, name, value)
+    plugin = FailingProcess(tmp_path)
+    text = configuration(plugin, Failing="filter")
+    async with running(plugin), World([node("n0")], configuration=text) as world:
+        (place,) = world.host.attachments.attached_places.places
+        await in_time(lambda: place.state is State.ACTIVE)
+        plugin.stop()
+        await in_time(lambda: place.state is State.DEGRADED)
+        assert "did not answer 3 probes" in place.reason
+        world.server.create(pod("web"))
+        # At once: no deadline is waited for, and the deadline is 10 s.
+        await in_time(lambda: "is not asked until it is well again" in world.message_of("web"))
+        assert world.host.plugin_stats()["Failing"].of("Filter").failures == {"circuit_open": 1}
+        plugin.go_on()
+        await in_time(lambda: place.state is State.ACTIVE)
+        await world.settle()
+        assert world.node_of("web")
 
 
 async def test_row_22_a_stopped_plugin_delays_no_other_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from berth_host.attach import folder as folder_module
+from berth_host.attach.state import State
 from structlog.testing import capture_logs
 from support.faults import FailingProcess, attached, configuration, in_time, running
 from support.hosts import World, node, pod
@@ -33,6 +34,8 @@ async def test_row_4_the_socket_of_a_killed_plugin_is_tried_again_in_silence_and
         async with World([node("n0"), pod("web")], configuration=in_folder(live, sockets)) as world:
             places = world.host.attachments.attached_places
             await in_time(lambda: places.places and places.places[0].backoff.failures >= 3)
+            await in_time(lambda: places.places[0].state is State.BACKOFF)
+            assert places.places[0].place.endpoint == dead.endpoint
             async with running(live):
                 await in_time(lambda: world.node_of("web") == "n0")
             assert dead.socket_path.exists()

@@ -72,3 +72,22 @@ async def test_row_17_a_plugin_cannot_end_the_wait_of_another_one(tmp_path: Path
         assert await plugin.order("allow", waiting.pod.uid, waiting.cycle_id) == "NOT_PERMITTED"
         assert len(world.host.waiting_pods) == 1
         assert not world.node_of("web")
+
+
+async def test_row_17_a_second_decision_of_a_plugin_has_no_effect_while_another_one_holds_the_pod(
+    tmp_path: Path,
+) -> None:
+    plugin = FailingProcess(tmp_path)
+    text = configuration(plugin, Failing="permit").replace(
+        "[{name: Failing}]", "[{name: Failing}, {name: Holder}]"
+    )
+    web = pod("web", labels={"permit": "waits"})
+    async with running(plugin), World([node("n0"), web], [Holder], configuration=text) as world:
+        await held(world)
+        (waiting,) = world.host.waiting_pods.list()
+        outcomes = [
+            await plugin.order(verdict, waiting.pod.uid, waiting.cycle_id) for verdict in ("allow", "allow")
+        ]
+        assert outcomes == ["APPLIED", "ALREADY_DECIDED"]
+        (waiting,) = world.host.waiting_pods.list()
+        assert waiting.pending_plugins == ("Holder",)

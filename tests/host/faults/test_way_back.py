@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
 import grpc
 import pytest
 from berth_host.handle import rates
+from berth_host.rpc.remote.link import MAX_MESSAGE_BYTES
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2
 from structlog.testing import capture_logs
 from support.faults import FailingProcess, RawPlugin, attached, configuration, in_time, running
@@ -18,14 +20,14 @@ from support.waiting import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 
-async def waiting_pods(handle: identity_pb2.HandleEndpoint, plugin: str) -> grpc.StatusCode:
-    """Ask as whoever has the token; OK, or the code of the refusal."""
+async def waiting_pods(handle: identity_pb2.HandleEndpoint, plugin: str, filler: str = "") -> grpc.StatusCode:
+    """Ask as whoever has the token; OK, or the code of the refusal. `filler`: in a field without meaning."""
+    request = handle_pb2.ListWaitingPodsRequest(plugin=plugin)
+    request.MergeFromString(handle_pb2.EventRecord(note=filler).SerializeToString())
     async with grpc.aio.insecure_channel(handle.target) as channel:
         try:
             await handle_pb2_grpc.HandleServiceStub(channel).ListWaitingPods(
-                handle_pb2.ListWaitingPodsRequest(plugin=plugin),
-                metadata=(("authorization", f"Bearer {handle.token}"),),
-                timeout=PATIENCE_S,
+                request, metadata=(("authorization", f"Bearer {handle.token}"),), timeout=PATIENCE_S
             )
         except grpc.aio.AioRpcError as err:
             return err.code()
@@ -45,10 +47,34 @@ async def test_row_25_a_flood_of_calls_is_held_back_and_others_are_served(
         await in_time(lambda: attached(world) and attached(world, "Raw"))
         handle = other.requests("Configure")[-1].handle
         began_s = time.monotonic()
-        assert await flooding.order("flood", 200, 8) == {"answered": 200}
+        flood = asyncio.create_task(flooding.order("flood", 200, 8))
+        served = 0
+        while not flood.done():
+            assert await waiting_pods(handle, "Raw") is grpc.StatusCode.OK
+            served += 1
+            await asyncio.sleep(0.05)
+        assert flood.result() == {"answered": 200}
         # What was over the burst came at the rate that is allowed: the SDK's handle waited as it was told.
         assert time.monotonic() - began_s >= 1.5
-        assert await waiting_pods(handle, "Raw") is grpc.StatusCode.OK
+        assert served > 5
+        world.server.create(pod("web"))
+        await in_time(lambda: world.node_of("web"))
+        # A client that does not wait is refused.
+        codes = await asyncio.gather(*(waiting_pods(handle, "Raw") for _ in range(150)))
+        assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+async def test_row_25_a_call_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    plugin = RawPlugin(tmp_path, descriptor("Raw", "PERMIT", handle_client=True))
+    text = configuration(plugin, Raw="permit")
+    async with running(plugin), World([node("n0")], configuration=text) as world:
+        await in_time(lambda: attached(world, "Raw"))
+        handle = plugin.requests("Configure")[-1].handle
+        for size, code in (
+            (MAX_MESSAGE_BYTES // 2, grpc.StatusCode.OK),
+            (MAX_MESSAGE_BYTES + 1, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ):
+            assert await waiting_pods(handle, "Raw", filler="x" * size) is code
         world.server.create(pod("web"))
         await in_time(lambda: world.node_of("web"))
 

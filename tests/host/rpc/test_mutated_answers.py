@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import structlog
 from berth_host.attach.feed import InstanceFeed
+from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS
 from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProtocolError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
@@ -46,7 +48,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from support.attached import PROFILE, ClusterState
-from support.fuzzing import share
+from support.fuzzing import STEPS, share
 from support.honest_answers import NAME, HonestAnswers
 from support.lying_channel import REPLIES, LyingChannel, lying_link
 from support.mutations import spoilt
@@ -91,7 +93,7 @@ class Asked:
     absence = ""
 
     def __init__(self, rpc: str, rng: random.Random, policy: Policy | None, spoil: Spoil) -> None:
-        how = rng.choice(list(ScoreNormalization))
+        how = ScoreNormalization.RPC if rpc == "NormalizeScore" else rng.choice(list(ScoreNormalization))
         mode = rng.choice(list(NodeMode))
         self.descriptor = Descriptor(
             name=NAME,
@@ -336,6 +338,10 @@ def test_every_call_is_asked_below() -> None:
     assert {call.rpc for call in CALLS} | {"SyncState"} == set(QUESTIONS)
 
 
+def test_every_call_of_the_contract_is_asked_below_or_by_attachments() -> None:
+    assert set(QUESTIONS) | set(STEPS) == set(REPLIES)
+
+
 @pytest.mark.parametrize("rpc", QUESTIONS)
 def test_honest_answers_are_taken(rpc: str, runner: asyncio.Runner) -> None:
     for seed in range(50):
@@ -358,11 +364,16 @@ def test_spoilt_answers_are_legal_or_failures(rpc: str, runner: asyncio.Runner) 
 
         asked = Asked(rpc, rng, policy, spoil)
         note(f"{asked.descriptor.node_mode.name} {asked.descriptor.normalization.name}")
+        began_s = time.process_time()
         try:
             assert runner.run(QUESTIONS[rpc](asked, rng))
         except CycleRestartError:
             return
-        if (asked.is_readable and asked.names_cycle) or not asked.channel.asked[rpc]:
+        finally:
+            # Of the processor, so that it does not depend on how busy the machine is.
+            assert 1000 * (time.process_time() - began_s) < DEFAULT_CYCLE_BUDGET_MS
+            assert asked.channel.asked[rpc], "nobody has asked for the spoilt answer"
+        if asked.is_readable and asked.names_cycle:
             return
         # Told apart by the bytes alone: what cannot be read, or is about another cycle, counts as no answer.
         assert asked.failures or rpc in ("EndCycles", "SyncState", "Unreserve", "PostBind")

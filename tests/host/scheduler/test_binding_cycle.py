@@ -98,6 +98,8 @@ profiles:
         await world.settle()
         assert world.node_of("web") == ""
         assert "the pod is not bound to n0" in world.message_of("web")
+        stats = world.host.plugin_stats()["Liar"]
+        assert stats.violations == stats.of("Bind").failures["violation"] == 5
         assert len(Ledger.reserved) == len(Ledger.unreserved) == 5
         assert world.everything_is_accounted_for()
 

@@ -71,6 +71,10 @@ class GrpcTransport:
         """Whether its instance is still attached."""
         return self.link.is_open
 
+    async def is_lost(self, within_s: float) -> bool:
+        """Whether its instance is gone, after a call that did not reach it."""
+        return await self.link.is_lost(within_s)
+
     def end_cycle(self, cycle: CycleContext, outcome: CycleEnd) -> None:
         """Into the outbox: the next call carries it."""
         node_name = cycle.reservations.get(self._plugin) if outcome is CycleEnd.BOUND else None

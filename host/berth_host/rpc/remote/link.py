@@ -133,10 +133,13 @@ class InstanceLink:
         self._catching_up: asyncio.Future[None] | None = None
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._looked_at = asyncio.Event()
+        self._looked_at.set()
 
     def close(self) -> None:
         """No call will be answered any more."""
         self.is_open = False
+        self._looked_at.set()
         if self._lines is not None:
             self._lines.close()
         if self._catching_up is not None:
@@ -149,6 +152,19 @@ class InstanceLink:
                 await self._quiet.wait()
                 if self._lines is not None:
                     await self._lines.end()
+
+    def looked_at(self) -> None:
+        """The attachment has looked after the trouble, and keeps the instance."""
+        self._looked_at.set()
+
+    async def is_lost(self, within_s: float) -> bool:
+        """Whether the instance is gone, by the look that the attachment takes when a call did not reach it.
+        False: it is there, or the look takes longer.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._looked_at.wait()
+        return not self.is_open
 
     @property
     def carrier(self) -> str:
@@ -355,6 +371,8 @@ class InstanceLink:
         """The error for the caller; the attachment hears of one by which the instance is not there."""
         failure = plugin_error(err, *asked, deadline_s)
         if isinstance(failure, PluginUnavailableError):
+            if self.is_open:
+                self._looked_at.clear()
             self._on_trouble()
         return failure
 

@@ -24,6 +24,7 @@ from berth_host.errors.plugins import (
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.remote.overdue import Overdue
 
 _LOG = get_logger()
 _BATCH: Final = 256
@@ -40,7 +41,8 @@ IDLE_END_S: Final = 1.0
 class Parcel:
     """A reservation to give back, or a pod that was bound.
 
-    `superseded`: an instance has heard since then which reservations are alive, this one not among them.
+    `since_s`: when it was put in (monotonic). `superseded`: an instance has heard since then which
+    reservations are alive, this one not among them.
     """
 
     cycle_id: str
@@ -48,6 +50,7 @@ class Parcel:
     node_name: str
     token: bytes
     reason: str = ""
+    since_s: float = 0.0
     tries: int = 0
     superseded: bool = False
     waiter: asyncio.Future[None] | None = None
@@ -80,6 +83,7 @@ class Outbox:
         self._rng = rng or random.Random()
         self._sender: Sender | None = None
         self._unreserves: dict[str, Parcel] = {}
+        self._overdue = Overdue(plugin, self._clock, self._oldest_since_s)
         self._post_binds: dict[str, Parcel] = {}
         self._ended: dict[str, CycleEnd] = {}
         self._held_ends: dict[str, CycleEnd] = {}
@@ -127,6 +131,7 @@ class Outbox:
     async def close(self) -> None:
         """The host ends: stop sending."""
         self._sender = None
+        self._overdue.close()
         for timer in (self._timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
@@ -142,6 +147,14 @@ class Outbox:
         return len(self._unreserves)
 
     @property
+    def oldest_unreserve_s(self) -> float:
+        """For how long the oldest of them has waited, in seconds; 0 where there is none."""
+        return self._overdue.age_s
+
+    def _oldest_since_s(self) -> float | None:
+        return next((parcel.since_s for parcel in self._unreserves.values()), None)
+
+    @property
     def is_delivering(self) -> bool:
         """Whether a reservation may soon be given back; one that was refused many times will not be."""
         return any(parcel.tries < _HOPEFUL_TRIES for parcel in self._unreserves.values())
@@ -152,6 +165,9 @@ class Outbox:
         Raises PluginError when that did not come; the parcel stays and is sent again.
         """
         known = self._unreserves.setdefault(parcel.cycle_id, parcel)
+        if known is parcel:
+            parcel.since_s = self._clock.monotonic_s()
+            self._overdue.watch()
         if self._sender is None:
             raise PluginUnavailableError(self.plugin, "Unreserve", "has no instance")
         known.waiter = known.waiter or asyncio.get_running_loop().create_future()

@@ -26,8 +26,8 @@ class _Pod:
 
 class Account:
     """Attributes: seen (pods so far), bound, double_binds (pods whose node changed), over_committed (names of
-    nodes that had more than they can hold at any time), vanished (names of pods that went by themselves),
-    changed (is set by every change).
+    nodes that had more than they can hold at any time), misplaced (names of pods that were bound to a node
+    that may take none), vanished (names of pods that went by themselves), changed (is set by every change).
 
     A pod's name is used once. `open_nodes`: those that may take pods.
     """
@@ -37,9 +37,10 @@ class Account:
         self.bound = 0
         self.double_binds = 0
         self.over_committed: set[str] = set()
+        self.misplaced: set[str] = set()
         self.vanished: set[str] = set()
         self.changed = asyncio.Event()
-        self._open_nodes = tuple(open_nodes)
+        self._open_nodes = frozenset(open_nodes)
         self._pods: dict[str, _Pod] = {}
         self._leaving: set[str] = set()
         self._milli_cpu: Counter[str] = Counter()
@@ -54,7 +55,7 @@ class Account:
         known.why = _why(pod) or known.why
         now = str(pod["spec"].get("nodeName") or "")
         if now != known.node:
-            self._moved(known, now)
+            self._moved(name, known, now)
         self.changed.set()
 
     def is_gone(self, name: str) -> None:
@@ -80,6 +81,11 @@ class Account:
             left.discard(pod["metadata"]["name"])
         for name in left:
             self.is_gone(name)
+
+    def has_node(self, name: str) -> bool:
+        """Whether the pod is there and bound."""
+        known = self._pods.get(name)
+        return known is not None and bool(known.node)
 
     @property
     def unbound(self) -> list[str]:
@@ -108,7 +114,7 @@ class Account:
             return False
         return True
 
-    def _moved(self, pod: _Pod, now: str) -> None:
+    def _moved(self, name: str, pod: _Pod, now: str) -> None:
         if pod.node and now:
             self.double_binds += 1
         if pod.node:
@@ -119,6 +125,8 @@ class Account:
             self._milli_cpu[now] += pod.milli_cpu
             if self._milli_cpu[now] > NODE_MILLI_CPU:
                 self.over_committed.add(now)
+            if now not in self._open_nodes:
+                self.misplaced.add(name)
 
 
 def _milli_cpu(pod: Mapping[str, Any]) -> int:

@@ -77,7 +77,10 @@ def soak(
 
     with TemporaryDirectory(prefix="berth-soak-") as made:
         folder = Path(keep) if keep else Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise click.BadParameter(f"{folder}: {err.strerror}", param_hint="--keep") from err
         plan = Plan(
             minutes=minutes,
             seed=seed,
@@ -119,6 +122,8 @@ def _result(plan: Plan) -> Result:
         code, problem = UNUSABLE, str(err)
     except ClusterError as err:
         code, problem = FAILED, f"the cluster: {err}"
+    except OSError as err:  # the disk is full, or no process can be started
+        code, problem = FAILED, str(err)
     click.echo(f"berth bench soak: {problem}", err=True)
     sys.exit(code)
 

@@ -63,13 +63,21 @@ class Hosts:
         await self._process.ready()
 
     async def restart(self) -> None:
-        """Kill it, and start another one, which is ready when this returns, cancelled or not."""
+        """Kill it, and start another one, which is ready when this returns, cancelled or not. Raises
+        SchedulerError as `check` and `start` do.
+        """
+        self.check()
         async with self._changing:
             renewing = asyncio.create_task(self._renew())
             try:
                 await asyncio.shield(renewing)
             finally:
                 await renewing
+
+    def check(self) -> None:
+        """Raises SchedulerError where it has ended, and nobody has ended it."""
+        if not self._changing.locked() and (code := self._process.ended_with) is not None:
+            raise SchedulerError(f"it ended by itself with {code}:\n{self._process.last_lines()}")
 
     async def _renew(self) -> None:
         await self._process.kill()

@@ -21,6 +21,8 @@ _MOST_AT_ONCE: Final = 50
 """Where the cluster was away, what was owed meanwhile comes in parts of this size."""
 _GO: Final = 1 / 8
 """A pod goes for so many that come, also while there are few."""
+STAYS_S: Final = 10.0
+"""A pod that has waited longer for its node does not go before it has one: a lost one is to be missed."""
 
 
 def nodes_of(count: int) -> list[Json]:
@@ -44,7 +46,7 @@ class Load:
         self._cluster = cluster
         self._account = account
         self._rng = rng
-        self._there: list[str] = []
+        self._there: list[tuple[str, float]] = []
         self._ended = asyncio.Event()
         mean_milli_cpu = sum(_CPUS_MILLI) / len(_CPUS_MILLI)
         self._most = max(round(_FULL * len(open_nodes(nodes)) * NODE_MILLI_CPU / mean_milli_cpu), 1)
@@ -72,7 +74,10 @@ class Load:
         """So many pods come, and some go."""
         for _ in range(count):
             await self._create()
-            if len(self._there) > self._most or self._rng.random() < _GO:
+            # One that was to go and has stayed leaves one too many: then there are two tries.
+            too_many = len(self._there) - self._most
+            tries = min(too_many, 2) if too_many > 0 else int(self._rng.random() < _GO)
+            for _ in range(tries):
                 await self._delete()
 
     async def _create(self) -> None:
@@ -80,12 +85,14 @@ class Load:
         cpu = self._rng.choice(_CPUS_MILLI)
         name = f"pod-{self.created}"
         await self._cluster.create(pod(name, f"{cpu}m", schedulerName=SCHEDULER_NAME))
-        self._there.append(name)
+        self._there.append((name, asyncio.get_running_loop().time()))
 
     async def _delete(self) -> None:
-        """Any pod, bound or not."""
+        """Any pod, bound or not, that has not waited for long."""
         place = self._rng.randrange(len(self._there))
-        name = self._there[place]
+        name, created_s = self._there[place]
+        if asyncio.get_running_loop().time() - created_s > STAYS_S and not self._account.has_node(name):
+            return
         self._there[place] = self._there[-1]
         self._there.pop()
         # The host preempts nobody here: any other pod that goes is missed by the account.

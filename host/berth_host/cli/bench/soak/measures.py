@@ -75,7 +75,7 @@ async def read(port: int, pid: int) -> Reading:
             tasks[sample.labels["coroutine"]] = int(sample.value)
     return Reading(
         tasks=tasks,
-        reservations=int(sums.get("berth_reservations", 0)),
+        reservations=int(sums["berth_reservations"]),
         assumed=int(sums["scheduler_cache_size_assumed_pods"]),
         waiting=int(sums["scheduler_pending_pods"]),
         open=descriptors(pid),

@@ -23,7 +23,8 @@ ZERO: Final = (
 class Result:
     """`pending`: pods without a node at the end, some time after everything was well again; `lost_pods`:
     those of them that a node has room for, and pods that went by themselves. `kills`: misfortunes by kind.
-    `memory_growth_percent` None: too short to tell. `calls_lost_in_swaps` is printed where it is a problem.
+    `memory_growth_percent` None: too short to tell. `calls_lost_in_swaps` and `misplaced_pods`, which were
+    bound to nodes that a required plugin refuses, are printed where they are a problem.
     """
 
     seed: int
@@ -40,10 +41,12 @@ class Result:
     leaked_fds: int
     memory_growth_percent: float | None
     calls_lost_in_swaps: int = 0
+    misplaced_pods: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """In the order of the fields."""
-        return {name: value for name, value in asdict(self).items() if name != "calls_lost_in_swaps"}
+        hidden = ("calls_lost_in_swaps", "misplaced_pods")
+        return {name: value for name, value in asdict(self).items() if name not in hidden}
 
     def problems(self) -> list[str]:
         """What must not be; empty for a clean run."""
@@ -54,6 +57,8 @@ class Result:
         if self.calls_lost_in_swaps:
             count = self.calls_lost_in_swaps
             found.append(f"calls that found no instance while a newer one took over: {count}")
+        if count := self.misplaced_pods:
+            found.append(f"pods on nodes that a required plugin refuses: {count}")
         if not self.bound:
             found.append("no pod was bound")
         return found

@@ -22,6 +22,7 @@ from berth_host.cli.bench.soak.faults import Faults
 from berth_host.cli.bench.soak.hosts import IN_FOLDER, POINTS, Hosts
 from berth_host.cli.bench.soak.load import Load, nodes_of, open_nodes
 from berth_host.cli.bench.soak.plugin_process import PluginProcess
+from berth_host.cli.bench.soak.plugins import Mood
 from berth_host.cli.bench.soak.real_cluster import real_cluster
 from berth_host.cli.bench.soak.result import GROWTH_FROM_MINUTES, Result
 from berth_host.cli.bench.soak.swaps import Swaps
@@ -109,6 +110,7 @@ async def soak(plan: Plan) -> Result:
         leaked_fds=max(after.fds - before.fds, 0),
         memory_growth_percent=round(measures.growth_percent(memory), 2) if memory else None,
         calls_lost_in_swaps=swaps.lost_calls,
+        misplaced_pods=len(account.misplaced),
     )
 
 
@@ -139,6 +141,7 @@ async def _under_load(plan: Plan, hosts: Hosts, load: Load, faults: Faults, acco
             )
             for task in done:
                 _raise_failure(task)
+            hosts.check()
             if tells_growth:
                 memory.append(hosts.memory_mb())
             now_s = asyncio.get_running_loop().time()
@@ -188,6 +191,8 @@ def _say_end(
     plan.say(f"{swaps.counted} upgrades in the socket folder counted, {swaps.lost_calls} calls lost in them")
     for name in sorted(account.lost):
         plan.say(f"lost: {name}")
+    for name in sorted(account.misplaced):
+        plan.say(f"on a node that SoakFit refuses: {name}")
     if after.fds > before.fds:
         plan.say(f"open at the end, and not before: {json.dumps(more(before.open, after.open))}")
     if after.task_count > before.task_count:
@@ -208,6 +213,8 @@ async def _plugins(folder: Path) -> AsyncIterator[list[PluginProcess]]:
         PluginProcess(plugin.__name__, folder, sockets if plugin in IN_FOLDER else None) for plugin in POINTS
     ]
     try:
+        for plugin in plugins:
+            plugin.behave(Mood.HONEST)  # a folder that is used again may say otherwise
         await asyncio.gather(*(plugin.start() for plugin in plugins))
         yield plugins
     finally:

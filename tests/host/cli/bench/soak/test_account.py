@@ -39,6 +39,17 @@ def test_node_that_gets_more_than_it_has_is_over_committed_even_for_a_moment() -
     assert account.over_committed == {"n1"}
 
 
+def test_pod_on_a_node_that_may_take_none_is_misplaced_also_after_it_has_gone() -> None:
+    account = Account(["n1"])
+    account.is_there(a_pod("a", "n1"))
+    account.is_there(a_pod("b", "closed"))
+    assert account.has_node("b")
+    account.leaves("b")
+    account.is_gone("b")
+    assert not account.has_node("b")
+    assert account.misplaced == {"b"}
+
+
 def test_room_of_a_deleted_pod_counts_again() -> None:
     account = Account(["n1"])
     for name in "abc":

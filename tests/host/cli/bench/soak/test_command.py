@@ -36,6 +36,13 @@ def test_soak_ends_clean() -> None:
     assert [account[name] for name in (*zero, "leaked_fds", "pending")] == [0] * 7
 
 
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(berth, ["bench", "soak", "--keep", str(tmp_path / "file" / "in-it")])
+    assert result.exit_code == 2
+    assert "file/in-it: Not a directory" in result.output
+
+
 def test_process_to_stop_needs_a_server_that_is_meant() -> None:
     command = ["bench", "soak", "--api-server-pid", "4711"]
     result = CliRunner().invoke(berth, command)

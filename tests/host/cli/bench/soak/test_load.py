@@ -6,10 +6,13 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+from berth_host.cli.bench.soak import load as load_module
 from berth_host.cli.bench.soak.account import Account
 from berth_host.cli.bench.soak.clusters import embedded_cluster
 from berth_host.cli.bench.soak.load import Load, nodes_of, open_nodes
 from berth_host.cli.bench.soak.plugins import CLOSED
+from berth_host.cli.bench.versus.objects import pod
 
 NODES = 10
 
@@ -24,6 +27,25 @@ async def test_load_keeps_to_its_share_of_the_nodes(tmp_path: Path) -> None:
     assert load.created == account.seen == 400
     assert 15 <= len(account.unbound) <= 22
     assert account.vanished == set()
+
+
+async def test_pod_that_waits_for_long_stays_until_it_has_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a lost pod would be gone before it is missed."""
+    monkeypatch.setattr(load_module, "STAYS_S", 0.0)
+    account = Account(open_nodes(NODES))
+    async with embedded_cluster(account, tmp_path) as cluster:
+        load = Load(cluster, account, NODES, random.Random(1))
+        await load.step(1)
+        await asyncio.sleep(0)
+        lost = account.unbound[0]
+        for _ in range(200):
+            await load.step(1)
+            for name in account.unbound:
+                if name != lost:
+                    account.is_there(pod(name, "1", nodeName="soak-1"))
+        assert account.unbound == [lost]
 
 
 async def test_load_ends_when_it_is_told_to_and_may_begin_again(tmp_path: Path) -> None:

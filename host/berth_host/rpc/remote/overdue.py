@@ -1,0 +1,60 @@
+"""`Overdue`: how long the oldest reservation waits to be given back, and a warning where that is too long.
+
+Part of the `Outbox`, which is asked for the age by the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from berth_host.log import get_logger
+from berth_host.model.clock import Clock, Timer
+
+_LOG = get_logger()
+OVERDUE_S: Final = 60.0
+"""Twice the pause after which a lost instance is usually tried again, and more than a restart takes."""
+
+
+class Overdue:
+    """`since`: when the oldest one began to wait (monotonic seconds), None: none does."""
+
+    def __init__(self, plugin: str, clock: Clock, since: Callable[[], float | None]) -> None:
+        self._plugin = plugin
+        self._clock = clock
+        self._since = since
+        self._timer: Timer | None = None
+        self._of_s = 0.0
+        self._due_s = OVERDUE_S
+
+    @property
+    def age_s(self) -> float:
+        """Seconds that the oldest one has waited; 0 where none does."""
+        since_s = self._since()
+        return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
+
+    def watch(self) -> None:
+        """One begins to wait: look after it until none is left."""
+        if self._timer is None:
+            self._look()
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Warn of one after OVERDUE_S, twice that, and so on; another one is warned of anew."""
+        self._timer = None
+        since_s = self._since()
+        if since_s is None:
+            return
+        if since_s != self._of_s:
+            self._of_s, self._due_s = since_s, OVERDUE_S
+        if self.age_s >= self._due_s:
+            self._due_s *= 2
+            _LOG.warning("outbox.overdue", plugin=self._plugin, age_s=round(self.age_s))
+        # Once a minute at least: another one may be the oldest by then.
+        soon_s = self._clock.monotonic_s() + OVERDUE_S
+        self._timer = self._clock.call_at(min(since_s + self._due_s, soon_s), self._look)

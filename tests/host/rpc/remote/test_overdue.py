@@ -1,0 +1,63 @@
+"""A reservation that nobody takes back is told, with its age, and not again and again."""
+
+from __future__ import annotations
+
+from berth_host.model.clock import ManualClock
+from berth_host.rpc.remote.overdue import OVERDUE_S, Overdue
+from structlog.testing import capture_logs
+
+
+class Waiting:
+    """What waits, by the moment at which it began to."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(monotonic_start_s=1000.0)
+        self.since_s: list[float] = []
+        self.overdue = Overdue("Demo", self.clock, lambda: next(iter(self.since_s), None))
+
+    def put(self) -> None:
+        self.since_s.append(self.clock.monotonic_s())
+        self.overdue.watch()
+
+    def pass_s(self, seconds: int) -> list[int]:
+        """The ages that were told meanwhile."""
+        with capture_logs() as lines:
+            for _ in range(seconds):
+                self.clock.advance(1.0)
+        assert all((line["event"], line["plugin"]) == ("outbox.overdue", "Demo") for line in lines)
+        return [line["age_s"] for line in lines]
+
+
+def test_row_15_age_is_told_after_a_minute_and_whenever_it_has_doubled() -> None:
+    waiting = Waiting()
+    waiting.put()
+    assert waiting.pass_s(59) == []
+    assert waiting.overdue.age_s == 59.0
+    assert waiting.pass_s(1) == [OVERDUE_S]
+    assert waiting.pass_s(240) == [120, 240]
+
+
+def test_next_one_is_told_by_its_own_age() -> None:
+    waiting = Waiting()
+    waiting.put()
+    waiting.pass_s(500)
+    waiting.put()
+    waiting.pass_s(20)
+    del waiting.since_s[0]
+    assert waiting.overdue.age_s == 20.0
+    # It is looked at once a minute, whenever the first one's age would have been told.
+    (age_s,) = waiting.pass_s(90)
+    assert OVERDUE_S <= age_s < 2 * OVERDUE_S
+
+
+def test_nothing_is_told_where_all_was_given_back_in_time() -> None:
+    waiting = Waiting()
+    waiting.put()
+    waiting.pass_s(30)
+    waiting.since_s.clear()
+    assert waiting.overdue.age_s == 0.0
+    assert waiting.pass_s(1000) == []
+    waiting.put()
+    assert waiting.pass_s(61) == [60]
+    waiting.overdue.close()
+    assert waiting.pass_s(1000) == []
