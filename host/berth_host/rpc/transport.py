@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.extension_points import Answer
+from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.conduct import Conduct
@@ -25,6 +26,11 @@ class Transport(Protocol):
     @property
     def is_open(self) -> bool:
         """False once the transport will never answer again."""
+        ...
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The plugin as its instance declares it."""
         ...
 
     @property
