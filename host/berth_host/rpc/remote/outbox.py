@@ -1,17 +1,18 @@
 """`Outbox`: messages that a remote plugin must get, from whichever instance: Unreserve, PostBind, ends.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
-Reserve of the same pod. PostBind and the ends of cycles are best effort. Lives as long as the host;
-`attach` gives it a sender and takes it away.
+Reserve of the same pod. PostBind and the ends of cycles are best effort. What a cycle leaves behind is told
+to the instance that the cycle was with, while that is there and hears it at the first try; or else to the
+one that is asked. Lives as long as the host; `attach` says who is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from berth_sdk.kube_object import ObjectRef
 
@@ -41,6 +42,7 @@ class Parcel:
     """A reservation to give back, or a pod that was bound.
 
     `superseded`: an instance has heard since then which reservations are alive, this one not among them.
+    `own`: the way to the instance that the cycle was with; None: it is not known.
     """
 
     cycle_id: str
@@ -51,10 +53,26 @@ class Parcel:
     tries: int = 0
     superseded: bool = False
     waiter: asyncio.Future[None] | None = None
+    own: Sender | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    outcome: CycleEnd
+    own: Sender | None
+
+
+Ended: TypeAlias = tuple[str, CycleEnd]
+"""The id of a cycle, and how it ended."""
 
 
 class Sender(Protocol):
-    """The calls that the outbox makes, to whichever instance is there. They raise PluginError."""
+    """The calls that the outbox makes, to one instance. They raise PluginError."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the instance can be told anything."""
+        ...
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
         """The cycles that are done."""
@@ -64,7 +82,7 @@ class Sender(Protocol):
         """The pods are bound."""
         ...
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+    async def send_end_cycles(self, ended: Sequence[Ended]) -> None:
         """The cycles are over."""
         ...
 
@@ -81,8 +99,8 @@ class Outbox:
         self._sender: Sender | None = None
         self._unreserves: dict[str, Parcel] = {}
         self._post_binds: dict[str, Parcel] = {}
-        self._ended: dict[str, CycleEnd] = {}
-        self._held_ends: dict[str, CycleEnd] = {}
+        self._ended: dict[str, _End] = {}
+        self._held_ends: dict[str, _End] = {}
         self._bound: dict[str, Parcel] = {}
         self._settled: dict[str, list[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -95,13 +113,13 @@ class Outbox:
     # --- sending ---------------------------------------------------------------------------------------
 
     def attach(self, sender: Sender) -> None:
-        """An instance is there: everything that waits goes to it now."""
+        """This instance is asked from now on: everything goes to it that is not for another one."""
         self._sender = sender
         self._backoff_s = 0.0
         self._wake()
 
     def detach(self, sender: Sender) -> None:
-        """The instance is gone; nothing is lost."""
+        """The instance is not asked any more; nothing is lost."""
         if self._sender is sender:
             self._sender = None
 
@@ -109,7 +127,7 @@ class Outbox:
         """Send all messages now. False: the plugin refuses one, no instance is there, or time is over."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + deadline_s
-        while self._sender is not None and self._is_filled:
+        while self._is_filled and self._has_recipient:
             if self._end_timer is not None:
                 self._end_timer.cancel()
                 self._end_timer = None
@@ -119,6 +137,24 @@ class Outbox:
             if self._timer is not None or loop.time() >= ends_s:
                 break
         return not self._is_filled
+
+    @property
+    def _has_recipient(self) -> bool:
+        """Whether there is an instance for something that waits."""
+        if self._sender is not None:
+            return True
+        waiting: tuple[Parcel | _End, ...] = (
+            *self._unreserves.values(),
+            *self._post_binds.values(),
+            *self._ended.values(),
+        )
+        return any(self._recipient(one) is not None for one in waiting)
+
+    def _recipient(self, one: Parcel | _End) -> Sender | None:
+        """Whom to tell. An instance that the first try did not reach may hang: then the one that is asked."""
+        own = one.own
+        tried = isinstance(one, Parcel) and one.tries and self._sender is not None
+        return own if own is not None and own.is_there and not tried else self._sender
 
     @property
     def _is_filled(self) -> bool:
@@ -152,7 +188,7 @@ class Outbox:
         Raises PluginError when that did not come; the parcel stays and is sent again.
         """
         known = self._unreserves.setdefault(parcel.cycle_id, parcel)
-        if self._sender is None:
+        if self._recipient(known) is None:
             raise PluginUnavailableError(self.plugin, "Unreserve", "has no instance")
         known.waiter = known.waiter or asyncio.get_running_loop().create_future()
         self._wake()
@@ -203,17 +239,20 @@ class Outbox:
         self._post_binds[parcel.cycle_id] = parcel
         self._wake()
 
-    def end_cycle(self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None) -> None:
+    def end_cycle(
+        self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None, own: Sender | None = None
+    ) -> None:
         """Tell it with the next call; after what the cycle itself still has to send.
 
-        `bound`: the reservation of a pod that was bound.
+        `bound`: the reservation of a pod that was bound; `own`: as of a `Parcel`.
         """
         if bound is not None:
             self._bound[cycle_id] = bound
+        end = _End(outcome, own)
         if cycle_id in self._unreserves or cycle_id in self._post_binds:
-            self._held_ends[cycle_id] = outcome
+            self._held_ends[cycle_id] = end
             return
-        self._ended[cycle_id] = outcome
+        self._ended[cycle_id] = end
         if len(self._ended) > _MAX_ENDED:
             oldest = next(iter(self._ended))
             del self._ended[oldest]
@@ -221,25 +260,31 @@ class Outbox:
         if self._end_timer is None:
             self._set_end_timer()
 
-    def take_ended(self) -> list[tuple[str, CycleEnd]]:
-        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed."""
+    def take_ended(self, sender: Sender | None = None) -> list[Ended]:
+        """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed. `sender`: the way to
+        the instance that is called; None: any.
+        """
         if not self._ended:
             return []
-        taken = list(self._ended.items())[:_BATCH]
+        taken = [
+            (cycle_id, end.outcome)
+            for cycle_id, end in self._ended.items()
+            if sender is None or self._recipient(end) is sender
+        ][:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
         return taken
 
-    def ended_told(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
+    def ended_told(self, taken: Sequence[Ended]) -> None:
         """The call that carried these was answered."""
         self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 
-    def return_ended(self, taken: Sequence[tuple[str, CycleEnd]]) -> None:
-        """The call that carried these failed."""
+    def return_ended(self, taken: Sequence[Ended], sender: Sender | None = None) -> None:
+        """The call that carried these failed. `sender`: as they were taken with."""
         for cycle_id, outcome in taken:
-            self._ended.setdefault(cycle_id, outcome)
+            self._ended.setdefault(cycle_id, _End(outcome, sender))
 
     # --- sending -----------------------------------------------------------------------------------------
 
@@ -249,13 +294,14 @@ class Outbox:
 
     def _idle(self) -> None:
         self._end_timer = None
-        if self._ended and self._carried:
+        carried = self._carried and all(self._recipient(end) is self._sender for end in self._ended.values())
+        if self._ended and carried:
             self._set_end_timer()  # there are calls; the next one takes along what has ended since the last
         elif self._ended:
             self._wake()
 
     def _wake(self) -> None:
-        if self._sender is None or (self._task is not None and not self._task.done()):
+        if (self._task is not None and not self._task.done()) or not self._has_recipient:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -263,24 +309,33 @@ class Outbox:
         self._task = asyncio.get_running_loop().create_task(self._flush(), name=f"outbox-{self.plugin}")
 
     async def _flush(self) -> None:
-        """Send until nothing is left or the plugin does not answer."""
-        while (sender := self._sender) is not None:
-            try:
-                if self._unreserves:
-                    await self._flush_unreserves(sender)
-                elif self._post_binds:
-                    await self._flush_post_binds(sender)
-                elif self._ended and self._end_timer is None:
-                    await self._flush_ended(sender)
-                else:
-                    break
-            except PluginError as err:
-                self._retry_later(err)
-                return
+        """Send until nothing is left or an instance does not answer."""
+        try:
+            while (
+                await self._flush_unreserves()
+                or await self._flush_post_binds()
+                or (self._end_timer is None and await self._flush_ended())
+            ):
+                pass
+        except PluginError as err:
+            self._retry_later(err)
+            return
         self._backoff_s = 0.0
 
-    async def _flush_unreserves(self, sender: Sender) -> None:
-        batch = list(self._unreserves.values())[:_BATCH]
+    def _batch(self, parcels: Mapping[str, Parcel]) -> tuple[Sender | None, list[Parcel]]:
+        """The instance that is told next, and what it is told; None: there is none to tell."""
+        told = ((self._recipient(parcel), parcel) for parcel in parcels.values())
+        there = [(sender, parcel) for sender, parcel in told if sender is not None]
+        if not there:
+            return None, []
+        first = there[0][0]
+        return first, [parcel for sender, parcel in there if sender is first][:_BATCH]
+
+    async def _flush_unreserves(self) -> bool:
+        """Send one batch; False: there was nothing to send."""
+        sender, batch = self._batch(self._unreserves)
+        if sender is None:
+            return False
         try:
             done = await sender.send_unreserve(batch)
         except (PluginUnavailableError, PluginTimeoutError) as err:
@@ -298,6 +353,7 @@ class Outbox:
             _disappoint(missing, short)
             self._disappoint_reserves(missing, short)
             raise short
+        return True
 
     def _disappoint_reserves(self, parcels: Sequence[Parcel], err: PluginError) -> None:
         """Tell new Reserves of these pods at once: the plugin has answered, and it was no yes."""
@@ -329,8 +385,10 @@ class Outbox:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def _flush_post_binds(self, sender: Sender) -> None:
-        batch = list(self._post_binds.values())[:_BATCH]
+    async def _flush_post_binds(self) -> bool:
+        sender, batch = self._batch(self._post_binds)
+        if sender is None:
+            return False
         try:
             await sender.send_post_bind(batch)
         except PluginError as err:
@@ -342,6 +400,7 @@ class Outbox:
         for parcel in batch:
             self._post_binds.pop(parcel.cycle_id, None)
             self._release_end(parcel.cycle_id)
+        return True
 
     def _drop_post_bind(self, parcel: Parcel, err: PluginError) -> None:
         self.dropped += 1
@@ -349,19 +408,24 @@ class Outbox:
         self._release_end(parcel.cycle_id)
         _LOG.warning("outbox.dropped", plugin=self.plugin, cycle_id=parcel.cycle_id, error=err.text)
 
-    async def _flush_ended(self, sender: Sender) -> None:
-        taken = self.take_ended()
+    async def _flush_ended(self) -> bool:
+        recipients = (self._recipient(end) for end in self._ended.values())
+        sender = next((one for one in recipients if one is not None), None)
+        if sender is None:
+            return False
+        taken = self.take_ended(sender)
         try:
             await sender.send_end_cycles(taken)
         except PluginError:
-            self.return_ended(taken)
+            self.return_ended(taken, sender)
             raise
         self.ended_told(taken)
+        return True
 
     def _release_end(self, cycle_id: str) -> None:
-        outcome = self._held_ends.pop(cycle_id, None)
-        if outcome is not None:
-            self.end_cycle(cycle_id, outcome)
+        end = self._held_ends.pop(cycle_id, None)
+        if end is not None:
+            self.end_cycle(cycle_id, end.outcome, own=end.own)
 
     def _retry_later(self, err: PluginError) -> None:
         if not self._backoff_s:
