@@ -199,9 +199,11 @@ class Standing:
 
     def _take_up(self, plugin: RemotePlugin) -> None:
         """The cycles of an instance that is gone go on here, as far as this one knows them."""
-        transports = self._offers[plugin.name].transports
-        if self._taken_up is not None and self._taken_up.adopt(plugin.name, transports):
-            return
+        if self._taken_up is not None:
+            adopted = self._taken_up.adopt(plugin.name, self._offers[plugin.name].transports)
+            # Where it was asked while another instance was there, and that is gone by now, it is asked again.
+            if adopted or len(plugin.offers) > 1:
+                return
         task = asyncio.ensure_future(self._ask_what_it_knows(plugin))
         self._taking_up.add(task)
         task.add_done_callback(self._taking_up.discard)

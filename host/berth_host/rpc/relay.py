@@ -152,6 +152,7 @@ class PluginRelay:
             answer = then(terms.check, call.check(terms.check, call, cycle, raw, *args))
         except PluginError as failure:
             kind.observe(cycle, time.perf_counter() - started_s)
+            _blame(self._conduct(cycle), call, failure)
             return stand_in(self._failed(call, kind.rule, cycle, failure), failure)
         kind.observe(cycle, time.perf_counter() - started_s, answer)
         self._answered(call, cycle)
@@ -177,6 +178,7 @@ class PluginRelay:
                 raise PluginUnavailableError(self._name, call.rpc, LOST)
             answer = call.check(terms.check, call, cycle, read(), *args)
         except PluginError as failure:
+            _blame(self._conduct(cycle), call, failure)
             return stand_in(self._failed(call, rule, cycle, failure), failure)
         self._answered(call, cycle)
         return answer
@@ -233,6 +235,9 @@ class PluginRelay:
                 raw = await settled(way.ask(call, cycle, args, deadline_s))
                 answer = call.check(terms.check, call, cycle, raw, *args)
                 return answer if then is None else then(terms.check, answer)
+            except PluginProtocolError as failure:
+                _blame(conduct, call, failure)
+                raise
             except PluginTimeoutError as failure:
                 if failure.call != call.rpc or isinstance(failure, BudgetSpentError):
                     raise
@@ -311,7 +316,7 @@ class PluginRelay:
         stats.failures[failure.outcome] += 1
         stats.policies[policy.value] += 1
         if isinstance(failure, PluginProtocolError):
-            self._violated(call, cycle, failure)
+            self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
             cycle.notes.append(failure.text)
         self._tell(call, failure, policy)
@@ -325,18 +330,9 @@ class PluginRelay:
         if self.failing:
             self._recovered(call)
 
-    def _violated(self, call: AnyCall, cycle: CycleContext | None, failure: PluginProtocolError) -> None:
-        self._stats.violations += 1
-        conduct = self._conduct(cycle)
-        if conduct is not None:
-            conduct.violated(f"{failure.detail} at {call.rpc}")
-
-    def _conduct(self, cycle: CycleContext | None) -> Conduct | None:
+    def _conduct(self, cycle: CycleContext) -> Conduct | None:
         """That of the instance of this cycle."""
-        if self._local is not None:
-            return None
-        pinned: Transport | None = None if cycle is None else cycle.instances.get(self._name)
-        way = pinned or self._route.transport
+        way: Transport | None = cycle.instances.get(self._name)
         return None if way is None else way.conduct
 
     def _tell(self, call: AnyCall, failure: PluginError, policy: Policy) -> None:
@@ -387,6 +383,12 @@ class PluginRelay:
         if len(self._terms) > _KEPT_TERMS:
             del self._terms[next(iter(self._terms))]
         return terms
+
+
+def _blame(conduct: Conduct | None, call: AnyCall, failure: PluginError) -> None:
+    """Count a violation of the contract against the instance that answered."""
+    if conduct is not None and isinstance(failure, PluginProtocolError):
+        conduct.violated(f"{failure.detail} at {call.rpc}")
 
 
 @contextmanager

@@ -16,8 +16,11 @@ from berth_host.attach.backoff import Backoff
 from berth_host.attach.state import State
 from berth_host.attach.wanted import Place
 from berth_host.rpc.call_rules import PointPolicy
+from berth_host.rpc.conduct import VIOLATIONS
 from berth_host.rpc.cycle import CycleContext, CycleEnd
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
+from berth_sdk.results import QueuedPod
+from berth_sdk.testing.builders import make_pod
 from support.attached import AttachedHost, HalfTheBound, attached_host, wanted
 from support.scripted_plugin import ScriptedPlugin, descriptor, refuse
 from support.waiting import until
@@ -228,6 +231,26 @@ async def test_instance_that_came_while_another_one_ended_is_asked_what_it_knows
         assert [one.plugin for one in new.requests("Reconcile")] == ["Demo", "Other", "Demo"]
 
 
+async def test_an_answer_outside_of_cycles_is_the_fault_of_the_instance_that_gave_it(tmp_path: Path) -> None:
+    old, new = versions(old=("PRE_ENQUEUE",), new=("PRE_ENQUEUE",))
+    go_on = asyncio.Event()
+
+    async def of_no_pods(_request: Any) -> None:
+        await go_on.wait()
+
+    old.on("PreEnqueue", of_no_pods)
+    pods = [QueuedPod(pod=make_pod("a"))]
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        asking = [asyncio.create_task(found.host.client.pre_enqueue(pods)) for _ in range(VIOLATIONS)]
+        await until(lambda: len(old.requests("PreEnqueue")) == VIOLATIONS)
+        await found.add(new)
+        go_on.set()
+        await asyncio.gather(*asking)
+        states = {condition.instance_id: condition.state for condition in found.host.attachments.conditions()}
+        assert (states, found.asked) == ({"old": State.QUARANTINED, "new": State.ACTIVE}, "new")
+
+
 async def test_no_instance_takes_the_place_of_another_when_the_host_stops(tmp_path: Path) -> None:
     old, new = versions()
     async with folder(tmp_path) as found:
@@ -239,7 +262,7 @@ async def test_no_instance_takes_the_place_of_another_when_the_host_stops(tmp_pa
         await found.host.attachments.stop()
         assert witness.swaps == []
         assert [len(plugin.requests("Drain")) for plugin in (old, new)] == [1, 1]
-        assert len(old.requests("Reconcile")) == 1
+        assert [len(plugin.requests("Reconcile")) for plugin in (old, new)] == [1, 1]
 
 
 async def test_newest_of_three_is_asked_in_whatever_order_they_come(tmp_path: Path) -> None:
