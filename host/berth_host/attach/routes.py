@@ -90,7 +90,7 @@ class RemotePlugin:
         self.offers.remove(offer)
         before = self.active
         self.choose(reason)
-        if self.active is not None and self.active is before:
+        if self.active is not None and self.active is before and not self._ends:
             self.active.taken_up()
 
     def choose(self, reason: str) -> None:

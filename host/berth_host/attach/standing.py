@@ -172,7 +172,7 @@ class Standing:
     def _made(self, plugin: RemotePlugin, descriptor: Descriptor) -> Offer:
         conduct = self.conducts[plugin.name]
         rules = call_rules(plugin.wanted.points, descriptor.deadlines, required=plugin.wanted.required)
-        sender = LinkSender(self.link, descriptor.name, conduct, rules)
+        sender = LinkSender(self.link, descriptor.name, conduct, rules, descriptor.points)
         shared = AtInstance(
             slots=asyncio.Semaphore(effective_concurrency(descriptor, plugin.wanted)),
             conduct=conduct,

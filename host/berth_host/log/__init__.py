@@ -58,6 +58,7 @@ EVENTS: Final = frozenset(
         "outbox.delayed",
         "outbox.dropped",
         "outbox.superseded",
+        "outbox.unheard",
         "plugin.call_failed",
         "plugin.call_recovered",
         "plugin.cannot_sign",

@@ -48,8 +48,8 @@ DEFAULT_CONCURRENCY: Final = 64
 class AtInstance:
     """What the transports of one plugin at one instance share, of which there is one for each profile.
 
-    `slots`: for binding-cycle calls. `conduct` None: every call is made. `sender`: what the outbox tells the
-    instance goes through it; None: whichever instance is asked is told.
+    `slots`: for binding-cycle calls. `conduct` None: every call is made. `sender`: by which the outbox tells
+    the instance what becomes of its cycles; None: it tells the one that is asked alone.
     """
 
     slots: asyncio.Semaphore | None = None
@@ -191,7 +191,7 @@ class GrpcTransport:
             if delivered:
                 self._outbox.ended_told(ended)
             else:
-                self._outbox.return_ended(ended, self._sender)
+                self._outbox.return_ended(ended)
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
         """Bring the instance's copy up to date: a plugin may wait for changes outside of cycles."""

@@ -1,16 +1,16 @@
 """`Outbox`: messages that a remote plugin must get, from whichever instance: Unreserve, PostBind, ends.
 
 Unreserve is delivered at least once: batched, with backoff, until it is acknowledged, and before a new
-Reserve of the same pod. PostBind and the ends of cycles are best effort. What a cycle leaves behind is told
-to the instance that the cycle was with, while that is there and hears it at the first try; or else to the
-one that is asked. Lives as long as the host; `attach` says who is asked.
+Reserve of the same pod. PostBind and the ends of cycles are best effort. Everything goes to the instance that
+is asked, and beside that to the one that the cycle was with (`former`). Lives as long as the host; `attach`
+gives it a sender and takes it away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from berth_host.errors.plugins import (
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.remote.former import FormerInstances
 
 _LOG = get_logger()
 _BATCH: Final = 256
@@ -54,12 +55,6 @@ class Parcel:
     superseded: bool = False
     waiter: asyncio.Future[None] | None = None
     own: Sender | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    outcome: CycleEnd
-    own: Sender | None
 
 
 Ended: TypeAlias = tuple[str, CycleEnd]
@@ -97,10 +92,11 @@ class Outbox:
         self._clock = clock or RealClock()
         self._rng = rng or random.Random()
         self._sender: Sender | None = None
+        self._former = FormerInstances(plugin)
         self._unreserves: dict[str, Parcel] = {}
         self._post_binds: dict[str, Parcel] = {}
-        self._ended: dict[str, _End] = {}
-        self._held_ends: dict[str, _End] = {}
+        self._ended: dict[str, CycleEnd] = {}
+        self._held_ends: dict[str, CycleEnd] = {}
         self._bound: dict[str, Parcel] = {}
         self._settled: dict[str, list[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -113,21 +109,31 @@ class Outbox:
     # --- sending ---------------------------------------------------------------------------------------
 
     def attach(self, sender: Sender) -> None:
-        """This instance is asked from now on: everything goes to it that is not for another one."""
+        """An instance is there: everything that waits goes to it now."""
         self._sender = sender
         self._backoff_s = 0.0
         self._wake()
 
     def detach(self, sender: Sender) -> None:
         """The instance is not asked any more; nothing is lost."""
-        if self._sender is sender:
-            self._sender = None
+        if self._sender is not sender:
+            return
+        self._sender = None
+        # Of its own cycles it hears itself, as long as it is there.
+        for parcel in self._unreserves.values():
+            if parcel.own is sender:
+                self._former.unreserve(sender, parcel)
+        for parcel in self._post_binds.values():
+            if parcel.own is sender:
+                self._former.post_bind(sender, parcel)
+        for cycle_id, outcome in (self._held_ends | self._ended).items():
+            self._former.end_cycle(sender, cycle_id, outcome)
 
     async def drained(self, deadline_s: float) -> bool:
         """Send all messages now. False: the plugin refuses one, no instance is there, or time is over."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + deadline_s
-        while self._is_filled and self._has_recipient:
+        while self._sender is not None and self._is_filled:
             if self._end_timer is not None:
                 self._end_timer.cancel()
                 self._end_timer = None
@@ -136,25 +142,8 @@ class Outbox:
                 await asyncio.wait({self._task}, timeout=max(ends_s - loop.time(), 0.0))
             if self._timer is not None or loop.time() >= ends_s:
                 break
+        await self._former.told(ends_s - loop.time())
         return not self._is_filled
-
-    @property
-    def _has_recipient(self) -> bool:
-        """Whether there is an instance for something that waits."""
-        if self._sender is not None:
-            return True
-        waiting: tuple[Parcel | _End, ...] = (
-            *self._unreserves.values(),
-            *self._post_binds.values(),
-            *self._ended.values(),
-        )
-        return any(self._recipient(one) is not None for one in waiting)
-
-    def _recipient(self, one: Parcel | _End) -> Sender | None:
-        """Whom to tell. An instance that the first try did not reach may hang: then the one that is asked."""
-        own = one.own
-        tried = isinstance(one, Parcel) and one.tries and self._sender is not None
-        return own if own is not None and own.is_there and not tried else self._sender
 
     @property
     def _is_filled(self) -> bool:
@@ -163,6 +152,7 @@ class Outbox:
     async def close(self) -> None:
         """The host ends: stop sending."""
         self._sender = None
+        await self._former.close()
         for timer in (self._timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
@@ -188,7 +178,9 @@ class Outbox:
         Raises PluginError when that did not come; the parcel stays and is sent again.
         """
         known = self._unreserves.setdefault(parcel.cycle_id, parcel)
-        if self._recipient(known) is None:
+        if (former := self._former_of(parcel.own)) is not None:
+            self._former.unreserve(former, parcel)
+        if self._sender is None:
             raise PluginUnavailableError(self.plugin, "Unreserve", "has no instance")
         known.waiter = known.waiter or asyncio.get_running_loop().create_future()
         self._wake()
@@ -237,6 +229,8 @@ class Outbox:
     def post_bind(self, parcel: Parcel) -> None:
         """Tell it soon, in a batch."""
         self._post_binds[parcel.cycle_id] = parcel
+        if (former := self._former_of(parcel.own)) is not None:
+            self._former.post_bind(former, parcel)
         self._wake()
 
     def end_cycle(
@@ -246,13 +240,14 @@ class Outbox:
 
         `bound`: the reservation of a pod that was bound; `own`: as of a `Parcel`.
         """
+        if (former := self._former_of(own)) is not None:
+            self._former.end_cycle(former, cycle_id, outcome)
         if bound is not None:
             self._bound[cycle_id] = bound
-        end = _End(outcome, own)
         if cycle_id in self._unreserves or cycle_id in self._post_binds:
-            self._held_ends[cycle_id] = end
+            self._held_ends[cycle_id] = outcome
             return
-        self._ended[cycle_id] = end
+        self._ended[cycle_id] = outcome
         if len(self._ended) > _MAX_ENDED:
             oldest = next(iter(self._ended))
             del self._ended[oldest]
@@ -262,15 +257,11 @@ class Outbox:
 
     def take_ended(self, sender: Sender | None = None) -> list[Ended]:
         """Ends for a call to carry; then `ended_told`, or `return_ended` if it failed. `sender`: the way to
-        the instance that is called; None: any.
+        the instance that is called; one that is not asked any more carries none.
         """
-        if not self._ended:
+        if not self._ended or self._former_of(sender) is not None:
             return []
-        taken = [
-            (cycle_id, end.outcome)
-            for cycle_id, end in self._ended.items()
-            if sender is None or self._recipient(end) is sender
-        ][:_BATCH]
+        taken = list(self._ended.items())[:_BATCH]
         for cycle_id, _ in taken:
             del self._ended[cycle_id]
         return taken
@@ -281,12 +272,16 @@ class Outbox:
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
 
-    def return_ended(self, taken: Sequence[Ended], sender: Sender | None = None) -> None:
-        """The call that carried these failed. `sender`: as they were taken with."""
+    def return_ended(self, taken: Sequence[Ended]) -> None:
+        """The call that carried these failed."""
         for cycle_id, outcome in taken:
-            self._ended.setdefault(cycle_id, _End(outcome, sender))
+            self._ended.setdefault(cycle_id, outcome)
 
     # --- sending -----------------------------------------------------------------------------------------
+
+    def _former_of(self, own: Sender | None) -> Sender | None:
+        """`own`, if that is an instance which is not asked any more."""
+        return None if own is self._sender else own
 
     def _set_end_timer(self) -> None:
         self._carried = False
@@ -294,14 +289,13 @@ class Outbox:
 
     def _idle(self) -> None:
         self._end_timer = None
-        carried = self._carried and all(self._recipient(end) is self._sender for end in self._ended.values())
-        if self._ended and carried:
+        if self._ended and self._carried:
             self._set_end_timer()  # there are calls; the next one takes along what has ended since the last
         elif self._ended:
             self._wake()
 
     def _wake(self) -> None:
-        if (self._task is not None and not self._task.done()) or not self._has_recipient:
+        if self._sender is None or (self._task is not None and not self._task.done()):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -309,33 +303,24 @@ class Outbox:
         self._task = asyncio.get_running_loop().create_task(self._flush(), name=f"outbox-{self.plugin}")
 
     async def _flush(self) -> None:
-        """Send until nothing is left or an instance does not answer."""
-        try:
-            while (
-                await self._flush_unreserves()
-                or await self._flush_post_binds()
-                or (self._end_timer is None and await self._flush_ended())
-            ):
-                pass
-        except PluginError as err:
-            self._retry_later(err)
-            return
+        """Send until nothing is left or the plugin does not answer."""
+        while (sender := self._sender) is not None:
+            try:
+                if self._unreserves:
+                    await self._flush_unreserves(sender)
+                elif self._post_binds:
+                    await self._flush_post_binds(sender)
+                elif self._ended and self._end_timer is None:
+                    await self._flush_ended(sender)
+                else:
+                    break
+            except PluginError as err:
+                self._retry_later(err)
+                return
         self._backoff_s = 0.0
 
-    def _batch(self, parcels: Mapping[str, Parcel]) -> tuple[Sender | None, list[Parcel]]:
-        """The instance that is told next, and what it is told; None: there is none to tell."""
-        told = ((self._recipient(parcel), parcel) for parcel in parcels.values())
-        there = [(sender, parcel) for sender, parcel in told if sender is not None]
-        if not there:
-            return None, []
-        first = there[0][0]
-        return first, [parcel for sender, parcel in there if sender is first][:_BATCH]
-
-    async def _flush_unreserves(self) -> bool:
-        """Send one batch; False: there was nothing to send."""
-        sender, batch = self._batch(self._unreserves)
-        if sender is None:
-            return False
+    async def _flush_unreserves(self, sender: Sender) -> None:
+        batch = list(self._unreserves.values())[:_BATCH]
         try:
             done = await sender.send_unreserve(batch)
         except (PluginUnavailableError, PluginTimeoutError) as err:
@@ -353,7 +338,6 @@ class Outbox:
             _disappoint(missing, short)
             self._disappoint_reserves(missing, short)
             raise short
-        return True
 
     def _disappoint_reserves(self, parcels: Sequence[Parcel], err: PluginError) -> None:
         """Tell new Reserves of these pods at once: the plugin has answered, and it was no yes."""
@@ -385,10 +369,8 @@ class Outbox:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def _flush_post_binds(self) -> bool:
-        sender, batch = self._batch(self._post_binds)
-        if sender is None:
-            return False
+    async def _flush_post_binds(self, sender: Sender) -> None:
+        batch = list(self._post_binds.values())[:_BATCH]
         try:
             await sender.send_post_bind(batch)
         except PluginError as err:
@@ -400,7 +382,6 @@ class Outbox:
         for parcel in batch:
             self._post_binds.pop(parcel.cycle_id, None)
             self._release_end(parcel.cycle_id)
-        return True
 
     def _drop_post_bind(self, parcel: Parcel, err: PluginError) -> None:
         self.dropped += 1
@@ -408,24 +389,19 @@ class Outbox:
         self._release_end(parcel.cycle_id)
         _LOG.warning("outbox.dropped", plugin=self.plugin, cycle_id=parcel.cycle_id, error=err.text)
 
-    async def _flush_ended(self) -> bool:
-        recipients = (self._recipient(end) for end in self._ended.values())
-        sender = next((one for one in recipients if one is not None), None)
-        if sender is None:
-            return False
-        taken = self.take_ended(sender)
+    async def _flush_ended(self, sender: Sender) -> None:
+        taken = self.take_ended()
         try:
             await sender.send_end_cycles(taken)
         except PluginError:
-            self.return_ended(taken, sender)
+            self.return_ended(taken)
             raise
         self.ended_told(taken)
-        return True
 
     def _release_end(self, cycle_id: str) -> None:
-        end = self._held_ends.pop(cycle_id, None)
-        if end is not None:
-            self.end_cycle(cycle_id, end.outcome, own=end.own)
+        outcome = self._held_ends.pop(cycle_id, None)
+        if outcome is not None:
+            self.end_cycle(cycle_id, outcome)
 
     def _retry_later(self, err: PluginError) -> None:
         if not self._backoff_s:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.wire import records as wire
 from google.protobuf.message import Message
@@ -29,12 +30,16 @@ class LinkSender:
         plugin: str,
         conduct: Conduct | None = None,
         rules: Mapping[str, CallRule] | None = None,
+        points: Collection[ExtensionPoint] | None = None,
     ) -> None:
-        """`rules`: by RPC; None: the defaults. `conduct` None: the instance is always told."""
+        """`rules`: by RPC; None: the defaults. `conduct` None: the instance is always told. `points`: those
+        that it serves; None: all.
+        """
         self._link = link
         self._plugin = plugin
         self._conduct = conduct
         self._rules = rules or {}
+        self._points = frozenset(ExtensionPoint) if points is None else frozenset(points)
         self._offers_end_cycles = True
 
     @property
@@ -44,7 +49,9 @@ class LinkSender:
         return self._link.is_open and (conduct is None or not (conduct.quarantine or conduct.silent))
 
     async def send_unreserve(self, items: Sequence[Parcel]) -> set[str]:
-        """The cycles that are done."""
+        """The cycles that are done: all, where the instance reserves nothing."""
+        if calls.UNRESERVE.point not in self._points:
+            return {item.cycle_id for item in items}
         request = scheduling_pb2.UnreserveRequest(
             plugin=self._plugin,
             items=[
@@ -64,6 +71,8 @@ class LinkSender:
 
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
         """The pods are bound."""
+        if calls.POST_BIND.point not in self._points:
+            return
         request = scheduling_pb2.PostBindRequest(
             plugin=self._plugin,
             items=[

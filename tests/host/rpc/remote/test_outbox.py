@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from berth_host.errors.plugins import (
@@ -16,7 +15,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.model.clock import ManualClock
 from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.remote.outbox import IDLE_END_S, Outbox, Parcel
+from berth_host.rpc.remote.outbox import Outbox, Parcel
 from berth_sdk.kube_object import ObjectRef
 
 
@@ -367,55 +366,10 @@ async def test_the_end_of_a_bound_pods_cycle_is_sent_when_the_line_is_idle(
     assert box.bound_untold() == []
 
 
-# --- two instances -----------------------------------------------------------------------------------------
-
-
-async def test_what_a_cycle_leaves_behind_goes_to_its_own_instance_while_that_is_there(
-    clock: ManualClock,
-) -> None:
+async def test_a_call_to_an_instance_that_is_not_asked_any_more_carries_no_ends(clock: ManualClock) -> None:
     own, asked, box = Receiver(), Receiver(), outbox(clock)
     box.attach(asked)
-    await box.unreserve(replace(parcel("a"), own=own), 60.0)
-    await box.unreserve(parcel("b"), 60.0)
-    box.post_bind(replace(parcel("c"), own=own))
-    box.end_cycle("d", CycleEnd.ABORTED, own=own)
-    box.end_cycle("e", CycleEnd.ABORTED)
-    await turns()
-    assert box.take_ended(asked) == [("e", CycleEnd.ABORTED)]
-    box.ended_told([("e", CycleEnd.ABORTED)])
-    # Calls to the one that is asked carry nothing to the other.
-    clock.advance(IDLE_END_S)
-    await turns()
-    assert (own.unreserved, own.post_bound, own.ended) == ([["a"]], [["c"]], [["d"]])
-    assert (asked.unreserved, asked.post_bound, asked.ended) == ([["b"]], [], [])
-    await box.close()
-
-
-@pytest.mark.parametrize("trouble", ["is gone", "does not answer"])
-async def test_what_its_own_instance_does_not_hear_goes_to_the_one_that_is_asked(
-    clock: ManualClock, trouble: str
-) -> None:
-    own, asked, box = Receiver(), Receiver(), outbox(clock)
-    box.attach(asked)
-    if trouble == "is gone":
-        own.is_there = False
-        await box.unreserve(replace(parcel("a"), own=own), 60.0)
-    else:
-        own.failures.append(PluginTimeoutError("Demo", "Unreserve", 1.0))
-        with pytest.raises(PluginTimeoutError):
-            await box.unreserve(replace(parcel("a"), own=own), 60.0)
-        clock.advance(10.0)
-    await turns()
-    assert (own.unreserved, asked.unreserved) == ([], [["a"]])
-    assert not box.pending_unreserves
-    await box.close()
-
-
-async def test_its_own_instance_is_told_where_none_is_asked(clock: ManualClock) -> None:
-    """It says that it is not ready, and may undo its own cycles all the same."""
-    own, box = Receiver(), outbox(clock)
-    await box.unreserve(replace(parcel("a"), own=own), 60.0)
-    box.end_cycle("a", CycleEnd.ABORTED, own=own)
-    assert await box.drained(60.0)
-    assert (own.unreserved, own.ended) == ([["a"]], [["a"]])
+    box.end_cycle("a", CycleEnd.ABORTED)
+    assert box.take_ended(own) == []
+    assert box.take_ended(asked) == [("a", CycleEnd.ABORTED)]
     await box.close()
