@@ -133,15 +133,17 @@ class GrpcTransport:
         self, call: Call[*Args, Raw, Any], cycle: CycleContext, args: tuple[*Args], deadline_s: float
     ) -> Raw:
         """A call after which the cycle is one of those that Reconcile lists."""
-        ends_s = time.monotonic() + deadline_s
-        async with contextlib.AsyncExitStack() as stack:
+        if not self._gate.is_open:
+            ends_s = time.monotonic() + deadline_s
             try:
                 async with asyncio.timeout(deadline_s):
-                    await stack.enter_async_context(self._gate.calling())
+                    await self._gate.opened()
             except TimeoutError as err:
                 raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
+            deadline_s = ends_s - time.monotonic()
+        with self._gate.calling():
             written = call.encode(self._writer, cycle, *args)
-            return await self._ask_written(call, cycle, written, ends_s - time.monotonic())
+            return await self._ask_written(call, cycle, written, deadline_s)
 
     async def _ask_written(
         self, call: Call[*Args, Raw, Any], cycle: CycleContext, written: Written, deadline_s: float

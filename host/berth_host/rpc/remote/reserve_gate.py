@@ -8,8 +8,8 @@ instance, shared by its transports (Reserve and Permit) and `attach` (Reconcile)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 
 class ReserveGate:
@@ -22,11 +22,19 @@ class ReserveGate:
         self._idle.set()
         self._listing = asyncio.Lock()
 
-    @asynccontextmanager
-    async def calling(self) -> AsyncIterator[None]:
-        """Around a Reserve or Permit."""
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may begin."""
+        return not self._lists
+
+    async def opened(self) -> None:
+        """Wait until a call may begin, in this turn of the loop."""
         while self._lists:
             await self._open.wait()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around a Reserve or Permit, while it is open."""
         self._calls += 1
         self._idle.clear()
         try:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from berth_host.rpc.remote.reserve_gate import ReserveGate
+
+
+@asynccontextmanager
+async def calling(gate: ReserveGate) -> AsyncIterator[None]:
+    """As a transport goes through it."""
+    await gate.opened()
+    with gate.calling():
+        yield
 
 
 class Passing:
@@ -30,12 +39,12 @@ async def turns() -> None:
 
 async def test_calls_overlap_and_a_list_waits_for_those_that_are_open_and_holds_up_new_ones() -> None:
     gate = ReserveGate()
-    calls = [Passing(gate.calling()) for _ in range(2)]
+    calls = [Passing(calling(gate)) for _ in range(2)]
     await turns()
     assert all(call.inside for call in calls)
     lists = [Passing(gate.listing()) for _ in range(2)]
     await turns()
-    late = Passing(gate.calling())
+    late = Passing(calling(gate))
     calls[0].leave.set()
     await turns()
     assert not any(one.inside for one in (*lists, late))
@@ -54,14 +63,14 @@ async def test_calls_overlap_and_a_list_waits_for_those_that_are_open_and_holds_
 
 async def test_what_is_cancelled_holds_up_nobody() -> None:
     gate = ReserveGate()
-    call, listed = Passing(gate.calling()), Passing(gate.listing())
+    call, listed = Passing(calling(gate)), Passing(gate.listing())
     await turns()
-    waiting = Passing(gate.calling())
+    waiting = Passing(calling(gate))
     await turns()
     for one in (waiting, listed, call):
         one.task.cancel()
     await asyncio.gather(*(one.task for one in (waiting, listed, call)), return_exceptions=True)
     async with gate.listing():
         pass
-    async with gate.calling():
+    async with calling(gate):
         pass
